@@ -1,4 +1,4 @@
-"""Alerts and owners as the settings have them: the rules, the secrets that they name, and CODEOWNERS."""
+"""Alerts and owners as the settings have them: the rules, their channels, and CODEOWNERS."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from roofwatch.ci.errors import AlertError, GitHubError
 from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, DeliveryState, Message, Severity
 from roofwatch.settings import Settings
 
-# Clients of GitHub and chat services load slowly, and the dashboard needs neither.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
     from roofwatch.ci.alerts.delivery import AlertSetup, Sender
-
-_GITHUB = "https://api.github.com"
 
 
 def configured_alerts(settings: Settings) -> AlertSetup | None:
-    """The alerts of the settings; None if there are no rules.
+    """Read the alerts of the settings; None without rules.
 
     Raises:
         AlertError: the rules cannot be read.
@@ -31,7 +28,7 @@ def configured_alerts(settings: Settings) -> AlertSetup | None:
 
 
 def configured_ownership(settings: Settings) -> Ownership:
-    """The owners in the settings, without the kernels' source files; nobody if there are no rules.
+    """Read the owners of the settings, without the source files of kernels; nobody without rules.
 
     Raises:
         AlertError: the rules or CODEOWNERS cannot be read.
@@ -43,43 +40,48 @@ def configured_ownership(settings: Settings) -> Ownership:
 
 
 def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
-    """Read rules, and open the channels that they name. One that cannot be used is a fault, and holds no other.
+    """Read rules and open their channels; a channel or CODEOWNERS that cannot be used is a fault of the result.
 
     Args:
-        path: Of the file; None for the one of the settings.
-        settings: All others.
+        path: File of rules; None for that of the settings.
+        settings: All other settings.
 
     Raises:
-        AlertError: there is no file, or it cannot be used; the message says where in it.
+        AlertError: the rules cannot be read; the message has the place.
     """
+    from roofwatch.ci.alerts.channels import open_channel
     from roofwatch.ci.alerts.delivery import AlertSetup
     from roofwatch.ci.alerts.evaluation import AlertPlan
 
-    chosen = path or settings.alert_rules
-    if chosen is None:
+    path = path or settings.alert_rules
+    if path is None:
         raise AlertError("no alert rules: set alert_rules to a file; docs/how-to/alerts.md has an example")
-    rules = _read_rules(chosen)
-    channels = _open_channels(rules, chosen.parent)
-    faults = [f"channel {name!r}: {why}" for name, why in channels.items() if isinstance(why, str)]
-    codeowners = None
+    rules, codeowners = _read_rules(path), None
+    channels: dict[str, Sender | str] = {}
+    faults = []
+    for name, channel in rules.channels.items():
+        try:
+            channels[name] = open_channel(channel, path.parent, api_url=_api_url())
+        except AlertError as error:
+            channels[name] = str(error)
+            faults.append(f"channel {name!r}: {error}")
     try:
-        codeowners = _read_codeowners(rules, chosen.parent)
+        codeowners = _read_codeowners(rules, path.parent)
     except AlertError as error:
         faults.append(str(error))
     return AlertSetup(AlertPlan(rules, codeowners, settings.dashboard_url), channels, tuple(faults))
 
 
 def trial_delivery(channel: str) -> Delivery:
-    """A message that says that it is a test."""
-    now, message = datetime.now(UTC), Message(title=f"a test of the channel {channel}: nothing is wrong")
-    alert = Alert("roofwatch", "test", "test", Severity.INFO, AlertState.FIRING, 1, message, now)
+    """Make a message that says it is a test."""
+    now, message = datetime.now(UTC), Message(title=f"test of the channel {channel}: nothing is wrong")
     return Delivery(
         delivery_id=0,
         key=uuid4(),
         channel=channel,
         event=AlertEvent.FIRED,
         episode=1,
-        alert=alert,
+        alert=Alert("roofwatch", "test", "test", Severity.INFO, AlertState.FIRING, 1, message, now),
         message=message,
         state=DeliveryState.SENDING,
         attempt_count=1,
@@ -92,61 +94,34 @@ def trial_delivery(channel: str) -> Delivery:
     )
 
 
-def _open_channels(rules: AlertRules, folder: Path) -> dict[str, Sender | str]:
-    from roofwatch.ci.alerts.channels import Secrets, open_channel
-
-    secrets = Secrets(variable=os.environ.get, file=lambda name: _text_of(folder / name))
-    channels: dict[str, Sender | str] = {}
-    for name, channel in rules.channels.items():
-        try:
-            channels[name] = open_channel(channel, secrets, api_url=_api_url())
-        except AlertError as error:
-            channels[name] = str(error)
-    return channels
-
-
 def _read_rules(path: Path) -> AlertRules:
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AlertError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
-    try:
-        return parse_rules(text)
-    except AlertError as error:
+        return parse_rules(path.read_text())
+    except (OSError, UnicodeDecodeError, AlertError) as error:
         raise AlertError(f"{path}: {error}") from None
 
 
 def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
-    """The CODEOWNERS that rules name: a file or a checkout, from the folder of the rules, or a repository on GitHub."""
+    """Read CODEOWNERS from a file, a checkout or a repository on GitHub, as the rules say."""
     if rules.codeowners is not None:
-        place = folder / rules.codeowners
-        named = str(place)
-        candidates = [place / each for each in PLACES] if place.is_dir() else [place]
-        text = next((text for each in candidates if (text := _text_of(each)) is not None), None)
+        path = folder / rules.codeowners
+        places = [path / each for each in PLACES] if path.is_dir() else [path]
+        text = next((place.read_text(errors="replace") for place in places if place.is_file()), None)
     elif rules.codeowners_repository is not None:
         from roofwatch.ci.github.client import GitHubRepository
 
-        named = rules.codeowners_repository
         try:
-            repository = GitHubRepository(_api_url(), named, os.environ.get("GITHUB_TOKEN", ""))
+            repository = GitHubRepository(_api_url(), rules.codeowners_repository, os.environ.get("GITHUB_TOKEN", ""))
             text = next((text for each in PLACES if (text := repository.read_file(each)) is not None), None)
         except GitHubError as error:
-            raise AlertError(f"CODEOWNERS of {named}: {error}") from None
+            raise AlertError(f"CODEOWNERS of {rules.codeowners_repository}: {error}") from None
     else:
         return None
     if text is None:
-        raise AlertError(f"CODEOWNERS of {named}: not there; it is looked for at {', '.join(PLACES)}")
+        name = rules.codeowners or rules.codeowners_repository
+        raise AlertError(f"CODEOWNERS of {name}: not found at {', '.join(PLACES)}")
     return parse_codeowners(text)
 
 
 def _api_url() -> str:
-    """Of GitHub, or of the server that a job runs on."""
-    return os.environ.get("GITHUB_API_URL") or _GITHUB
-
-
-def _text_of(path: Path) -> str | None:
-    """None if it cannot be read."""
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return None
+    return os.environ.get("GITHUB_API_URL") or "https://api.github.com"

@@ -1,4 +1,4 @@
-"""What each rule has to report now: regressions, levels beyond a limit, and runners that went silent. Pure."""
+"""What each rule reports now: regressions, levels beyond a limit, and silent runners. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from roofwatch.ci.alerts.ownership import Ownership
-from roofwatch.ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, RegressionRule, SilenceRule
+from roofwatch.ci.alerts.rules import AccuracyRule, LevelRule, RegressionRule, SilenceRule
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
@@ -22,23 +22,21 @@ from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.queries.run_values import MeasuredCase
 from roofwatch.db.values import Regression, RegressionState, Verdict
 
-_ALERTING_TRIAGE = frozenset({TriageState.NEW, TriageState.ACKNOWLEDGED})
-_LISTED = 3
-"""Suspects, and series as evidence, in a message."""
-_LISTED_CASES = 5
-_MIN_GAPS = 4
-"""Fewer intervals between results say nothing about what is usual."""
-_MAX_GAPS = 50
+_MAX_EVIDENCE = 3
+"""Suspects, and series, in a message."""
+_MAX_CASES = 5
+_MIN_INTERVALS = 4
+_MAX_INTERVALS = 50
 """Only the newest count: a runner that became nightly is not measured by its hourly past."""
 _SILENT_AFTER = 3.0
-"""Times the usual longest interval. A runner that rests at weekends has these among its intervals."""
+"""Times the usual longest interval, which includes weekends if the runner rests then."""
 _MIN_SILENCE = timedelta(hours=1)
-"""Runs of one job follow each other within minutes: their intervals say nothing."""
+"""Runs of one job follow each other within minutes."""
 
 
 @dataclass(frozen=True)
 class MessageContext:
-    """What messages about a project are written with."""
+    """What messages about a project need."""
 
     project: str
     now: datetime
@@ -48,11 +46,10 @@ class MessageContext:
     dashboard_url: str | None = None
 
     def link(self, name: str, view: str, **query: str) -> tuple[Link, ...]:
-        """A link to a view of the dashboard; none if its address is not known."""
+        """Link to a view of the dashboard, if its address is configured."""
         if self.dashboard_url is None:
             return ()
-        chosen = urlencode({"project": self.project, **query})
-        return (Link(name, f"{self.dashboard_url.rstrip('/')}/{view}?{chosen}"),)
+        return (Link(name, f"{self.dashboard_url.rstrip('/')}/{view}?{urlencode({'project': self.project, **query})}"),)
 
     def is_past(self, at: datetime, within_days: float) -> bool:
         return at < self.now - timedelta(days=within_days)
@@ -64,7 +61,7 @@ class MessageContext:
 def regression_conditions(
     rule: RegressionRule, regressions: Iterable[tuple[Regression, Triage]], context: MessageContext
 ) -> list[AlertCondition]:
-    """The regressions that a rule reports."""
+    """Report the regressions that a rule covers."""
     return [
         AlertCondition(
             rule=rule.name,
@@ -81,23 +78,21 @@ def regression_conditions(
 
 
 def why_not_alerting(regression: Regression, triage: Triage) -> str | None:
-    """Why nobody is alerted of a regression; None if somebody may be."""
+    """Say why a regression raises no alert; None if it does."""
     if regression.verdict is not Verdict.REGRESSED:
-        return "it got better" if regression.verdict is Verdict.IMPROVED else "the clock moved, the cycles did not"
+        return "it improved" if regression.verdict is Verdict.IMPROVED else "the clock changed, the cycles did not"
     if regression.recovered_at is not None:
         recovered = regression.recovered_at
-        return f"back where it was at {recovered.short_sha} ({recovered.subject}, {recovered.author})"
-    if triage.state not in _ALERTING_TRIAGE:
-        return f"{triage.state}, says {triage.person}: {triage.reason}"
+        return f"recovered at {recovered.short_sha} ({recovered.subject}, {recovered.author})"
+    if triage.state not in {TriageState.NEW, TriageState.ACKNOWLEDGED}:
+        return f"{triage.state} by {triage.person}: {triage.reason}"
     if regression.state is not RegressionState.OPEN:
-        return "measured again, and not there"
-    return None if regression.is_alert else "no longer sure enough to call somebody"
+        return "a new measurement did not confirm it"
+    return None if regression.is_alert else "no longer certain enough"
 
 
 def _is_covered(rule: RegressionRule, regression: Regression, context: MessageContext) -> bool:
-    """Whether a rule covers a series of the regression that moved far enough. A series without a size, as machine code
-    is, and one that ceased to work count whatever they are.
-    """
+    """Tell whether a rule covers a series that changed enough; failures and machine code have no size and count."""
     for point in regression.change_points:
         series = point.series
         tags = context.tags.get(series.case_id, frozenset())
@@ -105,9 +100,8 @@ def _is_covered(rule: RegressionRule, regression: Regression, context: MessageCo
             continue
         if series.definition.layer is not Layer.MEASURED or is_outcome(point):
             return True
-        size = math.inf if point.relative_change is None else abs(point.relative_change)
-        # the host's time only explains a time, and makes none larger
-        if series.metric != "host_ns" and size >= rule.min_relative_change:
+        change = math.inf if point.relative_change is None else abs(point.relative_change)
+        if series.metric != "host_ns" and change >= rule.min_relative_change:  # host time only explains a time
             return True
     return False
 
@@ -118,12 +112,16 @@ def _regression_message(regression: Regression, regression_id: UUID, context: Me
     facts = [
         Fact("Since", f"{head.short_sha} {head.subject} ({head.author}, {head.committed_at:%Y-%m-%d})"),
         Fact("Range", f"{base.short_sha}..{head.short_sha}"),
-        *(Fact("Evidence", f"{one.series.label}: {one.evidence}") for one in regression.change_points[:_LISTED]),
-        *(Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence) for one in regression.suspects[:_LISTED]),
+        *(Fact("Evidence", f"{one.series.label}: {one.evidence}") for one in regression.change_points[:_MAX_EVIDENCE]),
+        *(
+            Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence)
+            for one in regression.suspects[:_MAX_EVIDENCE]
+        ),
     ]
     if regression.family:
         facts.append(Fact("Series", regression.family))
-    facts.append(Fact("Sure", "confirmed" if regression.is_confirmed else "not confirmed by a paired measurement yet"))
+    is_confirmed = "yes" if regression.is_confirmed else "not by a paired measurement yet"
+    facts.append(Fact("Confirmed", is_confirmed))
     shown = {
         "kernel": series.kernel,
         "metric": series.metric,
@@ -151,128 +149,115 @@ def _regression_message(regression: Regression, regression_id: UUID, context: Me
 
 @dataclass(frozen=True)
 class RunLevels:
-    """What one run of a runner measured."""
+    """What one run measured."""
 
     cases: tuple[MeasuredCase, ...]
     errors: tuple[CaseError, ...] = ()
 
 
-_Measured = tuple[MeasuredCase | CaseError, float]
-
-
 @dataclass(frozen=True)
 class _Violation:
-    """A case and implementation beyond its limit."""
-
-    case: MeasuredCase | CaseError
-    ratio: float
-    """How far; above 1, the larger the worse."""
+    kernel: str
     sentence: str
+    ratio: float
+    """Distance from the limit; above 1, larger is worse."""
 
 
 def level_conditions(
-    rule: LevelRule, runs_by_runner: Mapping[str, Sequence[RunLevels]], context: MessageContext
+    rule: LevelRule | AccuracyRule, runs_by_runner: Mapping[str, Sequence[RunLevels]], context: MessageContext
 ) -> list[AlertCondition]:
-    """The kernels whose level is beyond a rule's limit; all cases of one kernel on one runner are one cause.
-
-    The median of the newest runs counts, so one bad run alerts nobody.
+    """Report the kernels beyond a rule's limit; all cases of one kernel on one runner are one alert.
 
     Args:
         rule: The limit, and which kernels and runners it covers.
-        runs_by_runner: The newest runs of each runner class, in the order of the branch.
-        context: What messages are written with.
+        runs_by_runner: The newest runs of each runner class, oldest first.
+        context: What messages need.
     """
     conditions = []
     for runner_class, runs in runs_by_runner.items():
-        if not rule.covers_runner(runner_class):
-            continue
         by_kernel: dict[str, list[_Violation]] = defaultdict(list)
-        for history in _histories(rule, runs, context):
-            violation = _violation(rule, history)
-            if violation is not None:
-                by_kernel[violation.case.kernel].append(violation)
-        conditions += [_level_condition(rule, kernel, runner_class, by_kernel[kernel], context) for kernel in by_kernel]
+        for violation in _violations(rule, runs, context) if rule.covers_runner(runner_class) else ():
+            by_kernel[violation.kernel].append(violation)
+        conditions += [
+            _level_condition(rule, kernel, runner_class, found, context) for kernel, found in by_kernel.items()
+        ]
     return conditions
 
 
-def runs_needed(rule: LevelRule) -> int:
-    """How many of a runner's newest runs a rule reads."""
+def runs_needed(rule: LevelRule | AccuracyRule) -> int:
+    """Return how many of a runner's newest runs a rule reads."""
     return rule.runs + (rule.against_runs if isinstance(rule, AccuracyRule) else 0)
 
 
-def _histories(rule: LevelRule, runs: Sequence[RunLevels], context: MessageContext) -> Iterable[list[_Measured]]:
-    """The values of each case and implementation that a rule covers, oldest first."""
-    histories: dict[tuple[str, str], list[_Measured]] = defaultdict(list)
+def _violations(
+    rule: LevelRule | AccuracyRule, runs: Sequence[RunLevels], context: MessageContext
+) -> Iterable[_Violation]:
+    histories: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         for case in run.errors if isinstance(rule, AccuracyRule) else run.cases:
-            value = _value(rule, case)
+            value = _value(rule.metric, case)
             if value is not None and rule.covers_case(case.kernel, context.tags.get(case.case_id, frozenset())):
-                histories[case.case_id, case.implementation].append((case, value))
-    return histories.values()
+                histories[case.kernel, case.case_id, case.implementation].append(value)
+    for (kernel, case_id, implementation), values in histories.items():
+        newest, limit = statistics.median(values[-rule.runs :]), _limit(rule, values)
+        if limit is not None and (newest < limit if _is_minimum(rule) else newest > limit):
+            shown, side = metric(rule.metric).format, "below" if _is_minimum(rule) else "above"
+            sentence = f"{case_id} · {implementation}: {shown(newest)}, {side} the limit of {shown(limit)}"
+            yield _Violation(kernel, sentence, abs(math.log(max(newest, 1e-300) / limit)))
 
 
-def _value(rule: LevelRule, case: MeasuredCase | CaseError) -> float | None:
+def _value(name: str, case: MeasuredCase | CaseError) -> float | None:
     if isinstance(case, CaseError):
         return case.rmse_ratio
     if case.outcome is not Outcome.OK or not case.median_ns:
         return None
-    if isinstance(rule, FloorRule):
-        work = case.flop_count if rule.metric == "flop_per_s" else case.memory_bytes
+    if name in {"flop_per_s", "memory_bytes_per_s"}:
+        work = case.flop_count if name == "flop_per_s" else case.memory_bytes
         return work / (case.median_ns * 1e-9) if work else None
-    value: float | None = getattr(case, rule.metric)
+    value: float | None = getattr(case, name)
     return value
 
 
-def _violation(rule: LevelRule, history: Sequence[_Measured]) -> _Violation | None:
-    case, values = history[-1][0], [value for _, value in history]
-    newest = statistics.median(values[-rule.runs :])
-    shown = metric(rule.metric).format
-    if isinstance(rule, AccuracyRule):
-        older = values[-rule.runs - rule.against_runs : -rule.runs]
-        usual = statistics.median(older) if older else 0.0
-        is_violated, words = 0 < usual * (1 + rule.grown_by) < newest, f"{shown(usual)} to {shown(newest)}"
-        ratio = newest / usual if usual else 1.0
-    elif isinstance(rule, LimitRule):
-        is_violated, words = newest > rule.limit, f"{shown(newest)}, allowed {shown(rule.limit)}"
-        ratio = newest / rule.limit
-    else:
-        is_violated, words = newest < rule.least, f"{shown(newest)}, wanted {shown(rule.least)}"
-        ratio = rule.least / max(newest, 1e-300)
-    return _Violation(case, ratio, f"{case.case_id} · {case.implementation}: {words}") if is_violated else None
+def _is_minimum(rule: LevelRule | AccuracyRule) -> bool:
+    return isinstance(rule, LevelRule) and rule.at_least is not None
+
+
+def _limit(rule: LevelRule | AccuracyRule, values: Sequence[float]) -> float | None:
+    if isinstance(rule, LevelRule):
+        return rule.at_least if rule.at_most is None else rule.at_most
+    older = values[-rule.runs - rule.against_runs : -rule.runs]
+    return statistics.median(older) * (1 + rule.grown_by) or None if older else None
 
 
 def _level_condition(
-    rule: LevelRule, kernel: str, runner_class: str, violations: Iterable[_Violation], context: MessageContext
+    rule: LevelRule | AccuracyRule,
+    kernel: str,
+    runner_class: str,
+    violations: Iterable[_Violation],
+    context: MessageContext,
 ) -> AlertCondition:
-    worst_first = sorted(violations, key=lambda one: (-one.ratio, one.case.case_id, one.case.implementation))
+    worst_first = sorted(violations, key=lambda one: (-one.ratio, one.sentence))
     count = len(worst_first)
     facts = [Fact("Runner", runner_class), Fact("Judged by", f"the median of the newest {rule.runs} runs")]
-    facts += [Fact("Case", one.sentence) for one in worst_first[:_LISTED_CASES]]
-    if count > _LISTED_CASES:
-        facts.append(Fact("And", f"{count - _LISTED_CASES} more cases"))
+    facts += [Fact("Case", one.sentence) for one in worst_first[:_MAX_CASES]]
+    if count > _MAX_CASES:
+        facts.append(Fact("And", f"{count - _MAX_CASES} more cases"))
+    known, limit = metric(rule.metric), _limit(rule, ())
+    what = f"{known.title} {'below' if _is_minimum(rule) else 'above'} {known.format(limit or 0.0)}"
+    if isinstance(rule, AccuracyRule):
+        what = f"error grew by more than {rule.grown_by:.0%}"
     cases = "1 case" if count == 1 else f"{count} cases"
     return AlertCondition(
         rule=rule.name,
         cause=f"{kernel}\n{runner_class}",
         severity=rule.severity,
         message=Message(
-            title=f"{kernel}: {_what(rule)} in {cases} on {runner_class}",
+            title=f"{kernel}: {what} in {cases} on {runner_class}",
             facts=tuple(facts),
             owners=context.ownership.owners_of([kernel]),
             links=context.link("Trend", "trends", kernel=kernel, runner=runner_class),
         ),
     )
-
-
-def _what(rule: LevelRule) -> str:
-    known = metric(rule.metric)
-    if isinstance(rule, AccuracyRule):
-        return f"the error has grown by more than {rule.grown_by:.0%}"
-    if isinstance(rule, LimitRule):
-        return f"{known.title} above its limit of {known.format(rule.limit)}"
-    if isinstance(rule, FloorRule):
-        return f"below its floor of {known.format(rule.floor)}"
-    return f"below its objective of {known.format(rule.objective)} utilisation"
 
 
 # --- silent runners
@@ -284,20 +269,20 @@ class ReportInterval:
 
     last_at: datetime
     usual_gap: timedelta | None
-    """Median between two results; None if there are too few."""
+    """Median interval; None with too few results."""
     silent_from: datetime | None
-    """When it counts as silent if nothing comes; None if there are too few results to know."""
+    """When it counts as silent; None with too few results."""
 
     def is_silent(self, now: datetime) -> bool:
         return self.silent_from is not None and now >= self.silent_from
 
 
 def report_interval(times: Iterable[datetime]) -> ReportInterval:
-    """How often a runner reports, by the times of its results in any order; there must be one at least."""
+    """Determine how often a runner reports, by the times of its results; at least one."""
     ordered = sorted(times)
     gaps = [(after - before).total_seconds() for before, after in pairwise(ordered)]
-    gaps = [gap for gap in gaps if gap > 0][-_MAX_GAPS:]
-    if len(gaps) < _MIN_GAPS:
+    gaps = [gap for gap in gaps if gap > 0][-_MAX_INTERVALS:]
+    if len(gaps) < _MIN_INTERVALS:
         return ReportInterval(ordered[-1], None, None)
     longest = statistics.quantiles(gaps, n=10, method="inclusive")[-1]
     allowed = max(timedelta(seconds=_SILENT_AFTER * longest), _MIN_SILENCE)
@@ -307,38 +292,23 @@ def report_interval(times: Iterable[datetime]) -> ReportInterval:
 def silence_conditions(
     rule: SilenceRule, times_by_runner: Mapping[str, Sequence[datetime]], context: MessageContext
 ) -> list[AlertCondition]:
-    """The runners that have gone silent, given the times of each one's results."""
+    """Report the runners that are silent, given the times of their results."""
     conditions = []
     for runner_class, times in times_by_runner.items():
         interval = report_interval(times)
-        silent_from = _silent_from(rule, interval)
+        silent_from = interval.silent_from
+        if rule.after_hours is not None:
+            silent_from = interval.last_at + timedelta(hours=rule.after_hours)
         if not rule.covers_runner(runner_class) or silent_from is None or context.now < silent_from:
             continue
         since = _duration(context.now - interval.last_at)
         facts = [Fact("Last result", f"{interval.last_at:%Y-%m-%d %H:%M} UTC, {since} ago")]
         if interval.usual_gap is not None:
             facts.append(Fact("Usual interval", _duration(interval.usual_gap)))
-        links = context.link("Overview", "")
-        condition = AlertCondition(
-            rule=rule.name,
-            cause=runner_class,
-            severity=rule.severity,
-            message=Message(title=f"no results from {runner_class} for {since}", facts=tuple(facts), links=links),
-            is_past=context.is_past(silent_from, rule.within_days),
-        )
-        conditions.append(condition)
+        message = Message(f"no results from {runner_class} for {since}", tuple(facts), (), context.link("Overview", ""))
+        is_past = context.is_past(silent_from, rule.within_days)
+        conditions.append(AlertCondition(rule.name, runner_class, rule.severity, message, is_past=is_past))
     return conditions
-
-
-def _silent_from(rule: SilenceRule, interval: ReportInterval) -> datetime | None:
-    if rule.after_hours is None and rule.times_usual is None:
-        return interval.silent_from
-    ends = []
-    if rule.after_hours is not None:
-        ends.append(interval.last_at + timedelta(hours=rule.after_hours))
-    if rule.times_usual is not None and interval.usual_gap is not None:
-        ends.append(interval.last_at + rule.times_usual * interval.usual_gap)
-    return min(ends, default=None)
 
 
 def _duration(time: timedelta) -> str:

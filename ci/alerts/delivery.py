@@ -1,8 +1,7 @@
 """Send what waits in the outbox: claim, send, mark.
 
-A process may die at any of these steps. Before the claim is committed, nothing has happened. After it, whether the
-message arrived is not known, so it is sent again with the same key; `roofwatch.ci.alerts.channels` says what keeps it
-from arriving twice. A mark is committed before the next message is claimed.
+A process may die at any step. If it dies after the claim, it is unknown whether the message arrived: it is sent again
+with the same key, and `roofwatch.ci.alerts.channels` prevents duplicates.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from roofwatch.db.alerts.outbox import Claim, claim_next
 from roofwatch.db.alerts.values import Delivery, DeliveryState
 
 MAX_ATTEMPTS = 12
-"""About twenty hours: a channel that is down over a night is up again by then."""
+"""About twenty hours: long enough for a channel that is down overnight."""
 _FIRST_WAIT = timedelta(minutes=1)
 _LONGEST_WAIT = timedelta(hours=6)
 _log = logging.getLogger("roofwatch.alerts")
@@ -31,7 +30,7 @@ class SendError(AlertError):
     """A message could not be sent.
 
     Attributes:
-        is_uncertain: It may have arrived nevertheless.
+        is_uncertain: It may have arrived.
         wait_s: Seconds that the receiver asks to wait.
     """
 
@@ -50,29 +49,19 @@ class Sender(Protocol):
 
 @dataclass(frozen=True)
 class AlertSetup:
-    """What alerts are raised by and sent through."""
+    """The rules of alerts and their channels."""
 
     plan: AlertPlan
     channels: Mapping[str, Sender | str]
-    """By name; where one cannot be used, why."""
+    """By name; for a channel that cannot be used, the reason."""
     faults: tuple[str, ...] = ()
-    """What cannot be used, each with why."""
+    """What cannot be used, and why."""
 
 
 def deliver_waiting(
     engine: Engine, channels: Mapping[str, Sender | str], now: Callable[[], datetime], *, limit: int = 1_000
 ) -> list[Delivery]:
-    """Send every message that is due.
-
-    Args:
-        engine: Of the store.
-        channels: By name; where one cannot be used, why.
-        now: The time.
-        limit: Maximum number of messages.
-
-    Returns:
-        The messages that were tried, with how it went.
-    """
+    """Send every message that is due, up to a limit; return those that were tried, with the result."""
     done: list[Delivery] = []
     while len(done) < limit:
         with claim_next(engine, now()) as claim:
@@ -85,38 +74,35 @@ def deliver_waiting(
 def _deliver(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[], datetime]) -> Delivery:
     delivery = claim.delivery
     try:
-        if delivery.attempt_count > MAX_ATTEMPTS:  # whoever tries it dies of it
-            raise SendError("nobody who tried to send it lived to say so", is_uncertain=True)
-        channel = channels.get(delivery.channel, "the rules have no such channel any more")
-        if isinstance(channel, str):
-            raise SendError(channel, is_uncertain=False)
-        _send(channel, delivery)
+        _send(delivery, channels.get(delivery.channel, "the rules no longer have this channel"))
     except SendError as error:
         again_at = _next_attempt_at(delivery.attempt_count, now(), error.wait_s)
         claim.note_failure(str(error), is_uncertain=error.is_uncertain, next_attempt_at=again_at)
-        _log.warning(
-            "alert message %s through %r: %s; %s",
-            *(delivery.key, delivery.channel, error),
-            "given up" if again_at is None else f"again at {again_at:%Y-%m-%d %H:%M:%S} UTC",
-        )
+        then = "given up" if again_at is None else f"next attempt at {again_at:%Y-%m-%d %H:%M:%S} UTC"
+        _log.warning("alert message %s through %r: %s; %s", delivery.key, delivery.channel, error, then)
         state = DeliveryState.FAILED if again_at is None else DeliveryState.WAITING
         return replace(delivery, state=state, error=str(error))
     claim.note_sent(now())
     return replace(delivery, state=DeliveryState.SENT, error=None)
 
 
-def _send(channel: Sender, delivery: Delivery) -> None:
+def _send(delivery: Delivery, channel: Sender | str) -> None:
+    if delivery.attempt_count > MAX_ATTEMPTS:
+        raise SendError("every process that tried to send it died", is_uncertain=True)
+    if isinstance(channel, str):
+        raise SendError(channel, is_uncertain=False)
     try:
         channel.send(delivery)
     except SendError:
         raise
-    except Exception as error:  # noqa: BLE001  one message that no channel was made for must not hold all others
-        # the error's own text may quote an address
-        raise SendError(f"unexpected: {type(error).__name__}", is_uncertain=True) from None
+    except Exception as error:  # noqa: BLE001  one broken message must not block all others
+        raise SendError(
+            f"unexpected {type(error).__name__}", is_uncertain=True
+        ) from None  # its text may have an address
 
 
 def _next_attempt_at(attempt_count: int, now: datetime, asked_wait_s: float) -> datetime | None:
-    """After 1, 2, 4, … minutes, at most 6 hours, and no sooner than the receiver asks; None to give up."""
+    """Wait 1, 2, 4, … minutes, at most 6 hours, at least as long as the receiver asks; None to give up."""
     if attempt_count >= MAX_ATTEMPTS:
         return None
     wait: timedelta = min(_FIRST_WAIT * 2.0 ** (attempt_count - 1), _LONGEST_WAIT)

@@ -1,18 +1,16 @@
-"""Evaluate the rules on the projects of a store, and update their alerts: begun, notified, escalated, resolved.
+"""Evaluate the rules on the projects of a store, and update their alerts: fired, escalated, resolved.
 
-There is one alert for each rule and cause. Its channels are notified once in an episode, and not again within the
-rule's cool-down, however often it comes and goes; if it still fires after the cool-down, they are notified then. If
-nobody acknowledges it in time, others are notified, once. Who was notified that it fires is notified of its end.
-
-Notifications are written into the outbox in the transaction that changes the alert, and sent by
-`roofwatch.ci.alerts.delivery`.
+There is one alert for each rule and cause. Channels are notified once per episode, and at most once per cool-down.
+Notifications go to the outbox in the transaction that changes the alert; `roofwatch.ci.alerts.delivery` sends them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
+from uuid import UUID
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -50,7 +48,7 @@ from roofwatch.db.values import Regression
 
 @dataclass(frozen=True)
 class AlertPlan:
-    """The rules, and what messages are written with."""
+    """The rules, and what messages need."""
 
     rules: AlertRules
     codeowners: CodeOwners | None = None
@@ -59,25 +57,24 @@ class AlertPlan:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the rules have to report of a project."""
+    """What the rules report of a project."""
 
     conditions: tuple[AlertCondition, ...]
     endings: Mapping[str, str]
-    """By cause, why nobody is alerted of it."""
+    """By cause, why it raises no alert."""
 
 
 def raise_alerts(
     engine: Engine, plan: AlertPlan, now: datetime, projects: Sequence[str] | None = None
 ) -> list[AlertStep]:
-    """Update the alerts of some projects, or of all; what changed."""
+    """Update the alerts of some projects, or of all, and return what changed."""
     if projects is None:
         with Session(engine) as session:
             projects = list_projects(session)
     changed: list[AlertStep] = []
     for project in projects:
         with Session(engine) as session, session.begin():
-            # locked before reading: an older evaluation does not overwrite a newer one
-            known = lock_alerts(session, project)
+            known = lock_alerts(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
             found = evaluate(session, project, plan, now)
             steps = next_steps(project, known, found.conditions, rules=plan.rules, endings=found.endings, now=now)
             write_steps(session, steps, now)
@@ -87,20 +84,17 @@ def raise_alerts(
 
 
 def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> Evaluation:
-    """What the rules have to report of a project now. Nothing is written."""
+    """Evaluate the rules on a project now; nothing is written."""
     rules = [rule for rule in plan.rules.rules if rule.covers_project(project)]
     if not rules:
         return Evaluation((), {})
     history = read_runner_history(session, project)
     regressions = _triaged(session, project)
     context = _message_context(session, project, plan, history, now)
-    levels: dict[object, RunLevels] = {}  # of each run, read once however many rules need it
 
-    def levels_of(run: RunnerRun) -> RunLevels:
-        if run.run_id not in levels:
-            cases, errors = list_cases_of_run(session, run.run_id), list_case_errors(session, run.run_id)
-            levels[run.run_id] = RunLevels(cases, errors)
-        return levels[run.run_id]
+    @cache
+    def levels_of(run_id: UUID) -> RunLevels:
+        return RunLevels(list_cases_of_run(session, run_id), list_case_errors(session, run_id))
 
     conditions: list[AlertCondition] = []
     for rule in rules:
@@ -111,14 +105,14 @@ def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> 
             conditions += silence_conditions(rule, times, context)
         else:
             count = runs_needed(rule)
-            newest = {runner: [levels_of(run) for run in runs[-count:]] for runner, runs in history.items()}
+            newest = {runner: [levels_of(run.run_id) for run in runs[-count:]] for runner, runs in history.items()}
             conditions += level_conditions(rule, newest, context)
     reasons = {str(triage.regression_id): why_not_alerting(regression, triage) for regression, triage in regressions}
     return Evaluation(tuple(conditions), {cause: why for cause, why in reasons.items() if why is not None})
 
 
 def _request_bisections(session: Session, project: str, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
-    """Request a bisection of each regression that is newly notified by a rule that bisects."""
+    """Request a bisection of each regression of which a rule with `bisects` notifies for the first time."""
     bisecting = {rule.name for rule in rules.rules if isinstance(rule, RegressionRule) and rule.bisects}
     wanted = {
         step.alert.regression_id: step.alert.rule
@@ -164,14 +158,14 @@ def next_steps(
     endings: Mapping[str, str],
     now: datetime,
 ) -> list[AlertStep]:
-    """The alerts of a project that change, with the notifications of that. Pure.
+    """Return the alerts of a project that change, with their notifications. Pure.
 
     Args:
         project: Its name.
         known: All of its alerts.
-        conditions: What its rules have to report now.
-        rules: All of them.
-        endings: By cause, why an alert has ended, where that is known.
+        conditions: What its rules report now.
+        rules: All rules.
+        endings: By cause, why an alert ended, if known.
         now: The time.
     """
     by_name = {rule.name: rule for rule in rules.rules if rule.covers_project(project)}
@@ -181,15 +175,15 @@ def next_steps(
     for key, condition in holding.items():
         before = alerts.get(key)
         if before is not None and before.state is not AlertState.RESOLVED:
-            ongoing = replace(before, severity=condition.severity, message=condition.message)
-            steps.append(_notify(ongoing, condition, by_name[condition.rule], now))
+            alert = replace(before, severity=condition.severity, message=condition.message)
         elif not condition.is_past:
-            steps.append(
-                _notify(_new_episode(project, before, condition, now), condition, by_name[condition.rule], now)
-            )
+            alert = _new_episode(project, before, condition, now)
+        else:
+            continue
+        steps.append(_notify(alert, condition, by_name[condition.rule], now))
     for key, alert in alerts.items():
         if key not in holding and alert.state is not AlertState.RESOLVED:
-            ending = endings.get(alert.cause, "the rule says so no longer")
+            ending = endings.get(alert.cause, "the rule no longer reports it")
             steps.append(_resolve(alert, by_name.get(alert.rule), ending, now))
     return [one for one in steps if one.notifications or one.alert != alerts.get((one.alert.rule, one.alert.cause))]
 
@@ -210,7 +204,7 @@ def _new_episode(project: str, before: Alert | None, condition: AlertCondition, 
 
 
 def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) -> AlertStep:
-    """An alert that fires, with the notifications that are due."""
+    """Add the notifications that are due for a firing alert."""
     if condition.is_acknowledged and alert.state is AlertState.FIRING:
         alert = replace(
             alert,
@@ -219,32 +213,27 @@ def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) 
             acknowledged_by="triage",
             acknowledged_reason="its regression is acknowledged",
         )
-    channels: list[tuple[str, AlertEvent]] = []
+    notifications: list[Notification] = []
     if not alert.is_told and (alert.told_at is None or now >= alert.told_at + rule.cool_down):
-        channels += [(channel, AlertEvent.FIRED) for channel in rule.channels]
+        notifications += [Notification(channel, AlertEvent.FIRED) for channel in rule.channels]
         alert = replace(alert, told_at=now)
     if _must_escalate(alert, rule, now):
-        channels += [(channel, AlertEvent.ESCALATED) for channel in rule.escalate_to]
+        notifications += [Notification(channel, AlertEvent.ESCALATED) for channel in rule.escalate_to]
         alert = replace(alert, escalated_at=now)
-    return AlertStep(alert, _notifications(channels))
+    return AlertStep(alert, tuple(dict.fromkeys(notifications)))
 
 
 def _must_escalate(alert: Alert, rule: Rule, now: datetime) -> bool:
     if rule.escalate_after_hours is None or alert.state is not AlertState.FIRING or alert.escalated_at is not None:
         return False
-    is_overdue = alert.told_at is not None and now >= alert.told_at + timedelta(hours=rule.escalate_after_hours)
-    return alert.is_told and is_overdue
+    after = timedelta(hours=rule.escalate_after_hours)
+    return alert.is_told and alert.told_at is not None and now >= alert.told_at + after
 
 
 def _resolve(alert: Alert, rule: Rule | None, ending: str, now: datetime) -> AlertStep:
-    message = replace(alert.message, facts=(Fact("Over", ending), *alert.message.facts))
+    message = replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts))
     resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message)
     if rule is None or not rule.tells_resolved or not alert.is_told:
         return AlertStep(resolved)
-    notified = [*rule.channels, *(rule.escalate_to if alert.escalated_at is not None else ())]
-    return AlertStep(resolved, _notifications((channel, AlertEvent.RESOLVED) for channel in notified))
-
-
-def _notifications(channels: Iterable[tuple[str, AlertEvent]]) -> tuple[Notification, ...]:
-    """One for each channel and event."""
-    return tuple(Notification(channel, event) for channel, event in dict.fromkeys(channels))
+    channels = dict.fromkeys([*rule.channels, *(rule.escalate_to if alert.escalated_at is not None else ())])
+    return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in channels))

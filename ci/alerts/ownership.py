@@ -10,33 +10,29 @@ from roofwatch.ci.alerts.rules import OwnersOfKernels, matches
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for the file, in this order."""
-MAX_BYTES = 3_000_000
-"""GitHub reads no larger file."""
 OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class CodeOwners:
-    """The valid lines of a CODEOWNERS file: patterns of paths with their owners."""
+    """The valid lines of a CODEOWNERS file."""
 
     lines: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = ()
 
     def owners_of(self, path: str) -> tuple[str, ...]:
-        """Owners of a file, given by its path from the root of the repository: those of the last line that matches."""
+        """Return the owners of a path from the root of the repository: those of the last matching line."""
         return next((owners for pattern, owners in reversed(self.lines) if pattern.fullmatch(path)), ())
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """All that is known about who owns what."""
-
     table: Sequence[OwnersOfKernels] = ()
     codeowners: CodeOwners | None = None
     source_paths: Mapping[str, str] = field(default_factory=dict)
-    """Of kernels, from the root of their repository, as far as known."""
+    """By kernel, from the root of the repository."""
 
     def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
-        """Owners of some kernels, each once, in the order of the kernels."""
+        """Return the owners of some kernels, each once, in the order of the kernels."""
         return tuple(dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel)))
 
     def _of_kernel(self, kernel: str) -> Sequence[str]:
@@ -48,15 +44,12 @@ class Ownership:
 
 
 def parse_codeowners(text: str) -> CodeOwners:
-    """Read a CODEOWNERS file.
+    """Read a CODEOWNERS file; invalid lines are skipped, and a pattern without owners has none.
 
-    Patterns are gitignore's, without `!` and `[ ]`, and `docs/*` matches files directly in `docs` only. A `#` at the
-    beginning is a comment, escaped or not. An invalid line is skipped, and a pattern without owners has none.
+    Patterns are gitignore's without `!` and `[ ]`; `docs/*` matches only files directly in `docs`.
 
     Source: GitHub's "About code owners", and git's gitignore(5).
     """
-    if len(text.encode(errors="replace")) > MAX_BYTES:
-        return CodeOwners()
     lines = []
     for line in text.splitlines():
         words = re.findall(r"(?:\\.|\S)+", line)
@@ -69,23 +62,19 @@ def parse_codeowners(text: str) -> CodeOwners:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern as an expression over whole paths of files."""
-    steps = re.split(r"(?<!\\)/", pattern.strip("/"))
-    is_anchored = "/" in pattern.rstrip("/")
-    expression = "" if is_anchored else "(?:.*/)?"
-    for step in steps[:-1]:
-        expression += "(?:[^/]+/)*" if step == "**" else f"{_expression(step)}/"
-    last = steps[-1]
-    expression += ".+" if last == "**" else _expression(last)
+    """Translate a pattern to a regular expression for whole paths."""
+    *steps, last = re.split(r"(?<!\\)/", pattern.strip("/"))
+    expression = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
+    expression += "".join("(?:[^/]+/)*" if step == "**" else f"{_translated(step)}/" for step in steps)
+    expression += ".+" if last == "**" else _translated(last)
     if pattern.endswith("/"):
         expression += "/.*"
-    elif last != "**" and (last != "*" or len(steps) == 1):
+    elif last != "**" and (last != "*" or not steps):
         expression += "(?:/.*)?"
     return re.compile(expression, re.DOTALL)
 
 
-def _expression(step: str) -> str:
-    """A pattern between two slashes, as an expression."""
+def _translated(step: str) -> str:
     wild = {"*": "[^/]*", "?": "[^/]"}
     parts = re.findall(r"\\.|\*+|\?|.", step, re.DOTALL)
     return "".join(wild.get(part[:1], re.escape(part.removeprefix("\\"))) for part in parts)

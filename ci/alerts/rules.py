@@ -1,7 +1,6 @@
 """The rules of alerts, a TOML file: who is notified of what. Pure.
 
 The file names channels, never their addresses: an address is a secret, in an environment variable or a file of its own.
-docs/how-to/alerts.md has an example with every table.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from roofwatch.ci.errors import AlertError
 from roofwatch.db.alerts.values import Severity
 
-_NAME = r"^[\w][\w. -]{0,59}$"
-Name = Annotated[str, StringConstraints(pattern=_NAME)]
+Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Repository = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")]
-_REPOSITORY = r"^[\w-][\w.-]*/[\w.-]+$"
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+RunCount = Annotated[int, Field(ge=1, le=200)]
 
 
 class _Table(BaseModel):
@@ -32,15 +31,15 @@ class AddressedChannel(_Table):
     """A channel with a secret address."""
 
     kind: Literal["apprise", "email", "webhook"]
-    url_env: str | None = Field(default=None, pattern=_VARIABLE)
-    """The environment variable with the address."""
+    url_env: Variable | None = None
+    """Environment variable with the address."""
     url_file: str | None = None
-    """The file with the address, from the folder of the rules."""
+    """File with the address, relative to the rules."""
 
     @model_validator(mode="after")
-    def _addressed_once(self) -> Self:
+    def _has_one_address(self) -> Self:
         if (self.url_env is None) == (self.url_file is None):
-            raise ValueError("say where its address is, in url_env or in url_file, and in one of them only")
+            raise ValueError("name where the address is: either url_env or url_file")
         return self
 
 
@@ -48,9 +47,9 @@ class IssueChannel(_Table):
     """Issues of a repository on GitHub."""
 
     kind: Literal["github"]
-    repository: str = Field(pattern=_REPOSITORY)
-    token_env: str = Field(default="GITHUB_TOKEN", pattern=_VARIABLE)
-    """The environment variable with the token."""
+    repository: Repository
+    token_env: Variable = "GITHUB_TOKEN"  # noqa: S105  the name of a variable
+    """Environment variable with the token."""
     labels: tuple[Name, ...] = ()
 
 
@@ -62,21 +61,21 @@ class _Rule(_Table):
     severity: Severity = Severity.WARNING
     channels: tuple[Name, ...] = Field(min_length=1)
     cool_down_hours: float = Field(default=24.0, ge=0)
-    """Who was notified is not notified again within this time, however often the condition comes and goes."""
+    """Minimum time between two notifications of one alert."""
     escalate_after_hours: float | None = Field(default=None, gt=0)
-    """If nobody has acknowledged it by then, others are notified."""
+    """Notify `escalate_to` if nobody acknowledged the alert by then."""
     escalate_to: tuple[Name, ...] = ()
     tells_resolved: bool = True
     within_days: float = Field(default=30.0, gt=0)
-    """What began earlier raises no alert; an alert that fires already goes on."""
+    """What began earlier raises no alert; an alert that is firing continues."""
     projects: tuple[str, ...] = ("*",)
     runners: tuple[str, ...] = ("*",)
-    """Patterns of runner classes."""
+    """Patterns of runner classes; machine code, which has none, matches `*` alone."""
 
     @model_validator(mode="after")
-    def _escalates_wholly(self) -> Self:
+    def _escalation_is_complete(self) -> Self:
         if (self.escalate_after_hours is None) != (not self.escalate_to):
-            raise ValueError("escalate_after_hours and escalate_to go together: after how long, and to whom")
+            raise ValueError("escalate_after_hours and escalate_to need each other")
         return self
 
     @property
@@ -87,7 +86,6 @@ class _Rule(_Table):
         return matches(project, self.projects)
 
     def covers_runner(self, runner_class: str) -> bool:
-        """Whether a runner class is covered. What belongs to no runner, as machine code, is covered by `*` alone."""
         return matches(runner_class, self.runners)
 
 
@@ -102,80 +100,57 @@ class _KernelRule(_Rule):
 
 
 class RegressionRule(_KernelRule):
-    """A regression that is sure enough to call somebody."""
+    """A regression that is certain enough for an alert."""
 
     kind: Literal["regression"]
     min_relative_change: float = Field(default=0.0, ge=0)
-    """Of the largest time or memory that moved; failures and wrong results are always reported."""
+    """Of a time or memory; failures and wrong results are always reported."""
     bisects: bool = False
-    """Ask for a bisection, by whichever runner takes the next."""
+    """Request a bisection."""
 
 
-class FloorRule(_KernelRule):
-    """A rate below its floor."""
+class LevelRule(_KernelRule):
+    """A metric above or below a limit, by the median of the newest runs."""
 
-    kind: Literal["floor"]
-    metric: Literal["flop_per_s", "memory_bytes_per_s"]
-    floor: float = Field(gt=0)
-    runs: int = Field(default=3, ge=1, le=50)
-    """Newest runs, whose median counts."""
+    kind: Literal["level"]
+    metric: Literal["flop_per_s", "memory_bytes_per_s", "utilisation", "median_ns", "host_ns", "peak_allocated_bytes"]
+    at_least: float | None = Field(default=None, gt=0)
+    """In the metric's unit."""
+    at_most: float | None = Field(default=None, gt=0)
+    runs: RunCount = 3
 
-    @property
-    def least(self) -> float:
-        return self.floor
-
-
-class LimitRule(_KernelRule):
-    """A time, the host's time or the memory of a launch, above its limit."""
-
-    kind: Literal["limit"]
-    metric: Literal["median_ns", "host_ns", "peak_allocated_bytes"]
-    limit: float = Field(gt=0)
-    """In the metric's unit: ns or bytes."""
-    runs: int = Field(default=3, ge=1, le=50)
-    """Newest runs, whose median counts."""
-
-
-class UtilisationRule(_KernelRule):
-    """A utilisation below its objective."""
-
-    metric: ClassVar[str] = "utilisation"
-    kind: Literal["utilisation"]
-    objective: float = Field(gt=0, le=1)
-    runs: int = Field(default=3, ge=1, le=50)
-
-    @property
-    def least(self) -> float:
-        return self.objective
+    @model_validator(mode="after")
+    def _has_one_limit(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("set either at_least or at_most")
+        return self
 
 
 class AccuracyRule(_KernelRule):
-    """An error that has grown, slowly or at once, against that of older runs."""
+    """An error that grew, slowly or at once, against older runs."""
 
     metric: ClassVar[str] = "rmse_ratio"
     kind: Literal["accuracy"]
     grown_by: float = Field(gt=0)
     """Relative: 0.5 is half as much again."""
-    runs: int = Field(default=3, ge=1, le=50)
-    against_runs: int = Field(default=20, ge=1, le=200)
-    """The runs before these, whose median is the usual error."""
+    runs: RunCount = 3
+    against_runs: RunCount = 20
+    """Earlier runs, whose median is the usual error."""
 
 
 class SilenceRule(_Rule):
-    """A runner that reports no results any more."""
+    """A runner that stopped reporting results."""
 
     kind: Literal["silence"]
     after_hours: float | None = Field(default=None, gt=0)
-    times_usual: float | None = Field(default=None, gt=1)
-    """Times the usual interval between two results. With neither: three times the longest usual one."""
+    """Default: three times its usual longest interval."""
 
 
-LevelRule = FloorRule | LimitRule | UtilisationRule | AccuracyRule
-Rule = Annotated[RegressionRule | LevelRule | SilenceRule, Field(discriminator="kind")]
+Rule = Annotated[RegressionRule | LevelRule | AccuracyRule | SilenceRule, Field(discriminator="kind")]
 
 
 class OwnersOfKernels(_Table):
-    """Who owns kernels whose source file is not known."""
+    """Owners of kernels whose source file is unknown."""
 
     kernels: tuple[str, ...] = Field(min_length=1)
     owners: tuple[Owner, ...]
@@ -187,25 +162,25 @@ class AlertRules(_Table):
     channels: dict[Name, Channel] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     owners: tuple[OwnersOfKernels, ...] = ()
-    """The last that matches counts, as in CODEOWNERS."""
+    """The last match counts, as in CODEOWNERS."""
     codeowners: str | None = None
-    """Path of a CODEOWNERS file or a checkout, from the folder of the rules."""
-    codeowners_repository: str | None = Field(default=None, pattern=_REPOSITORY)
+    """Path of a CODEOWNERS file or a checkout, relative to the rules."""
+    codeowners_repository: Repository | None = None
     """Repository on GitHub whose CODEOWNERS is read."""
 
     @model_validator(mode="after")
-    def _names_agree(self) -> Self:
+    def _is_consistent(self) -> Self:
         names = [rule.name for rule in self.rules]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two rules are called {twice[0]!r}: an alert is known again by its rule's name")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rules are called {twice!r}; each needs its own name")
         for rule in self.rules:
-            unknown = [name for name in (*rule.channels, *rule.escalate_to) if name not in self.channels]
-            if unknown:
+            unknown = next((name for name in (*rule.channels, *rule.escalate_to) if name not in self.channels), None)
+            if unknown is not None:
                 known = ", ".join(self.channels) or "none"
-                raise ValueError(f"rule {rule.name!r}: there is no channel {unknown[0]!r}; there is: {known}")
+                raise ValueError(f"rule {rule.name!r}: unknown channel {unknown!r}; there is: {known}")
         if self.codeowners is not None and self.codeowners_repository is not None:
-            raise ValueError("codeowners and codeowners_repository are two places of one file: name one of them")
+            raise ValueError("set either codeowners or codeowners_repository")
         return self
 
 
@@ -213,26 +188,25 @@ def parse_rules(text: str) -> AlertRules:
     """Read a file of rules.
 
     Raises:
-        AlertError: it is not TOML, or says something that is not known or cannot be; the message says where.
+        AlertError: it is not valid; the message has the place, but not the value, which may be a secret address.
     """
     try:
         return AlertRules.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise AlertError(f"not TOML: {error}") from None
     except ValidationError as error:
-        # what was given is left out: it may be an address that should not be in there
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = _place(first["loc"])
-        raise AlertError(f"{f'{where}: ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from None
+        place = _place(first["loc"])
+        raise AlertError(f"{f'{place}: ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
-    """Whether a text matches one of the patterns with `*`, `?` and `[...]`."""
+    """Tell whether a text matches one of the shell patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def _place(steps: Sequence[Any]) -> str:
-    """`rules[2].floor`, counted from 1; without the word by which pydantic tells kinds apart."""
+    """Format a pydantic location as `rules[2].at_least`, counted from 1, without the name of the union's member."""
     place = ""
     for number, step in enumerate(steps):
         if isinstance(step, int):

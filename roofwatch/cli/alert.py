@@ -1,10 +1,11 @@
-"""Commands of alerts: raise and send them, list them, check their rules, try a channel."""
+"""Commands of alerts: run, list, check, test and acknowledge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
@@ -15,22 +16,20 @@ if TYPE_CHECKING:
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
-alert_app = typer.Typer(help="Who is told what happens on the main branch.", no_args_is_help=True)
+alert_app = typer.Typer(help="Notify people of regressions, levels and silent runners.", no_args_is_help=True)
 app.add_typer(alert_app, name="alert")
 
-RulesFile = Annotated[
-    Path | None, typer.Option("--rules", help="File of rules. Left out: that of the setting alert_rules.")
-]
+RulesFile = Annotated[Path | None, typer.Option("--rules", help="File of rules. Default: the setting alert_rules.")]
 OneProject = Annotated[
-    str | None, typer.Option("--project", "-p", help="Only this project. Left out: all.", show_default=False)
+    str | None, typer.Option("--project", "-p", help="Only this project. Default: all.", show_default=False)
 ]
 
 
 @alert_app.command("run")
 def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson = False) -> None:
-    """Raise what is to be told now, and send what waits, once: what the service does beside.
+    """Evaluate the rules and send waiting messages, once, as the service does.
 
-    Ends with 1 if a message could not be sent; it waits to be tried again.
+    Exit status 1: a message could not be sent; it will be tried again.
     """
     from datetime import UTC, datetime
 
@@ -54,7 +53,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
         _print_alerts([step.alert for step in steps])
         _print_deliveries(deliveries)
     else:
-        print_note("nothing has changed, and nothing waits")
+        print_note("nothing changed, and no message is waiting")
     if any(one.state is not DeliveryState.SENT for one in deliveries):
         raise typer.Exit(EXIT_WRONG)
 
@@ -63,10 +62,10 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
 def list_(
     *,
     project: OneProject = None,
-    everything: Annotated[bool, typer.Option("--all", help="Those that are over and what was sent, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include resolved alerts and sent messages.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the alerts that are not over, and the messages that have not been sent."""
+    """Show alerts that are not resolved, and messages that are not sent."""
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
@@ -88,14 +87,14 @@ def list_(
     _print_alerts(alerts)
     _print_deliveries(deliveries)
     if not alerts and not deliveries:
-        print_note("no alert fires, and no message waits")
+        print_note("no alert is firing, and no message is waiting")
 
 
 @alert_app.command("check")
 def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson = False) -> None:
-    """Check the rules and what they name, and show what each would say now. Nothing is sent or stored.
+    """Check the rules and their channels, and show what each rule reports now. Nothing is sent or stored.
 
-    Ends with 1 if a channel or CODEOWNERS cannot be used, with 2 if the rules cannot be read.
+    Exit status 1: a channel or CODEOWNERS cannot be used. 2: the rules cannot be read.
     """
     from datetime import UTC, datetime
 
@@ -117,7 +116,7 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
         print_json({"rules": plan.rules, "faults": configured.faults, "conditions": conditions})
     else:
         _print_table(
-            ("rule", "kind", "project", "says now"),
+            ("rule", "kind", "project", "reports now"),
             [
                 (rule.name, rule.kind, name, _in_words([one for one in found if one.rule == rule.name]))
                 for rule in plan.rules.rules
@@ -133,11 +132,11 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
 @alert_app.command("test")
 def try_channel(
-    channel: Annotated[str, typer.Argument(help="Name of a channel of the rules.", show_default=False)],
+    channel: Annotated[str, typer.Argument(help="A channel of the rules.", show_default=False)],
     *,
     rules: RulesFile = None,
 ) -> None:
-    """Send one message through a channel, which says that it is a test."""
+    """Send a test message through a channel."""
     from roofwatch.alerting import read_alerts, trial_delivery
     from roofwatch.ci.alerts.delivery import SendError
     from roofwatch.ci.errors import AlertError
@@ -145,43 +144,33 @@ def try_channel(
     from roofwatch.terminal import print_note
 
     channels = read_alerts(rules, load_settings()).channels
-    if channel not in channels:
-        raise AlertError(
-            f"channel {channel!r}: the rules have none of this name; they have {', '.join(channels) or 'none'}"
-        )
-    sender = channels[channel]
+    sender = channels.get(channel, f"unknown; the rules have {', '.join(channels) or 'none'}")
     if isinstance(sender, str):
         raise AlertError(f"channel {channel!r}: {sender}")
     try:
         sender.send(trial_delivery(channel))
     except SendError as error:
         raise AlertError(f"channel {channel!r}: {error}") from None
-    print_note(f"sent through {channel}: look whether it has arrived")
+    print_note(f"sent through {channel}: check that it arrived")
 
 
 @alert_app.command("acknowledge")
 def acknowledge_(
-    alert_id: Annotated[str, typer.Argument(help="The id, as list shows it.", show_default=False)],
+    alert_id: Annotated[UUID, typer.Argument(help="ID, as shown by list.", show_default=False)],
     *,
-    person: Annotated[str, typer.Option(help="Who is at it.", show_default=False)],
-    reason: Annotated[str, typer.Option(help="What is being done; it stays in the audit trail.", show_default=False)],
+    person: Annotated[str, typer.Option(help="Who works on it.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Kept in the audit trail.", show_default=False)],
 ) -> None:
-    """Say that somebody is at it: the alert is not escalated, and its regression is acknowledged too."""
+    """Acknowledge an alert and its regression: it is not escalated."""
     from datetime import UTC, datetime
-    from uuid import UUID
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.errors import AlertError
     from roofwatch.db.alerts.standing import acknowledge
     from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 
-    try:
-        chosen = UUID(alert_id)
-    except ValueError:
-        raise AlertError(f"alert {alert_id!r}: that is no id; see: roofwatch alert list") from None
     with open_configured_store() as engine:
-        alert = acknowledge(engine, chosen, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))
+        alert = acknowledge(engine, alert_id, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))
     print_note(f"acknowledged: {alert.message.title}")
 
 

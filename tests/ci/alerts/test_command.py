@@ -89,14 +89,6 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(command: Callable[..., 
     assert command("list", "--json").parsed == {"alerts": [], "deliveries": []}
 
 
-def test_a_channel_without_its_secret_is_named_and_the_secret_is_not_shown(command: Callable[..., Done]) -> None:
-    checked = command("check", TEST_HOOK="ftp://SECRET")
-
-    assert checked.status == 1
-    assert "channel 'hook': the address is no https:// URL" in checked.error
-    assert "SECRET" not in checked.error + checked.output
-
-
 def test_rules_that_cannot_be_read_end_in_one_line_with_the_place(command: Callable[..., Done], folder: Path) -> None:
     (folder / "alerts.toml").write_text(RULES.replace("after_hours = 1", "after_hours = -1"))
 
@@ -114,7 +106,7 @@ def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., D
 
     assert (first.status, second.status, taken_up.status) == (0, 0, 0), first.error + taken_up.error
     assert sorted(document["rule"] for document in hook.documents) == ["silent", "silent", "slower"]
-    assert "nothing has changed" in second.output
+    assert "nothing changed" in second.output
     assert "acknowledged by A Person" in command("list").output
 
 
@@ -132,8 +124,8 @@ def test_a_test_says_that_it_is_one_and_an_unknown_channel_is_named(command: Cal
     assert command("test", "filed").status == 0
     unknown = command("test", "pigeon")
 
-    assert hook.documents[0]["title"] == "a test of the channel filed: nothing is wrong"
-    assert (unknown.status, "they have hook, filed" in unknown.error) == (2, True)
+    assert hook.documents[0]["title"] == "test of the channel filed: nothing is wrong"
+    assert (unknown.status, "the rules have hook, filed" in unknown.error) == (2, True)
 
 
 def test_the_service_tells_what_it_has_judged(

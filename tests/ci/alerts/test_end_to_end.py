@@ -1,13 +1,15 @@
 """From records to a mail and a webhook, and to the end of both: judged, told, bisected, recovered."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
+import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.api.background import analyse_waiting
-from roofwatch.ci.alerts.channels import Secrets, open_channel
+from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
@@ -35,11 +37,12 @@ RULES = parse_rules(
 
 
 def test_a_slowdown_of_the_main_branch_is_told_once_bisected_and_told_to_be_over(
-    store: Engine, mailbox: Mailbox, hook: Hook
+    store: Engine, mailbox: Mailbox, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)
-    secrets = Secrets(variable={"MAIL": mailbox.url, "HOOK": hook.url}.get, file=lambda _: None)
-    channels = {name: open_channel(one, secrets, api_url="") for name, one in RULES.channels.items()}
+    monkeypatch.setenv("MAIL", mailbox.url)
+    monkeypatch.setenv("HOOK", hook.url)
+    channels = {name: open_channel(one, Path(), api_url="") for name, one in RULES.channels.items()}
 
     def measure(first: int, count: int, level_ns: float, branch: str = "main") -> None:
         """A commit an hour, each measured, judged and told of as the service does it."""

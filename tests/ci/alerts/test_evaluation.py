@@ -32,7 +32,7 @@ channels = ["chat"]
 runs = 1
 kind = "%s"
 """
-OBJECTIVE = RULES % "utilisation" + "objective = 0.4\n"
+OBJECTIVE = RULES % "level" + 'metric = "utilisation"\nat_least = 0.4\n'
 PLAN = AlertPlan(parse_rules(OBJECTIVE), parse_codeowners("/kernels/ @example/kernels"))
 
 
@@ -56,7 +56,7 @@ def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_says_wh
 
     (one,) = seen(history)
 
-    assert one.message.title.startswith("rms_norm: below its objective of 40.0% utilisation in 1 case on ")
+    assert one.message.title.startswith("rms_norm: utilisation of the roof below 40.0% in 1 case on ")
     assert one.message.owners == ("@example/kernels",)
 
 
@@ -84,7 +84,7 @@ def test_an_error_that_has_grown_and_a_tag_are_read_from_the_records(store: Engi
 
     (one,) = seen(store, AlertPlan(parse_rules(rule)))
 
-    assert "the error has grown by more than 50%" in one.message.title
+    assert "error grew by more than 50%" in one.message.title
     assert seen(store, AlertPlan(parse_rules(rule.replace("quick", "decode")))) == []
 
 

@@ -1,46 +1,28 @@
-"""CODEOWNERS as GitHub reads it; the patterns of its own example among them."""
+"""CODEOWNERS as GitHub reads it."""
 
 import pytest
 
-from roofwatch.ci.alerts.ownership import MAX_BYTES, Ownership, parse_codeowners
+from roofwatch.ci.alerts.ownership import Ownership, parse_codeowners
 from roofwatch.ci.alerts.rules import OwnersOfKernels
 
-EXAMPLE = r"""
-# The default, unless a later line matches.
-*       @global-owner1 @global-owner2
-*.js    @js-owner #This is an inline comment.
-*.go docs@example.com
-*.txt @octo-org/octocats
-/build/logs/ @doctocat
-docs/*  docs@example.com
-apps/ @octocat
-/docs/ @doctocat
-/scripts/ @doctocat @octocat
-**/logs @octocat
-/apps/ @octocat
-/apps/github
-/apps/github @doctocat/apps
+EXAMPLE = """
+*       @default
+*.js    @js-owner # an inline comment
+/docs/  @docs @writers
+apps/github
 """
 
 
 @pytest.mark.parametrize(
     ("path", "owners"),
     [
-        ("README.md", ("@global-owner1", "@global-owner2")),
+        ("README.md", ("@default",)),
         ("a/b/deep.js", ("@js-owner",)),
-        ("main.go", ("docs@example.com",)),
-        ("notes/a.txt", ("@octo-org/octocats",)),
-        ("build/logs/a/b.md", ("@octocat",)),
-        ("docs/getting-started.md", ("@doctocat",)),
-        ("docs/build-app/troubleshooting.md", ("@doctocat",)),
-        ("x/apps/y/z.py", ("@octocat",)),
-        ("scripts/run.sh", ("@doctocat", "@octocat")),
-        ("deeply/nested/logs/today.md", ("@octocat",)),
-        ("apps/web/a.py", ("@octocat",)),
-        ("apps/github/a.py", ("@doctocat/apps",)),
+        ("docs/a/b.md", ("@docs", "@writers")),
+        ("apps/github/a.py", ()),
     ],
 )
-def test_the_last_pattern_that_matches_owns_a_file(path: str, owners: tuple[str, ...]) -> None:
+def test_the_last_matching_pattern_owns_a_file(path: str, owners: tuple[str, ...]) -> None:
     assert parse_codeowners(EXAMPLE).owners_of(path) == owners
 
 
@@ -76,14 +58,6 @@ def test_a_pattern_means_what_gitignore_says(pattern: str, matching: str, other:
 )
 def test_a_line_that_is_not_valid_is_skipped_alone(line: str) -> None:
     assert parse_codeowners(f"* @owner\n{line}\n").owners_of("a.py") == ("@owner",)
-
-
-def test_a_pattern_without_owners_says_that_nobody_owns_it() -> None:
-    assert parse_codeowners("* @owner\nvendor/\n").owners_of("vendor/a.py") == ()
-
-
-def test_a_file_larger_than_github_reads_owns_nothing() -> None:
-    assert parse_codeowners("* @owner\n" + "#" * MAX_BYTES).owners_of("a.py") == ()
 
 
 def test_a_kernel_is_owned_by_its_source_file_unless_the_table_says_otherwise() -> None:

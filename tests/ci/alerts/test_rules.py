@@ -13,21 +13,20 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
     rules = parse_rules(
         CHANNEL
         + RULE
-        + '[[rules]]\nname = "floor"\nkind = "floor"\nchannels = ["chat"]\nmetric = "flop_per_s"\nfloor = 1e12\n'
-        + '[[rules]]\nname = "roof"\nkind = "utilisation"\nchannels = ["chat"]\nobjective = 0.7\n'
+        + '[[rules]]\nname = "floor"\nkind = "level"\nchannels = ["chat"]\nmetric = "flop_per_s"\nat_least = 1e12\n'
         + '[[rules]]\nname = "error"\nkind = "accuracy"\nchannels = ["chat"]\ngrown_by = 0.5\n'
         + '[[rules]]\nname = "silent"\nkind = "silence"\nchannels = ["chat"]\nafter_hours = 48\n'
         + '[[owners]]\nkernels = ["flash_*"]\nowners = ["@example/attention"]\n'
     )
 
-    assert [rule.kind for rule in rules.rules] == ["regression", "floor", "utilisation", "accuracy", "silence"]
+    assert [rule.kind for rule in rules.rules] == ["regression", "level", "accuracy", "silence"]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[[rules", "not TOML"),
-        (RULE, r"rule 'slower': there is no channel 'chat'; there is: none"),
+        (RULE, r"rule 'slower': unknown channel 'chat'; there is: none"),
         (CHANNEL + RULE + RULE, "two rules are called 'slower'"),
         (
             CHANNEL + RULE + "min_relative_change = -1\n",
@@ -35,8 +34,11 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
         ),
         (CHANNEL + RULE + "colour = 1\n", r"rules\[1\]\.colour: Extra inputs are not permitted"),
         (CHANNEL + RULE.replace("regression", "mood"), r"rules\[1\]: .*'regression'"),
-        (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to go together"),
-        ('[channels]\nx = { kind = "webhook" }\n', r"channels\.x: say where its address is, in url_env or in url_file"),
+        (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to need each other"),
+        (
+            '[channels]\nx = { kind = "webhook" }\n',
+            r"channels\.x: name where the address is: either",
+        ),
         ('[channels]\nx = { kind = "pigeon" }\n', r"channels\.x: .*'github'"),
     ],
 )

@@ -105,9 +105,10 @@ kind = "regression"
 channels = ["chat"]
 [[rules]]
 name = "wasteful"
-kind = "utilisation"
+kind = "level"
+metric = "utilisation"
 runs = 3
-objective = 0.4
+at_least = 0.4
 channels = ["chat"]
 [[rules]]
 name = "less accurate"
