@@ -1,4 +1,4 @@
-"""What the arguments and settings of commands stand for."""
+"""Resolve arguments and settings of commands: suites and databases."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import commit_of, find_repository
 from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
 
-if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
+if TYPE_CHECKING:  # the core installs no SQLAlchemy
     from sqlalchemy import Engine
 
 
 def configured_url() -> str | None:
-    """Of the database that the settings name, with its password; None for the embedded one."""
+    """Database URL from the settings, with its password; None for the embedded database."""
     from roofwatch.settings import load_settings
 
     url = load_settings().database_url
@@ -23,7 +23,7 @@ def configured_url() -> str | None:
 
 
 def open_configured_store() -> AbstractContextManager[Engine]:
-    """The store that the settings name, else the embedded one."""
+    """Open the configured database, else the embedded one, and check its schema."""
     from roofwatch.db.engine.session import open_store
     from roofwatch.settings import load_settings
 
@@ -32,7 +32,7 @@ def open_configured_store() -> AbstractContextManager[Engine]:
 
 
 def open_configured_server() -> AbstractContextManager[Engine]:
-    """The same, whatever the state of its schema."""
+    """Open the same database without checking its schema."""
     from roofwatch.db.engine.session import open_server
     from roofwatch.settings import load_settings
 
@@ -41,14 +41,14 @@ def open_configured_server() -> AbstractContextManager[Engine]:
 
 
 def suite_source(path: Path | None, module: str | None = None) -> SuiteSource:
-    """The suite of a path; our own for None.
+    """Find the suite at a path; None for the bundled suite.
 
     Args:
-        path: A benchmark file or folder, or a file of signatures.
-        module: Of signatures, only those of this module.
+        path: Benchmark file or folder, or a file of signatures.
+        module: Only signatures of this module.
 
     Raises:
-        SuiteError: there is no such file or folder.
+        SuiteError: the path does not exist.
     """
     if path is None:
         return SuiteSource()
@@ -59,7 +59,7 @@ def suite_source(path: Path | None, module: str | None = None) -> SuiteSource:
 
 
 def suite_at(path: Path | None, project: str | None) -> SuiteAt:
-    """The suite of a path at the commit that its repository is at."""
+    """Find the suite at a path, with the commit that its repository is at."""
     source = suite_source(path)
     commit, name = commit_of(Path(__file__) if source.path is None else source.path)
     return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))

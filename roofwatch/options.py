@@ -1,10 +1,10 @@
-"""Options of the command line that several commands share; each is declared once."""
+"""Command-line options that several commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -12,12 +12,53 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.collector.run_plan import RunPlan
+    from roofwatch.store.sides import Sides
 
 EXIT_WRONG = 1
 EXIT_CANNOT = 2
 
 _Timeout = functools.partial(typer.Option, min=0.001, metavar="SECONDS")
+_NoDefault = functools.partial(typer.Option, show_default=False)
+
+SuitePath = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite.", show_default=False
+    ),
+]
+ProjectName = Annotated[str | None, _NoDefault(help="Project name. Default: the repository's folder name.")]
+RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
+Discard = Annotated[bool, typer.Option("--discard", help="Delete what an interrupted run left, and start again.")]
+BaselineFile = Annotated[
+    Path | None,
+    _NoDefault(help="File of accepted machine-code findings. Default: the repository's roofwatch-static.toml."),
+]
+NoiseFloorFile = Annotated[
+    Path | None, _NoDefault(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
+]
+ServerUrl = Annotated[str | None, _NoDefault("--url", help="Server, https://host. Default: server_url.")]
+StoreUrl = Annotated[
+    str | None,
+    _NoDefault(
+        "--url",
+        help="Read through this server, with the token in ROOFWATCH_TOKEN. Default: the configured database, else "
+        "server_url, else the embedded database.",
+    ),
+]
+StoredProject = Annotated[str, _NoDefault("--project", "-p", help="Project.")]
+ComparedSide = Annotated[
+    Path,
+    typer.Argument(help="Record file; with --project also a commit sha or a run id.", show_default=False),
+]
+Output = Annotated[Path | None, _NoDefault("--output", "-o", help="File to write.")]
+Keep = Annotated[
+    list[str] | None,
+    _NoDefault(help="Do not redact: hostname, user, paths, arguments, environment, metadata, or all; repeatable."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +139,15 @@ class RunOptions:
     profile: Annotated[bool, typer.Option("--profile", help="Profile some calls of each case after timing.")] = False
 
     def plan(self, *, usual_tag: str | None = None, fewest_blocks: int = 1) -> RunPlan:
-        """What the collector takes.
+        """Make the plan for the collector.
 
         Args:
-            usual_tag: Tag of the cases to take if none is given; None lets the device decide.
+            usual_tag: Default tag of the cases; None lets the device decide.
             fewest_blocks: Minimum number of blocks if `--blocks` is not given.
 
         Raises:
-            TargetError: an unknown target.
-            CollectorError: an impossible clock.
+            TargetError: a target is unknown.
+            CollectorError: the clock is invalid.
         """
         from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
         from roofwatch.collector.device.clock_lock import parse_clock
@@ -141,25 +182,81 @@ class RunOptions:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Options of the commands that compare two records: compare and report."""
+
+    baseline: BaselineFile = None
+    noise_floor: NoiseFloorFile = None
+    stored_floor: Annotated[
+        bool,
+        typer.Option(
+            "--stored-floor/--no-stored-floor",
+            help="With --project, use the noise floor of the latest stored calibrations unless --noise-floor is given.",
+        ),
+    ] = True
+    project: Annotated[
+        str | None, _NoDefault("--project", "-p", help="Look up sides that are not files in this stored project.")
+    ] = None
+    runner_class: Annotated[
+        str | None, _NoDefault(help="Use stored runs of this runner class. Default: that of the side that is a file.")
+    ] = None
+    url: StoreUrl = None
+
+    def judge(self, base: Path, head: Path) -> tuple[Sides, PullRequestJudgement]:
+        """Read both sides and compare them.
+
+        Raises:
+            CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
+        """
+        from roofwatch.ci.report.pull_request import judge_pull_request
+        from roofwatch.measuring.calibrating import read_noise_floor
+        from roofwatch.static_gate import BASELINE_NAME, read_baseline
+        from roofwatch.store.sides import read_sides
+
+        accepted = read_baseline(self.baseline, Path(BASELINE_NAME))
+        floor = read_noise_floor(self.noise_floor)
+        sides = read_sides(
+            *(base, head),
+            project=self.project,
+            url=self.url,
+            runner_class=self.runner_class,
+            with_noise_floor=self.stored_floor and floor is None,
+        )
+        floor = floor or sides.noise_floor
+        return sides, judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor)
+
+
 def run_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options of `RunOptions` to a command, which gets them as its argument `options`.
+    """Add `RunOptions` to a command, which gets them as its argument `options`.
 
     Args:
         names: Fields to add; all if none is given. The others keep their defaults.
     """
-    hints = get_type_hints(RunOptions, include_extras=True)
+    return _add_options(RunOptions, names)
+
+
+def compare_options() -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add `CompareOptions` to a command, which gets them as its argument `options`."""
+    return _add_options(CompareOptions, ())
+
+
+def _add_options(
+    kind: type[RunOptions | CompareOptions], names: Sequence[str]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    hints = get_type_hints(kind, include_extras=True)
     added = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
         )
-        for field in fields(RunOptions)
+        for field in fields(kind)
         if not names or field.name in names
     ]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(**arguments: Any) -> None:
-            options = RunOptions(**{parameter.name: arguments.pop(parameter.name) for parameter in added})
+            options = kind(**{parameter.name: arguments.pop(parameter.name) for parameter in added})
             function(**arguments, options=options)
 
         signature = inspect.signature(function, eval_str=True)
@@ -168,96 +265,3 @@ def run_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., No
         return command
 
     return decorate
-
-
-SuitePath = Annotated[
-    Path | None,
-    typer.Argument(
-        help="Benchmark file, or folder with bench_*.py files. Left out: the suite that comes with roofwatch.",
-        show_default=False,
-    ),
-]
-DeviceName = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")]
-ProjectName = Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")]
-RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that was cut short there, if there is one.")]
-Discard = Annotated[
-    bool, typer.Option("--discard", help="Remove what a run that was cut short there left, and begin anew.")
-]
-CheckTimeout = Annotated[
-    float,
-    typer.Option(
-        "--check-timeout",
-        min=0.001,
-        metavar="SECONDS",
-        help="The longest that one check of a case's results may take, with compiling, autotuning and its reference.",
-    ),
-]
-BaselineFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="What machine code is accepted though it got worse. Left out: roofwatch-static.toml of the repository.",
-        show_default=False,
-    ),
-]
-NoiseFloorFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="What roofwatch calibrate wrote on this runner: a change must exceed 3 times the floor of its case too.",
-        show_default=False,
-    ),
-]
-HasStoredFloor = Annotated[
-    bool,
-    typer.Option(
-        "--stored-floor/--no-stored-floor",
-        help="With --project: a change must exceed 3 times the noise that the newest stored calibrations of the runner "
-        "show of its case too; --noise-floor takes their place.",
-    ),
-]
-ServerUrl = Annotated[
-    str | None,
-    typer.Option("--url", help="The server, https://host. Left out: the setting server_url.", show_default=False),
-]
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        help="Read through this server, https://host, with the token in ROOFWATCH_TOKEN. Left out: the database "
-        "that is configured; where none is, the server of the setting server_url; else the embedded database.",
-        show_default=False,
-    ),
-]
-StoredProject = Annotated[str, typer.Option("--project", "-p", help="The project that is meant.", show_default=False)]
-ComparedProject = Annotated[
-    str | None,
-    typer.Option(
-        "--project",
-        "-p",
-        help="Of what is stored: a side that is no file is then a commit of it, or a run.",
-        show_default=False,
-    ),
-]
-RunnerClass = Annotated[
-    str | None,
-    typer.Option(
-        help="Of what is stored, only runs on this one. Left out: on that of a side that is a file.", show_default=False
-    ),
-]
-ComparedSide = Annotated[
-    Path,
-    typer.Argument(
-        help="Record file; or with --project the sha of a commit, its beginning, or the id of a run.",
-        show_default=False,
-    ),
-]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default=False)]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Leave in what is taken out otherwise: hostname, user, paths, arguments, environment, metadata, or all; "
-        "may be given again.",
-        show_default=False,
-    ),
-]

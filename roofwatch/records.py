@@ -1,4 +1,4 @@
-"""Records as commands need them: several files at once, and what failed in one."""
+"""Read record files, and summarise failures in records."""
 
 from __future__ import annotations
 
@@ -11,52 +11,49 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 
 RECORD_SUFFIX = ".json.gz"
-"""Of a record whose place was not chosen."""
+"""Default suffix of record files."""
 
-_MOST_AT_HAND = 16
-"""Records of some hundred cases take some 20 MB each."""
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """Read files, and the records in folders, in the order of their commits, then of time.
+    """Read record files and folders of them, ordered by commit, then by time.
 
     Raises:
-        RecordError: one of them cannot be read, or a folder holds none.
+        RecordError: a file cannot be read, or a folder holds no record.
     """
     return [record for _, record in read_record_files(paths)]
 
 
 def read_record_files(paths: Sequence[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """The same, each record with its file, beside which its artefacts lie.
+    """Read like `read_records`, each record with its file.
 
-    All are read before the first is given, and those that memory has no room for are read again: a history is larger.
+    All files are checked before the first record is yielded. They are read twice, because a history may not fit in
+    memory.
 
     Raises:
-        RecordError: one of them cannot be read, or a folder holds none.
+        RecordError: a file cannot be read, or a folder holds no record.
     """
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            found = sorted(file for pattern in _RECORD_PATTERNS for file in path.glob(pattern))
-            if not found:
-                raise RecordError(f"{path}: no {' or '.join(_RECORD_PATTERNS)} file in it")
-            files += found
-        else:
-            files.append(path)
-    at_hand: dict[Path, RunRecord] = {}
-    places: list[tuple[int, datetime, int]] = []
-    for number, file in enumerate(files):
+    places: list[tuple[int, datetime, Path]] = []
+    for file in _files_in(paths):
         record = RunRecord.read(file)
-        places.append((record.commit.first_parent_count, record.started_at, number))
-        if len(at_hand) < _MOST_AT_HAND:
-            at_hand[file] = record
-    in_order = [files[number] for _, _, number in sorted(places)]
-    return ((file, at_hand.pop(file) if file in at_hand else RunRecord.read(file)) for file in in_order)
+        places.append((record.commit.first_parent_count, record.started_at, file))
+    return ((file, RunRecord.read(file)) for _, _, file in sorted(places))
+
+
+def _files_in(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(file for pattern in _RECORD_PATTERNS for file in path.glob(pattern))
+        if not found:
+            raise RecordError(f"{path}: contains no {' or '.join(_RECORD_PATTERNS)} file")
+        yield from found
 
 
 def failed_results(record: RunRecord) -> Iterator[str]:
-    """One sentence for everything that failed. What this machine cannot run, or has no compiler for, has not."""
+    """Describe every failed result, one line each; unsupported is not failed."""
     fine = {Outcome.OK, Outcome.UNSUPPORTED}
     for measurement in record.measurements:
         if measurement.outcome not in fine:
@@ -70,9 +67,10 @@ def failed_results(record: RunRecord) -> Iterator[str]:
 
 
 def nothing_done(records: Sequence[RunRecord]) -> str | None:
-    """Why a run came to nothing, in a sentence: all that could be timed was refused, or nothing could be done at all.
-    None where something was measured, or failed, or was never to be timed: Triton code without a GPU is checked and
-    compiled.
+    """Explain why nothing was timed, or None if that is fine.
+
+    It is fine if something was measured or failed, or if there was nothing to time: Triton code without a GPU is only
+    checked and compiled.
     """
     measurements = [measurement for record in records for measurement in record.measurements]
     if not measurements or any(measurement.outcome is not Outcome.UNSUPPORTED for measurement in measurements):
@@ -87,13 +85,13 @@ def nothing_done(records: Sequence[RunRecord]) -> str | None:
     if not refused and (right or any(fact.outcome is Outcome.OK for each in records for fact in each.static_facts)):
         return None
     what = "nothing could be timed" if refused else "nothing could be checked, compiled or timed"
-    return f"{what}: {(refused or measurements)[0].message or 'nobody said why'}"
+    return f"{what}: {(refused or measurements)[0].message or 'no reason was given'}"
 
 
 def time_spent(record: RunRecord) -> str:
-    """Where the run's wall time went, in a line."""
+    """Show how the wall time of the run was spent."""
     total_ns = sum(record.spent_ns.values())
     shares = (
         f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}" for activity, spent_ns in record.spent_ns.items()
     )
-    return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "nobody noted where the time went"
+    return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "time spent: not recorded"

@@ -1,8 +1,7 @@
-"""What the environment and one configuration file say. Flags of a command come before both.
+"""Settings from environment variables and one configuration file; command-line options override both.
 
-The file is `roofwatch.toml`, or the table `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest
-one above it that has either. Environment variables are named `ROOFWATCH_<SETTING>`, those of a table in the file
-`ROOFWATCH_<TABLE>_<SETTING>`.
+The file is `roofwatch.toml`, or `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest parent
+that has one. The variables are `ROOFWATCH_<SETTING>`, or `ROOFWATCH_<TABLE>_<SETTING>` for a setting in a table.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _PREFIX = "ROOFWATCH_"
 
 
 class SettingsError(Exception):
-    """The configuration says something that is not known or cannot be."""
+    """A setting is unknown or invalid."""
 
 
 def _default_data_dir() -> Path:
@@ -28,69 +27,71 @@ def _default_data_dir() -> Path:
 
 
 def _from_json(value: object) -> object:
-    """An environment variable holds a table as JSON; a file has tables of its own."""
+    """Parse a table, which an environment variable holds as JSON."""
     if not isinstance(value, str):
         return value
     try:
         return json.loads(value)
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON object: {error}") from None
+        raise ValueError(f"not a JSON object: {error}") from None
 
 
 _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Retention(BaseModel):
-    """How many days things are kept; unset, for ever. What was found in them stays."""
+    """Days to keep data; unset, for ever. Regressions and medians are always kept."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     samples_days: int | None = Field(default=None, ge=1)
-    """Raw samples; medians, quartiles and all that was judged stay."""
+    """Raw samples; medians and quartiles stay."""
     telemetry_days: int | None = Field(default=None, ge=1)
-    """Readings of the device while a run went on."""
+    """Device readings taken during runs."""
     artefacts_days: int | None = Field(default=None, ge=1)
-    """Files that came with a run, such as traces; their names and sha256 stay."""
+    """Files of runs, such as traces; their names and sha256 stay."""
     quarantined_days: int | None = Field(default=None, ge=1)
-    """Whole runs that nobody vouched for."""
+    """Runs from untrusted sources."""
 
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     database_url: SecretStr | None = None
-    """Of a Postgres server; unset, the embedded one in `data_dir` is used. Never shown: it may hold a password."""
+    """URL of a Postgres database; unset, the embedded server in `data_dir`. Never shown: it may hold a password."""
     database_connections: int = Field(default=15, ge=1, le=1_000)
-    """The most that one process has to the database at once."""
+    """Maximum database connections per process."""
     data_dir: Path = _default_data_dir()
+    """Folder of the embedded database and the spool."""
     server_url: str | None = None
-    """To which `roofwatch push` sends records, and through which is read where no database is named."""
+    """Server that `roofwatch push` sends records to, and that commands read through if no database is set."""
     oidc_audience: str | None = None
-    """What tokens of GitHub Actions must be made for, to send records to `roofwatch api`; unset, none is let in."""
+    """Audience that GitHub Actions tokens must have to send records; unset, they are refused."""
     oidc_issuer: str = "https://token.actions.githubusercontent.com"
-    """Who makes those tokens: another one for a GitHub Enterprise Server."""
+    """Issuer of those tokens; change it for GitHub Enterprise Server."""
     alert_rules: Path | None = None
-    """The file that says who is told what (`roofwatch alert check` reads it); unset, nobody is told anything."""
+    """File of alert rules (check it with `roofwatch alert check`); unset, no alerts."""
     dashboard_url: str | None = None
-    """Where people open the dashboard, such as `https://roofwatch.example.com`."""
+    """Public address of the dashboard, such as `https://roofwatch.example.com`."""
     repository_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    """Where people read the code, such as `https://github.com/{project}`: the dashboard links commits and lines."""
+    """Address of the source code, such as `https://github.com/{project}`, for links to commits and lines."""
     sign_in_issuer: str | None = None
-    """The OpenID Connect provider that people sign in to the dashboard with; unset, everybody only reads."""
+    """OpenID Connect provider for signing in to the dashboard; unset, the dashboard is read-only."""
     sign_in_client_id: str | None = None
-    """By which that provider knows the dashboard."""
+    """Client id of the dashboard at that provider."""
     sign_in_client_secret: SecretStr | None = None
+    """Client secret of the dashboard at that provider."""
     sign_in_cookie_secret: SecretStr | None = None
-    """Signs the cookies of those who signed in; unset, one is made at each start, and everybody signs in again."""
+    """Key that signs session cookies; unset, a new one at each start, which ends all sessions."""
     triagers: tuple[str, ...] = ()
-    """Who may decide about regressions, of those who signed in with a verified address: `name@example.com`,
-    `@example.com`, or `owner/project=name@example.com` for one project; in the environment separated by commas."""
+    """Verified addresses that may triage regressions: `name@example.com`, `@example.com`, or
+    `owner/project=name@example.com` for one project; separated by commas in the environment."""
     device_hour_prices: Annotated[dict[str, _Price], BeforeValidator(_from_json)] = Field(default_factory=dict)
-    """What an hour of one device costs, by shell pattern of the runner class; the first that matches counts."""
+    """Price of one device hour by pattern of the runner class; the first match counts."""
     currency: Annotated[str, Field(min_length=1, max_length=10)] = "USD"
-    """Of those prices."""
+    """Currency of the prices."""
     retention: Retention = Retention()
-    """What `roofwatch db prune` removes."""
+    """What `roofwatch db prune` deletes."""
 
     @field_validator("triagers", mode="before")
     @classmethod
@@ -99,10 +100,10 @@ class Settings(BaseModel):
 
 
 def load_settings(folder: Path | None = None) -> Settings:
-    """Read the settings that hold in a folder.
+    """Read the settings for a folder.
 
     Raises:
-        SettingsError: a file cannot be parsed, or a setting is not known or has a value that cannot be.
+        SettingsError: the file cannot be parsed, or a setting is unknown or invalid.
     """
     file, values = _from_file(folder or Path.cwd())
     try:
@@ -117,7 +118,7 @@ def load_settings(folder: Path | None = None) -> Settings:
 
 
 def setting_names() -> list[str]:
-    """All settings; one of a table of the file as `table.name`, which is TABLE_NAME in the environment."""
+    """List all settings; one in a table is `table.name` here and TABLE_NAME in the environment."""
     return list(_names(Settings, ""))
 
 
@@ -143,7 +144,6 @@ def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _from_environment() -> dict[str, Any]:
-    # plain pydantic, since a machine that only measures has no pydantic-settings
     values: dict[str, Any] = {}
     for name in setting_names():
         given = os.environ.get(_PREFIX + name.replace(".", "_").upper())

@@ -1,8 +1,7 @@
-"""Values as rich tables. Nothing is computed here that a machine would not find in the JSON."""
+"""Results as rich tables. Everything in them is in the JSON output too."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -10,27 +9,23 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import measured_values
-from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
+from roofwatch.collector.record.metrics import METRICS, format_bytes, format_ns, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
 from roofwatch.measuring.listing import targets
 from roofwatch.terminal import printable
 
 if TYPE_CHECKING:
-    from roofwatch.ci.ab.comparable import SideResult
-    from roofwatch.ci.ab.compare import Comparison
-    from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
-    from roofwatch.ci.report.pull_request import PullRequestJudgement
-    from roofwatch.ci.static.comparison import StaticJudgement
+    from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
     from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
     from roofwatch.collector.workers.protocol import KernelInfo
+    from roofwatch.db.auth.values import Triage
     from roofwatch.db.engine.migrate import StoreStatus
-    from roofwatch.db.values import Regression
+    from roofwatch.db.queries.run_values import RunSummary
+    from roofwatch.db.values import Regression, Series
     from roofwatch.store.downloading import OfferedArtefact
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
@@ -39,15 +34,15 @@ _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": 
 
 
 def kernels(infos: Iterable[KernelInfo]) -> Table:
-    table = _table("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
+    table = make_table("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
     for info in infos:
         compiled = targets(info)
         table.add_row(
             printable(info.name),
             printable(info.family),
             printable(" ".join(implementation.name for implementation in info.implementations)),
-            _joined(case.direction for case in info.cases),
-            _joined(case.dtype for case in info.cases),
+            joined(case.direction for case in info.cases),
+            joined(case.dtype for case in info.cases),
             printable("all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none"),
             str(len(info.cases)),
             str(len(info.edge_ids)),
@@ -56,11 +51,11 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
 
 
 def measurements(record: RunRecord) -> Table:
-    """One row per case and implementation: how it ended, how accurate, how fast, how near the roof. The bandwidth is
-    that of memory; of a collective, where it says so, that of the bus. Below stands each reason for which something was
-    not timed, and how many had it.
+    """One row per case and implementation: outcome, accuracy, time and utilisation.
+
+    The bandwidth is that of memory, or of the bus for collectives. The caption lists why cases are unsupported.
     """
-    table = _table(
+    table = make_table(
         "case", "implementation", "outcome", "error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples",
         title=f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}",
         right=("error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples"),
@@ -86,16 +81,18 @@ def measurements(record: RunRecord) -> Table:
             str(len(measurement.samples_ns) or ""),
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
-            said = ("  " + measurement.message[:300]).splitlines()
-            table.add_row(Text("\n").join(printable(line, style="dim") for line in said))
-    refused = Counter(one.message for one in record.measurements if one.outcome is Outcome.UNSUPPORTED and one.message)
-    _set_caption(table, [f"{count} unsupported: {message}" for message, count in refused.most_common()])
+            lines = ("  " + measurement.message[:300]).splitlines()
+            table.add_row(Text("\n").join(printable(line, style="dim") for line in lines))
+    unsupported = Counter(
+        one.message for one in record.measurements if one.outcome is Outcome.UNSUPPORTED and one.message
+    )
+    _set_caption(table, [f"{count} unsupported: {message}" for message, count in unsupported.most_common()])
     return table
 
 
 def checks(reports: Sequence[CheckReport]) -> Table:
-    """One row per case and implementation: how it ended, its worst tensor, and how it went in other layouts."""
-    table = _table(
+    """One row per case and implementation: outcome, worst tensor, and outcomes in other memory layouts."""
+    table = make_table(
         "case", "implementation", "executor", "outcome", "worst", "error", "limit", "eager", "layouts",
         right=("error", "limit", "eager"),
     )  # fmt: skip
@@ -111,7 +108,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
                 report.executor,
                 _outcome(report.outcome),
                 *_worst(report.tensors),
-                _laid_out(layouts.get((report.case_id, report.implementation), [])),
+                _layout_counts(layouts.get((report.case_id, report.implementation), [])),
             )
     unsupported = {report.message for report in reports if report.message and report.layout is None}
     unsupported -= {report.message for report in reports if report.has_failed}
@@ -120,13 +117,11 @@ def checks(reports: Sequence[CheckReport]) -> Table:
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
-    """One row per compiled function and case; under each target what decides how many warps can be resident, what does
-    not fit into registers, and the widest accesses to global memory.
-    """
+    """One row per compiled function and case: per target registers, occupancy, spills and the widest accesses."""
     targets = list(dict.fromkeys(fact.target for fact in facts))
-    table = _table(
+    table = make_table(
         "function", "case", *targets,
-        title="registers per thread, theoretical occupancy and what limits it; spills; shared memory per block; "
+        title="registers per thread, theoretical occupancy and its limit; spills; shared memory per block; "
         "tensor-core instructions; widest loads and stores",
     )  # fmt: skip
     rows: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
@@ -142,10 +137,10 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
     return table
 
 
-def regressions(found: Sequence[Regression], decided: Sequence[str] | None = None) -> Table:
-    """A row for each; with what people decided about them, if that is known."""
-    columns = ("commit", "kernel", "verdict", "cause", "what", "state", *([] if decided is None else ["decided"]))
-    table = _table(*columns, title="changes found")
+def regressions(found: Sequence[Regression], triage: Sequence[Triage] | None = None) -> Table:
+    """One row per regression, with its triage if given."""
+    columns = ("commit", "kernel", "verdict", "cause", "change", "state", *([] if triage is None else ["triage"]))
+    table = make_table(*columns, title="regressions and improvements")
     for place, regression in enumerate(found):
         certainty = "confirmed" if regression.is_confirmed else "not confirmed"
         table.add_row(
@@ -155,106 +150,59 @@ def regressions(found: Sequence[Regression], decided: Sequence[str] | None = Non
             str(regression.cause),
             printable(regression.summary),
             f"{regression.state}, {certainty}",
-            *([] if decided is None else [printable(decided[place])]),
+            *([] if triage is None else [printable(_triage(triage[place]))]),
         )
     return table
 
 
-def judgement(judged: PullRequestJudgement) -> list[Table]:
-    """What is not simply unchanged: cases first, then errors of right results, memory and host, and machine code."""
-    cases = _table("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason")
-    for case in judged.cases:
-        if case.verdict is Verdict.UNCHANGED:
-            continue
-        comparison = case.comparison
-        cases.add_row(
-            printable(case.case_id),
-            printable(case.implementation),
-            _side(case.base),
-            _side(case.head),
-            "" if comparison is None else f"{comparison.relative_change:+.1%}",
-            _interval(comparison),
-            verdict(str(case.verdict)),
-            str(case.reason) + more_blocks(comparison),
-        )
-    errors = _table("case", "implementation", "result", "error at base", "error at head", "what", title="accuracy")
-    for move in judged.accuracy_changes:
-        sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
-        errors.add_row(
-            printable(move.case_id), printable(move.implementation), printable(move.part), *sides, str(move.reason)
-        )
-    beside = _table("case", "implementation", "what", "verdict", "reason", title="memory and host of a launch")
-    for launch in judged.secondary_changes:
-        words = printable(launch.case_id), printable(launch.implementation), launch.in_words
-        beside.add_row(*words, verdict(str(launch.verdict)), str(launch.reason))
-    return [table for table in (cases, errors, beside, static_changes(judged.static)) if table.row_count]
-
-
-def noise_floor(noise: NoiseFloor) -> Table:
-    """How far blocks of the same code lie apart, and which changes so many of them find."""
-    blocks = sorted({count for case in noise.cases for count in case.detectable_change})
-    table = _table(
-        "case",
-        "implementation",
-        "blocks",
-        "noise floor",
-        *(f"found with {count}" for count in blocks),
-        "alarm",
-        right=("blocks", "noise floor", *(f"found with {count}" for count in blocks)),
-    )
-    for case in sorted(noise.cases, key=lambda case: -case.noise_floor):
+def runs(found: Sequence[RunSummary]) -> Table:
+    table = make_table("run", "commit", "runner class", "started", "outcomes")
+    for run in found:
+        marks = [
+            *(["dirty work tree"] if run.is_dirty else []),
+            *(["side of a pair"] if run.is_pair_side else []),
+            *(["commit no longer on its branch"] if run.is_unreachable else []),
+        ]
         table.add_row(
-            printable(case.case_id),
-            printable(case.implementation),
-            str(case.block_count),
-            f"{case.noise_floor:.2%}",
-            *(f"{case.detectable_change[count]:+.1%}" for count in blocks),
-            "false alarm" if case.is_false_alarm else "interval" if case.is_significant else "",
+            printable(run.run_id),
+            printable(f"{run.commit.short_sha} {run.commit.subject}" + "".join(f" ({mark})" for mark in marks)),
+            printable(run.runner_class),
+            f"{run.started_at:%Y-%m-%d %H:%M}",
+            printable(", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items())),
         )
     return table
 
 
-def more_blocks(comparison: Comparison | None) -> str:
-    """How many more a verdict would take, where some number may do."""
-    return "" if comparison is None or comparison.more_blocks is None else f", {comparison.more_blocks} more blocks"
-
-
-def static_changes(judged: Iterable[StaticJudgement]) -> Table:
-    """What moved in machine code and why that matters; once for all targets of which the same is said."""
-    table = _table("verdict", "reason", "function", "case", "targets", "what moved", title="machine code")
-    targets: dict[tuple[str, str, str, str, str], list[str]] = {}
-    for item in judged:
-        if not item.is_told:
-            continue
-        failed = None if item.head is None or item.head.outcome is Outcome.OK else item.head
-        what = str(item.detail or "") if failed is None else f"{failed.outcome}: {item.detail or ''}"
-        key = (item.word, str(item.reason), item.function, item.case_id, what)
-        targets.setdefault(key, []).append(item.target)
-    for (word, reason, function, case_id, what), found in targets.items():
-        table.add_row(verdict(word), reason, printable(function), printable(case_id), _joined(found), printable(what))
+def series(found: Sequence[Series], noise_floors: Sequence[SeriesNoise | None]) -> Table:
+    """One row per series: its newest value, and for times the noise and the detectable step."""
+    table = make_table(
+        "series", "metric", "runner class", "points", "failed", "newest", "at commit", "noise", "detectable",
+        right=("points", "failed", "newest", "noise", "detectable"),
+    )  # fmt: skip
+    for one, floor in zip(found, noise_floors, strict=True):
+        values = [(point.commit, point.value) for point in one.points if point.value is not None]
+        commit, newest = values[-1] if values else (None, None)
+        table.add_row(
+            printable(one.key.label),
+            printable(one.key.metric),
+            printable(one.key.runner_class),
+            str(len(one.points)),
+            str(len(one.points) - len(values) or ""),
+            "" if newest is None else _value(one.key.metric, newest),
+            "" if commit is None else printable(commit.short_sha),
+            "" if floor is None else f"±{floor.deviation:.1%}",
+            "" if floor is None else f"{floor.minimum_detectable_change:.1%}",
+        )
     return table
 
 
-def verdict_line(judged: PullRequestJudgement) -> str:
-    """The verdict over everything, and how many of each."""
-    counts = ", ".join(f"{count} {name}" for name, count in judged.counts.items() if count)
-    least = judged.detectable_change
-    found = "" if least is None else f"; a slowdown of {least:.1%} is typically found four times in five"
-    return f"{judged.verdict}: {counts or 'nothing to compare'}{found}{_floor_used(judged.noise_floor)}"
-
-
-def _floor_used(floor: FloorUsed | None) -> str:
-    if floor is None:
-        return ""
-    asked = "" if floor.most is None else f", by up to {floor.most:.1%}"
-    return (
-        f"; the noise floor of {floor.measured_at:%Y-%m-%d} (commit {floor.commit_sha[:8]}) asks more of a change in "
-        f"{floor.case_count} case(s){asked}"
-    )
+def _value(key: str, value: float) -> str:
+    """Format as the metric does; a newer server may have metrics that this version does not know."""
+    return METRICS[key].format(value) if key in METRICS else f"{value:g}"
 
 
 def status(store: StoreStatus) -> Table:
-    table = _table("what", "value")
+    table = make_table("property", "value")
     table.add_row("server", store.server)
     table.add_row("Postgres", store.server_version)
     table.add_row("schema revision", store.schema_revision or "none")
@@ -265,10 +213,10 @@ def status(store: StoreStatus) -> Table:
 
 
 def artefacts(offered: Iterable[OfferedArtefact]) -> Table:
-    """The files that a run's record names."""
-    table = _table("name", "kind", "size", "sha256", "stored", right=("size",))
+    """The files of a run."""
+    table = make_table("name", "kind", "size", "sha256", "stored", right=("size",))
     for one in offered:
-        stored = "yes" if one.is_stored else "no: nobody has sent it"
+        stored = "yes" if one.is_stored else "no, never sent"
         table.add_row(
             printable(one.name), printable(one.kind), format_bytes(one.size_bytes), printable(one.sha256[:12]), stored
         )
@@ -279,7 +227,7 @@ def verdict(word: str) -> Text:
     return Text(word, style=_VERDICT_STYLE.get(word, ""))
 
 
-def _table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
+def make_table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
     table = Table(title=None if title is None else printable(title), title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -287,29 +235,19 @@ def _table(*columns: str, title: str | None = None, right: tuple[str, ...] = ())
 
 
 def _set_caption(table: Table, messages: Sequence[str]) -> None:
-    """What is said below the table, the beginning of each message; nothing for none."""
+    """Show the start of each message below the table."""
     lines = [printable(line).plain for message in messages for line in message[:300].splitlines()]
     if lines:
         table.caption = Text("\n".join(lines))
         table.caption_justify = "left"
 
 
-def _side(side: SideResult | None) -> str:
-    if side is None:
-        return "absent"
-    if side.median_ns is not None:
-        return format_ns(side.median_ns)
-    return str(side.measured or side.accuracy)
+def _triage(triage: Triage) -> str:
+    state = "" if triage.state == "new" else triage.state.value
+    return state if triage.person is None else f"{state} by {triage.person}"
 
 
-def _interval(comparison: Comparison | None) -> str:
-    if comparison is None or not all(map(math.isfinite, comparison.relative_interval)):
-        return ""
-    low, high = comparison.relative_interval
-    return f"{low:+.1%} to {high:+.1%}"
-
-
-def _joined(values: Iterable[str]) -> Text:
+def joined(values: Iterable[str]) -> Text:
     return printable(" ".join(dict.fromkeys(values)))
 
 
@@ -318,9 +256,7 @@ def _outcome(outcome: Outcome) -> Text:
 
 
 def _worst(tensors: Sequence[TensorReport]) -> tuple[str, str, str, str]:
-    """Of the tensor and the kind of error that come nearest to their limit, or go furthest beyond it: which it is, the
-    error, its limit, and eager's.
-    """
+    """Find the tensor and kind of error closest to or furthest beyond its limit: name, error, limit, error of eager."""
     found = [
         (error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager)
         for tensor in tensors
@@ -338,11 +274,11 @@ def _worst(tensors: Sequence[TensorReport]) -> tuple[str, str, str, str]:
     return name, f"{error:.1e}", f"{limit:.1e}", "" if eager is None else f"{eager:.1e}"
 
 
-def _laid_out(reports: Sequence[CheckReport]) -> Text:
-    right = sum(report.outcome is Outcome.OK for report in reports)
-    refused = sum(report.outcome is Outcome.UNSUPPORTED for report in reports)
-    wrong = len(reports) - right - refused
-    parts = [(right, "right", ""), (refused, "refused", "dim"), (wrong, "wrong", "red")]
+def _layout_counts(reports: Sequence[CheckReport]) -> Text:
+    correct = sum(report.outcome is Outcome.OK for report in reports)
+    unsupported = sum(report.outcome is Outcome.UNSUPPORTED for report in reports)
+    failed = len(reports) - correct - unsupported
+    parts = [(correct, "ok", ""), (unsupported, "unsupported", "dim"), (failed, "failed", "red")]
     return Text(" ").join(Text(f"{count} {word}", style=style) for count, word, style in parts if count)
 
 
@@ -370,5 +306,7 @@ def _compiled(fact: StaticFacts) -> Text:
 
 
 def _widest(fact: StaticFacts, kind: str) -> int:
-    """Of the accesses of a kind, in bits; 0 where there are none."""
+    """Width of the widest access of a kind, in bits; 0 without any."""
+    from roofwatch.collector.compile.instructions import widths  # imports torch
+
     return max((width for width, _ in widths(fact.instructions, kind)), default=0)

@@ -1,4 +1,4 @@
-"""What commands print: tables and progress for people, JSON for machines, one line for an error."""
+"""Print tables, notes, progress, JSON and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roofwatch.collector.run import OnProgress, Progress
 
 _EXPECTED_ERRORS = {
-    # by name, so that saying "no such file" does not load SQLAlchemy
+    # names, because importing the classes would load SQLAlchemy
     "CollectorError",
     "StoreError",
     "ServeError",
@@ -36,16 +36,16 @@ _EXPECTED_ERRORS = {
 
 
 class OutputError(Exception):
-    """What a command made cannot be written."""
+    """Output cannot be written."""
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether an error is one that its message fully explains."""
+    """Whether the message alone explains the error."""
     return any(kind.__name__ in _EXPECTED_ERRORS for kind in type(error).__mro__)
 
 
 def fail(message: str, *, exit_status: int = 2) -> NoReturn:
-    """Print one line on standard error and leave."""
+    """Print one line on standard error and exit."""
     print_error(message)
     raise SystemExit(exit_status)
 
@@ -56,18 +56,18 @@ def print_error(message: str) -> None:
     try:
         print(f"{prefix} {one_line(message)}", file=sys.stderr)
     except OSError:
-        silence(2)  # what is left to tell is the exit status
+        silence(2)  # only the exit status remains
 
 
-def silence(stream: int) -> None:
-    """Have what is printed from now on, and what could not be until now, go nowhere: 1 or 2, as the system counts."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream)
-    os.close(nowhere)
+def silence(fd: int) -> None:
+    """Discard what is buffered for and written to standard output (1) or standard error (2)."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, fd)
+    os.close(devnull)
 
 
 def stop_on_sigterm() -> None:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that workers and servers are ended."""
+    """Exit on SIGTERM as on Ctrl-C, which stops workers and servers."""
 
     def interrupt(_signal: int, _frame: object) -> NoReturn:
         raise SystemExit(143)
@@ -80,21 +80,21 @@ def print_table(table: Table) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print lines, whatever of others stands in them."""
+    """Print lines of untrusted text."""
     console(to_stderr=False).print(_lines(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a value of ours, dataclasses and pydantic documents included, as one JSON document."""
+    """Print dataclasses and pydantic models as one JSON document."""
     sys.stdout.write(json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """A value of ours, dataclasses and pydantic documents included, as one JSON document."""
+    """Convert dataclasses and pydantic models to one JSON document."""
     import orjson
 
     text = orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode()
-    # JSON lets control characters beyond ASCII and marks of direction stand in strings: escaped they drive no terminal
+    # JSON allows some control characters in strings, which could drive a terminal
     return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n")) + "\n"
 
 
@@ -102,7 +102,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,11 +112,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def console(*, to_stderr: bool = True) -> Console:
-    """A console; wide enough for tables where the output is not a terminal."""
+    """Make a console, 160 columns wide if the output is not a terminal."""
     from rich.console import Console
 
     class InertConsole(Console):
-        """Whatever stands in a cell of a table is text: `[red]`, `:fire:` and what drives a terminal too."""
+        """Treats table cells as plain text, without markup, emoji or control characters."""
 
         def render_str(self, text: str, **how: Any) -> Text:
             return super().render_str(_lines(text), **how)
@@ -128,7 +128,7 @@ def console(*, to_stderr: bool = True) -> Console:
 
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
-    """Show progress on standard error: a bar on a terminal, and where the output is collected what is to stay alone."""
+    """Show progress on standard error: a bar on a terminal, else only lines marked to stay."""
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
@@ -158,7 +158,7 @@ def _lines(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """A line of JSON that says the same in characters that can be printed."""
+    """Escape unprintable characters of a line of JSON."""
     return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
 
 
@@ -173,20 +173,17 @@ def _plain(value: Any) -> Any:
 
 
 def printable(text: str, *, style: str = "") -> Text:
-    """Text of a user's or a record's for a table: never markup, no control characters."""
+    """Untrusted text for a table, without markup and control characters."""
     from rich.text import Text
 
     return Text(_inert(text), style=style)
 
 
 def one_line(text: str) -> str:
-    """Text of others as one line, without control characters."""
+    """Untrusted text on one line, without control characters."""
     return _inert(" ".join(text.split()))
 
 
 def _inert(text: str) -> str:
-    """Text of others without the control characters that could drive a terminal. As `roofwatch.ci.message` has
-    it, which
-    cannot be had before it is known that `ci` is ours.
-    """
-    return "".join(character if character.isprintable() else "�" for character in text)
+    """Replace control characters, which could drive a terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -232,4 +232,8 @@ def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
 def test_the_command_line_loads_next_to_nothing_before_a_command_is_called() -> None:
     ours = {name for name in reached_from("roofwatch.cli.main") if name.startswith("roofwatch")}
 
-    assert {name for name in ours if not name.startswith("roofwatch.cli")} <= {"roofwatch", "roofwatch.options"}
+    assert {name for name in ours if not name.startswith("roofwatch.cli")} <= {
+        "roofwatch",
+        "roofwatch.options",
+        "roofwatch.terminal",
+    }

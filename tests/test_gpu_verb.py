@@ -21,7 +21,7 @@ import pytest
 sys.exit(pytest.main(["-m", "gpu", "-o", "addopts=", "--collect-only", "-q", "-p", "no:cacheprovider"]))
 """
 MISSING = (
-    *("numpy", "pandas", "scipy", "sqlalchemy", "psycopg", "alembic", "fastapi", "streamlit", "plotly", "ray", "mcp"),
+    *("pandas", "scipy", "sqlalchemy", "psycopg", "alembic", "fastapi", "streamlit", "plotly", "ray", "mcp"),
     *("hypothesis", "playwright", "schemathesis", "httpx", "githubkit", "apprise", "authlib", "pydantic_settings"),
 )
 

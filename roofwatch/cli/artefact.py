@@ -1,4 +1,4 @@
-"""Commands for the files that belong to runs: traces, reports of profilers, disassembly, pages."""
+"""Commands for the files of a run: traces, profiler reports, disassembly."""
 
 from __future__ import annotations
 
@@ -9,44 +9,41 @@ from uuid import UUID
 import typer
 
 from roofwatch.options import AsJson, Keep, StoreUrl
+from roofwatch.terminal import print_json, print_note, print_table
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 artefact_app = typer.Typer(
-    help="Files that belong to runs: traces, reports of profilers, disassembly, pages.", no_args_is_help=True
+    help="Add, list and get files of a run: traces, profiler reports, disassembly.", no_args_is_help=True
 )
 app.add_typer(artefact_app, name="artefact")
 
-RunId = Annotated[UUID, typer.Argument(metavar="RUN", help="A run's id.", show_default=False)]
+RunId = Annotated[UUID, typer.Argument(metavar="RUN", help="Run id.", show_default=False)]
 
 
 @artefact_app.command("add")
 def add(
     record: Annotated[Path, typer.Argument(help="Record file of the run.", show_default=False)],
-    files: Annotated[list[Path], typer.Argument(help="What belongs to it.", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(help="Files to add.", show_default=False)],
     *,
     kind: Annotated[
         str | None,
         typer.Option(
-            help="What they are: trace, ncu_report, nsys_export, disassembly, html or other. Left out: by their names.",
+            help="trace, ncu_report, nsys_export, disassembly, html or other. Default: from the file name.",
             show_default=False,
         ),
     ] = None,
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
-    """Name files in a record that was not sent yet, and put copies beside it without what must not leave the machine.
-
-    They go with the record wherever it is pushed or ingested.
-    """
+    """Attach redacted copies of files to a record that was not sent yet; push and ingest take them along."""
     from roofwatch.collector.errors import RecordError
     from roofwatch.collector.record.record import ArtefactKind, RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.store.artefacts import name_artefacts
-    from roofwatch.terminal import print_json, print_note
 
     if kind is not None and kind not in set(ArtefactKind):
-        raise RecordError(f"--kind {kind}: not known; it is one of {', '.join(ArtefactKind)}")
+        raise RecordError(f"--kind {kind}: unknown; choose one of {', '.join(ArtefactKind)}")
     redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
     named = name_artefacts(RunRecord.read(record), record, files, kind=kind, redaction=redaction)
     named.write(record)
@@ -58,10 +55,9 @@ def add(
 
 @artefact_app.command("list")
 def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
-    """List the files that a run's record names."""
+    """List the files of a run."""
     from roofwatch import tables
     from roofwatch.store.artefacts import source_of_artefacts
-    from roofwatch.terminal import print_json, print_note, print_table
 
     with source_of_artefacts(url) as source:
         artefacts = source.list(run)
@@ -70,27 +66,26 @@ def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
     elif artefacts:
         print_table(tables.artefacts(artefacts))
     else:
-        print_note(f"run {run} names no artefacts")
+        print_note(f"run {run} has no artefacts")
 
 
 @artefact_app.command("get")
 def get(
     run: RunId,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only these. Left out: all.", show_default=False)
+        list[str] | None, typer.Argument(metavar="NAME", help="Files to get. Default: all.", show_default=False)
     ] = None,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that they go into.")] = Path(),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path(),
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the files of a run into a folder, each checked against the record's sha256; no other is replaced."""
+    """Write the files of a run into a folder, each verified by its sha256; existing files are not overwritten."""
     from roofwatch.store.artefacts import fetch_artefacts, source_of_artefacts
-    from roofwatch.terminal import print_json, print_note
 
     with source_of_artefacts(url) as source:
         written = fetch_artefacts(source, run, names or [], output)
     if as_json:
         print_json({"files": [str(path) for path in written]})
     else:
-        print_note("\n".join(f"written: {path}" for path in written) or f"run {run} has no artefacts that are stored")
+        print_note("\n".join(f"written: {path}" for path in written) or f"run {run} has no stored artefacts")

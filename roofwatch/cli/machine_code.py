@@ -63,6 +63,7 @@ def static(
     steps, or is worse than what the baseline file accepts. 2 means that it cannot be told.
     """
     from roofwatch import tables
+    from roofwatch.comparison_tables import static_changes_table
     from roofwatch.static_gate import StaticRequest, answer, notes, to_json
     from roofwatch.terminal import json_text, print_json, print_note, print_table, progress, write_text
 
@@ -91,7 +92,7 @@ def static(
         elif base is None:
             print_table(tables.static_facts(answered.facts))
         if any(item.is_told for item in answered.held.judged):
-            print_table(tables.static_changes(answered.held.judged))
+            print_table(static_changes_table(answered.held.judged))
         for note in notes(answered):
             print_note(note)
     raise typer.Exit(answered.exit_status)

@@ -1,10 +1,11 @@
-"""The command line. Every command reads, calls one function of the package that owns the work, and prints.
+"""The `roofwatch` command: one module per group of commands, and one place for unexpected errors.
 
-Exit status: 0 fine, 1 a regression, 2 could not tell or could not do it.
+Exit status: 0 fine, 1 regression or failure, 2 could not decide or could not run.
 """
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -13,9 +14,9 @@ import typer
 from roofwatch import __version__
 from roofwatch.cli import (
     alert,
-    api,
     artefact,
     bisect,
+    db,
     diagnose,
     machine_code,
     measure,
@@ -24,71 +25,83 @@ from roofwatch.cli import (
     post,
     profile,
     records,
-    service,
+    serve,
     show,
-    store,
     token,
 )
+from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
 
 app = typer.Typer(
     name="roofwatch",
-    help="Which commit made a GPU kernel slower, by how much, how far it is from the roof, and why.",
+    help="Find the commit that made a GPU kernel slower, by how much, how far it is from the hardware limit, and why.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (
-    measure,
-    pair,
-    bisect,
-    diagnose,
-    ncu,
-    profile,
-    machine_code,
-    records,
-    show,
-    artefact,
-    post,
-    alert,
-    service,
-    store,
-    api,
-    token,
-):
-    app.add_typer(commands.app)
+for group in (measure, pair, bisect, diagnose, ncu, profile, machine_code, records, show, artefact):
+    app.add_typer(group.app)
+for group in (post, alert, serve, db, token):
+    app.add_typer(group.app)
 
 
 _EXTRAS = {"torch": "measure", "triton": "measure", "pynvml": "measure", "cuda": "cuda", "ray": "ray"}
-"""The extra that brings a module; all others come with `server`."""
+"""The extra that installs a module; all others come with `server`."""
+_BROKEN_PIPE_STATUS = 141
+"""128 + SIGPIPE, as shells report it; click would exit with 1, which here means a regression."""
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line on standard error and exit status 2."""
-    from roofwatch.streams import standard_streams
-    from roofwatch.terminal import fail, stop_on_sigterm
-
+    """Run the command line. An expected error prints one line on standard error and exits with 2."""
     debug = "--debug" in sys.argv[1:]
     stop_on_sigterm()
     try:
-        with standard_streams():
-            app()
+        _run()
     except KeyboardInterrupt:
-        fail("interrupted; what was measured and written before is kept", exit_status=130)
+        fail("interrupted; results written so far are kept", exit_status=130)
     except Exception as error:
         if debug:
             raise
         fail(_describe(error))
 
 
-def _describe(error: Exception) -> str:
-    from roofwatch.terminal import is_expected
+def _run() -> None:
+    """Run the command, and report output that could not be written.
 
+    Raises:
+        OutputError: standard output cannot be written, for example because the disk is full.
+    """
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):
+            _leave_broken_pipe()
+        raise
+    except OSError as error:
+        silence(1)
+        if error.errno == errno.EPIPE:
+            _leave_broken_pipe()
+        if error.errno == errno.ENOSPC and error.filename is None:
+            raise OutputError(f"standard output cannot be written: {error.strerror}") from None
+        raise
+
+
+def _leave_broken_pipe() -> None:
+    silence(1)
+    silence(2)  # may be the same pipe
+    raise SystemExit(_BROKEN_PIPE_STATUS) from None
+
+
+def _describe(error: Exception) -> str:
     if is_expected(error):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         extra = _EXTRAS.get((error.name or "").split(".")[0], "server")
         return f"this command needs {error.name}; install it with: pip install 'roofwatch[{extra}]'"
-    return f"{type(error).__name__}: {error} (unexpected: run again with --debug for the traceback)"
+    return f"{type(error).__name__}: {error} (unexpected; run again with --debug for the traceback)"
 
 
 def _show_version(wanted: bool) -> None:
@@ -99,9 +112,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    del debug, version  # main() and the callback have seen to them
+    del debug, version  # main() and the callback handle them

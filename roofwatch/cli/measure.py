@@ -1,4 +1,4 @@
-"""Commands that run a suite: list it, check it, measure it."""
+"""Commands that list, check and measure a suite."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
+from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 
 @app.command("list")
 def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
-    """List the kernels of a suite with their cases and implementations."""
+    """List the kernels of a suite with their implementations and cases."""
     from roofwatch import tables
     from roofwatch.arguments import suite_source
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.worker import Worker
     from roofwatch.measuring.listing import summary
-    from roofwatch.terminal import print_json, print_table
 
     with ForkServer() as fork_server, Worker(fork_server, suite_source(path)) as worker:
         info = worker.start()
@@ -50,7 +50,7 @@ def check(
         str,
         typer.Argument(
             metavar="KERNEL|FILE",
-            help="A kernel that comes with roofwatch (or a pattern such as 'matmul*'), or a benchmark file or folder.",
+            help="Bundled kernel (or a pattern such as 'matmul*'), benchmark file or folder.",
             show_default=False,
         ),
     ],
@@ -60,22 +60,21 @@ def check(
         typer.Option(
             "--case",
             "-c",
-            help="Only cases whose id matches, edges too; may be given again. Left out: what takes moments.",
+            help="Only cases whose id matches, edge cases included; repeatable. Default: the quick ones.",
             show_default=False,
         ),
     ] = None,
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Check results and gradients at usual and odd sizes and in other memory layouts; explain what is wrong.
+    """Check results and gradients, also at odd sizes and in other memory layouts, and explain what is wrong.
 
-    Exit status 1 means that something is wrong or failed, 2 that nothing could be checked here.
+    Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
     from roofwatch import tables
     from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
-    from roofwatch.terminal import print_json, print_note, print_table, progress
 
     asked = check_target(target)
     plan = CheckPlan(
@@ -94,9 +93,8 @@ def check(
         print_note(summary(reports))
         for report in reports:
             if report.has_failed:
-                print_note(
-                    "\n".join(["", *explanation(report), f"  repeat: {repeat_command(asked, report, options.device)}"])
-                )
+                command = repeat_command(asked, report, options.device)
+                print_note("\n".join(["", *explanation(report), f"  repeat: {command}"]))
     raise typer.Exit(exit_status(reports))
 
 
@@ -112,27 +110,23 @@ def run(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Spread it over the GPUs of this Ray cluster: auto, host:port or ray://host:port.",
+            help="Use all GPUs of this Ray cluster: auto, host:port or ray://host:port.",
             show_default=False,
         ),
     ] = None,
     affected: Annotated[
-        bool, typer.Option("--affected", help="Only kernels that the difference from --base can touch.")
+        bool, typer.Option("--affected", help="Only kernels that the change since --base can affect.")
     ] = False,
-    base: Annotated[
-        str | None, typer.Option(help="Revision that --affected compares with.", show_default=False)
-    ] = None,
+    base: Annotated[str | None, typer.Option(help="Base revision of --affected.", show_default=False)] = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
     """Check, compile and time a suite at the current commit, and write a record file.
 
-    A run that is cut short, however it ends, keeps what it measured beside the record's place, and --resume goes on.
+    An interrupted run keeps its results; continue it with --resume.
 
-    Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
-    not compile. What this machine cannot run has not failed. 2: nothing could be done, or nothing timed of what ran
-    here. 130 and 143: stopped by Ctrl-C or SIGTERM.
+    Exit status 1: the record is written and something in it failed. 2: nothing could be timed.
     """
     from roofwatch import tables
     from roofwatch.arguments import suite_at
@@ -143,11 +137,10 @@ def run(
     from roofwatch.measuring.profile_table import profiles
     from roofwatch.measuring.running import RunRequest, measure
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done, time_spent
-    from roofwatch.terminal import print_error, print_json, print_note, print_table
 
     plan = options.plan()
     if affected != (base is not None):
-        raise GitError("--affected and --base belong together: what differs from that revision is measured")
+        raise GitError("use --affected and --base together: only kernels changed since that revision are measured")
     plan, skipped = (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
     suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
@@ -170,10 +163,9 @@ def run(
         print_note("\n".join([*device_summary(record), time_spent(record)]))
         print_note(f"record: {place}   next: roofwatch ingest {place}")
         if record.commit.is_dirty:
-            # 0: what stands in for one
             has_commit = record.commit.first_parent_count > 0
-            what = "the work tree differs from the commit" if has_commit else "there is no commit here"
-            print_note(f"{what}: this run is kept and shown, and part of no trend")
+            reason = "the work tree is dirty" if has_commit else "there is no commit here"
+            print_note(f"{reason}: this run is stored and shown, but is not part of the history")
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

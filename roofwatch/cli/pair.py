@@ -1,4 +1,4 @@
-"""Commands that measure a pair: two revisions against each other, and a commit against itself."""
+"""Commands that compare two revisions, or a commit with itself, in one job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from roofwatch.cli.affected import only_affected
-from roofwatch.cli.judgement import print_judgement
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
@@ -22,54 +21,51 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
+from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 _Budget = Annotated[
-    float, typer.Option(min=0.0, help="Seconds for more blocks, after the first, where more would help. 0: no more.")
+    float, typer.Option(min=0.0, help="Seconds for more blocks, where more would decide an open verdict.")
 ]
 _RECORDS = Path("roofwatch-records")
 _FEWEST_BLOCKS = 3
 _BUDGET_S = 120.0
-"""What a person waits for beside the first blocks. Half the interval takes four times the blocks: what two minutes
-leave open, five would not close."""
+"""Halving the interval takes four times the blocks, so more than two minutes would rarely decide more."""
 
 
 @app.command()
 @run_options()
 def ab(
-    path: Annotated[Path, typer.Argument(help="Benchmark file or folder, in a git repository.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.", show_default=False)],
     *,
-    base: Annotated[str, typer.Option(help="Revision to compare against.")],
-    head: Annotated[str | None, typer.Option(help="Revision that is new; the work tree as it is if left out.")] = None,
+    base: Annotated[str, typer.Option(help="Base revision.")],
+    head: Annotated[str | None, typer.Option(help="Head revision. Default: the work tree.")] = None,
     output: RecordFolder = _RECORDS,
     options: RunOptions,
     budget: _Budget = _BUDGET_S,
-    affected: Annotated[
-        bool, typer.Option("--affected", help="Only kernels that the difference from the base can touch.")
-    ] = False,
+    affected: Annotated[bool, typer.Option("--affected", help="Only kernels that the change can affect.")] = False,
     noise_floor: NoiseFloorFile = None,
     baseline: BaselineFile = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure two revisions against each other in one job, their blocks interleaved. Exit status as for compare.
+    """Compare two revisions in one job with interleaved blocks. Exit status as for compare.
 
-    What the first blocks leave undecided gets more, until it is decided or the budget is spent, and what they flag is
-    measured again before it is told. A verdict holds however often it was looked at.
+    Undecided cases get more blocks until they are decided or the budget is spent. Flagged cases are measured again.
     """
     from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
+    from roofwatch.comparison_tables import print_judgement
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
     from roofwatch.measuring.undecided import needs_more
     from roofwatch.static_gate import baseline_file, read_baseline
-    from roofwatch.terminal import print_json, print_note
 
     accepted = read_baseline(baseline, baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))
@@ -128,22 +124,20 @@ def calibrate(
     discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the present commit against itself: how noisy is this runner, and which changes can it see?
+    """Measure a commit against itself (A/A run): how noisy is this runner, and which changes can it detect?
 
-    Writes the two records, which can be ingested, and noise_floor.json, which ab and compare take with --noise-floor.
-    Exit status 2: nothing could be timed.
+    Writes two records and noise_floor.json, for --noise-floor of ab and compare. Exit status 2: nothing was timed.
     """
-    from roofwatch import tables
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.ci.thresholds import Thresholds
     from roofwatch.collector.timing.method import Preset
+    from roofwatch.comparison_tables import noise_floor_table
     from roofwatch.measuring.calibrating import noise_of, summary
     from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
     from roofwatch.measuring.undecided import is_floor_unknown
-    from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
 
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
-        raise typer.BadParameter(f"a noise floor needs {_FEWEST_BLOCKS} blocks or more", param_hint="--blocks")
+        raise typer.BadParameter(f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks")
     plan = replace(options, targets="").plan(fewest_blocks=FIRST_BLOCKS)
     asked = PairPlan(
         path, (None, None), plan, is_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
@@ -155,7 +149,7 @@ def calibrate(
     if as_json:
         print_json(noise)
     else:
-        print_table(tables.noise_floor(noise))
+        print_table(noise_floor_table(noise))
         print_note("\n".join([*summary(noise), f"records: {measured.files[0]} {measured.files[1]}   floor: {file}"]))
     if not noise.cases:
         raise typer.Exit(EXIT_CANNOT)

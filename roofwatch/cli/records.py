@@ -1,84 +1,68 @@
-"""Commands that read files: of profilers, and records, which they store and compare."""
+"""Commands that read, store, send and compare files."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.cli.judgement import print_judgement
-from roofwatch.options import (
-    AsJson,
-    BaselineFile,
-    ComparedProject,
-    ComparedSide,
-    HasStoredFloor,
-    NoiseFloorFile,
-    Output,
-    RunnerClass,
-    ServerUrl,
-    StoreUrl,
-)
+from roofwatch.options import AsJson, ComparedSide, CompareOptions, Output, ServerUrl, compare_options
+from roofwatch.terminal import print_error, print_json, print_note, print_table, write_text
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from roofwatch.collector.record.record import Artefact
+    from roofwatch.db.ingest.result import IngestResult
+
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 
 @app.command()
 def read(
-    file: Annotated[
-        Path, typer.Argument(help="A profiler's file; what it is shows in its content.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(help="Profiler file; its format is detected.", show_default=False)],
     *,
     top: Annotated[
         int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Kernels that are told: of a trace those that took most time, of Nsight Compute the first; 0: all.",
-        ),
+        typer.Option(min=0, metavar="N", help="Show N kernels: the slowest of a trace, the first of a report. 0: all."),
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is in a profiler's file: a torch.profiler trace, or one of Nsight Compute or Nsight Systems."""
+    """Show a profiler's file: a torch.profiler trace, or a report of Nsight Compute or Nsight Systems."""
     from roofwatch.collector.profiling.profile_formats import read_profile
     from roofwatch.profiles.reading import tables
-    from roofwatch.terminal import print_json, print_table
 
     profile = read_profile(file, top=top or None)
     if as_json:
         print_json(profile)
-    else:
-        for table in tables(profile, top=top or None):
-            print_table(table)
+        return
+    for table in tables(profile, top=top or None):
+        print_table(table)
 
 
 @app.command()
 def ingest(
-    files: Annotated[list[Path], typer.Argument(help="Record files; a folder stands for those in it.")],
+    files: Annotated[list[Path], typer.Argument(help="Record files, or folders of them.")],
     *,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Where a run is stored with other content, put this in its place.")
+        bool, typer.Option("--replace", help="Replace a stored run whose content differs from the file.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Store records, once each however often they are given, and judge the projects that they belong to."""
-    from uuid import UUID
-
+    """Store records in the database, each once, and analyse their projects for regressions."""
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.collector.record.record import Artefact
-    from roofwatch.cycles import look_for_cycles_seldom
     from roofwatch.db.ingest.ingest import ingest_record
-    from roofwatch.db.ingest.result import IngestResult, OnConflict
+    from roofwatch.db.ingest.result import OnConflict
     from roofwatch.records import read_record_files
     from roofwatch.store.artefacts import store_artefacts
-    from roofwatch.terminal import print_error, print_json, print_note, print_table
 
-    look_for_cycles_seldom()
-    found = read_record_files(files)  # all of them before the first is stored: a bad file stops the command early
+    found = read_record_files(files)  # an unreadable file stops the command before anything is stored
     on_conflict = OnConflict.REPLACE if replace else OnConflict.REFUSE
     results: list[IngestResult] = []
     named: list[tuple[UUID, tuple[Artefact, ...], Path]] = []
@@ -95,9 +79,9 @@ def ingest(
     for reason in lacking:
         print_error(reason)
     new, replaced = sum(result.was_new for result in results), sum(result.was_replaced for result in results)
-    known = len(results) - new - replaced
-    in_place = f"{replaced} put in the place of others, " if replaced else ""
-    print_note(f"{new} new record(s) stored, {in_place}{known} known before; project(s): {', '.join(projects)}")
+    counts = [f"{new} stored", *([f"{replaced} replaced"] if replaced else [])]
+    counts.append(f"{len(results) - new - replaced} already stored")
+    print_note(f"records: {', '.join(counts)}; projects: {', '.join(projects)}")
     if regressions:
         print_table(tables.regressions(regressions))
 
@@ -106,26 +90,22 @@ def ingest(
 def push(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Record files; a folder stands for those in it. Left out: what waits to be sent."),
+        typer.Argument(help="Record files, or folders of them. Default: records that wait in the spool."),
     ] = None,
     *,
     url: ServerUrl = None,
     spool: Annotated[
-        Path | None,
-        typer.Option(help="Folder of what waits to be sent. Left out: spool in data_dir.", show_default=False),
+        Path | None, typer.Option(help="Folder of waiting records. Default: spool in data_dir.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send records to a server that speaks POST /v1/records, and whatever could not be sent before.
+    """Send records to a server, with the token in ROOFWATCH_TOKEN. A record stays in the spool until acknowledged.
 
-    A record stays on this machine until the server acknowledges it by its id and content. The token is read from the
-    environment variable ROOFWATCH_TOKEN. Exit status 1: the server refused a record for good, or an artefact of one, or
-    that did not lie beside it. 2: one is left for later, or cannot be read here.
+    Exit status 1: the server refused a record or one of its artefacts. 2: a record still waits in the spool.
     """
     from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
     from roofwatch.records import read_record_files
     from roofwatch.store.pushing import exit_status, sender_and_spool, summary
-    from roofwatch.terminal import print_json, print_note
 
     sender, waiting = sender_and_spool(url, spool)
     for file, record in read_record_files(files or []):
@@ -140,25 +120,15 @@ def push(
 
 @app.command()
 def fetch(
-    commits: Annotated[
-        list[str], typer.Argument(metavar="COMMIT", help="Shas, or beginnings of them.", show_default=False)
-    ],
+    commits: Annotated[list[str], typer.Argument(metavar="COMMIT", help="Full or short shas.", show_default=False)],
     *,
-    project: Annotated[str, typer.Option(help="The project that they are of.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that the records go into.")] = Path(
-        "roofwatch-records"
-    ),
+    project: Annotated[str, typer.Option(help="Project of the commits.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("roofwatch-records"),
     url: ServerUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Get the newest record of each commit from a server, to compare with, without a database.
-
-    The token is read from the environment variable ROOFWATCH_TOKEN; the scope `read` will do.
-    """
-    from dataclasses import asdict
-
+    """Download the latest record of each commit, with a token of scope `read` in ROOFWATCH_TOKEN."""
     from roofwatch.store.fetching import fetch_records
-    from roofwatch.terminal import print_json, print_note
 
     fetched = fetch_records(url, project, commits, output)
     if as_json:
@@ -168,39 +138,13 @@ def fetch(
 
 
 @app.command()
-def compare(
-    base: ComparedSide,
-    head: ComparedSide,
-    *,
-    baseline: BaselineFile = None,
-    noise_floor: NoiseFloorFile = None,
-    stored_floor: HasStoredFloor = True,
-    project: ComparedProject = None,
-    runner_class: RunnerClass = None,
-    url: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told.
-
-    A side is a file, or with --project a commit or run that is stored, from the database or through a server.
-    """
+@compare_options()
+def compare(base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False) -> None:
+    """Compare two records. Exit status 1: a regression; 2: inconclusive."""
     from roofwatch.ci.gate import exit_code
-    from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.measuring.calibrating import read_noise_floor
-    from roofwatch.static_gate import BASELINE_NAME, read_baseline
-    from roofwatch.store.sides import read_sides
-    from roofwatch.terminal import print_json
+    from roofwatch.comparison_tables import print_judgement
 
-    accepted = read_baseline(baseline, Path(BASELINE_NAME))
-    floor = read_noise_floor(noise_floor)
-    sides = read_sides(
-        *(base, head),
-        project=project,
-        url=url,
-        runner_class=runner_class,
-        with_noise_floor=stored_floor and floor is None,
-    )
-    judgement = judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor or sides.noise_floor)
+    sides, judgement = options.judge(base, head)
     if as_json:
         runs = [sides.base.run_id, sides.head.run_id]
         print_json({"runs": runs, "judgement": judgement, "exit_code": exit_code(judgement)})
@@ -210,67 +154,44 @@ def compare(
 
 
 @app.command()
+@compare_options()
 def report(
     base: ComparedSide,
     head: ComparedSide,
     *,
     output: Output = None,
-    junit: Annotated[
-        Path | None, typer.Option(help="Write JUnit XML here too, for other systems of CI.", show_default=False)
-    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.", show_default=False)] = None,
     sarif: Annotated[
-        Path | None, typer.Option(help="Write SARIF here too, for code scanning.", show_default=False)
+        Path | None, typer.Option(help="Also write SARIF to this file, for code scanning.", show_default=False)
     ] = None,
-    baseline: BaselineFile = None,
-    noise_floor: NoiseFloorFile = None,
-    stored_floor: HasStoredFloor = True,
-    project: ComparedProject = None,
-    runner_class: RunnerClass = None,
-    url: StoreUrl = None,
+    options: CompareOptions,
 ) -> None:
-    """Write the pull-request comment for two records as Markdown. Sides and exit status are as for compare."""
+    """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from roofwatch import __version__
     from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.interchange import to_junit, to_sarif
-    from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.measuring.calibrating import read_noise_floor
-    from roofwatch.static_gate import BASELINE_NAME, read_baseline
-    from roofwatch.store.sides import read_sides
-    from roofwatch.terminal import print_note, write_text
 
-    accepted = read_baseline(baseline, Path(BASELINE_NAME))
-    floor = read_noise_floor(noise_floor)
-    sides = read_sides(
-        *(base, head),
-        project=project,
-        url=url,
-        runner_class=runner_class,
-        with_noise_floor=stored_floor and floor is None,
-    )
-    judgement = judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor or sides.noise_floor)
+    _, judgement = options.judge(base, head)
     if junit is not None:
         write_text(junit, to_junit(judgement))
     if sarif is not None:
         write_text(sarif, to_sarif(judgement, version=__version__))
-    if output is None:
-        print(to_markdown(judgement), end="")
-    else:
-        write_text(output, to_markdown(judgement))
-        print_note(f"written: {output}")
+    _print_or_write(to_markdown(judgement), output)
     raise typer.Exit(exit_code(judgement))
 
 
 @app.command()
 def schema(*, output: Output = None) -> None:
     """Print the JSON Schema of the record."""
-    import json
-
     from roofwatch.collector.record.record import json_schema
-    from roofwatch.terminal import write_text
 
-    text = json.dumps(json_schema(), indent=2, sort_keys=True) + "\n"
+    _print_or_write(json.dumps(json_schema(), indent=2, sort_keys=True) + "\n", output)
+
+
+def _print_or_write(text: str, output: Path | None) -> None:
     if output is None:
         print(text, end="")
     else:
         write_text(output, text)
+        print_note(f"written: {output}")

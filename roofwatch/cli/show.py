@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 import typer
 
 from roofwatch.options import AsJson, StoredProject, StoreUrl
+from roofwatch.terminal import print_json, print_note, print_table
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 show_app = typer.Typer(
-    help="What is stored of a project: its runs, series and regressions. From the database, or through a server.",
+    help="Show stored projects, runs, series and regressions, from the database or through a server.",
     no_args_is_help=True,
 )
 app.add_typer(show_app, name="show")
@@ -19,9 +20,8 @@ app.add_typer(show_app, name="show")
 
 @show_app.command("projects")
 def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
-    """List the projects, through a server those that the token may read."""
+    """List the projects; through a server, those that the token may read."""
     from roofwatch.store.source import open_source
-    from roofwatch.terminal import print_json, print_note
 
     with open_source(url) as source:
         found = source.list_projects()
@@ -35,15 +35,14 @@ def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
 def runs(
     *,
     project: StoredProject,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")] = 20,
-    quarantined: Annotated[bool, typer.Option("--quarantined", help="Those in quarantine instead.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs.")] = 20,
+    quarantined: Annotated[bool, typer.Option("--quarantined", help="List quarantined runs instead.")] = False,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs of a project, the last one to start first."""
+    """List the runs of a project, newest first."""
+    from roofwatch import tables
     from roofwatch.store.source import check_project, open_source
-    from roofwatch.stored_tables import runs_table
-    from roofwatch.terminal import print_json, print_note, print_table
 
     with open_source(url) as source:
         found = source.list_runs(project, limit, is_quarantined=quarantined)
@@ -52,7 +51,7 @@ def runs(
     if as_json:
         print_json({"runs": found})
     elif found:
-        print_table(runs_table(found))
+        print_table(tables.runs(found))
     else:
         print_note(f"project {project} has no such runs")
 
@@ -61,31 +60,27 @@ def runs(
 def series(
     *,
     project: StoredProject,
-    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only of this kernel.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Only of this metric, for example median_ns.")] = None,
-    case: Annotated[str | None, typer.Option(help="Only of the case with this id.")] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Also runs that are one side of a pair.")] = False,
-    dirty: Annotated[
-        bool, typer.Option("--dirty", help="Also runs of work trees that differed from their commits.")
-    ] = False,
+    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only this kernel.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Only this metric, such as median_ns.")] = None,
+    case: Annotated[str | None, typer.Option(help="Only the case with this id.")] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Include runs that are one side of a pair.")] = False,
+    dirty: Annotated[bool, typer.Option("--dirty", help="Include runs of dirty work trees.")] = False,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show series over the commits of a project: how many points, and the newest value; with --json all points.
+    """Show a project's series: number of points, newest value, noise and detectable step; with --json all points.
 
-    Of times also the noise, a standard deviation around the level, and the smallest step that is found nine times in
-    ten with ten commits on either side.
+    Noise is the standard deviation around the level. Detectable: the smallest step found nine times in ten.
     """
+    from roofwatch import tables
     from roofwatch.ci.history.time_steps import series_noise
     from roofwatch.collector.record.metrics import METRICS
     from roofwatch.db.errors import StoreError
     from roofwatch.store.questions import SeriesQuestion
     from roofwatch.store.source import check_project, open_source
-    from roofwatch.stored_tables import series_table
-    from roofwatch.terminal import print_json, print_note, print_table
 
     if metric not in (None, *METRICS):
-        raise StoreError(f"metric {metric!r} is not known; there are {', '.join(METRICS)}")
+        raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
     question = SeriesQuestion(project, kernel, metric, case, include_pairs=pairs, include_dirty=dirty)
     with open_source(url) as source:
         found = source.read_series(question)
@@ -95,13 +90,11 @@ def series(
     if as_json:
         print_json({"series": found, "noise_floors": noise_floors})
     elif found:
-        print_table(series_table(found, noise_floors))
+        print_table(tables.series(found, noise_floors))
     else:
-        left_out = [
-            *([] if pairs else ["runs that are one side of a pair are left out (--pairs)"]),
-            *([] if dirty else ["those of work trees that differed from their commits are left out (--dirty)"]),
-        ]
-        print_note("; ".join([f"project {project} has no such series", *left_out]))
+        excluded = [*([] if pairs else ["runs of pairs (--pairs)"]), *([] if dirty else ["dirty work trees (--dirty)"])]
+        hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
+        print_note(f"project {project} has no such series{hint}")
 
 
 @show_app.command("regressions")
@@ -109,21 +102,20 @@ def regressions(
     *,
     project: StoredProject,
     state: Annotated[
-        Literal["open", "dismissed"] | None, typer.Option(help="Only in this state of judgement.", show_default=False)
+        Literal["open", "dismissed"] | None, typer.Option(help="Only regressions in this state.", show_default=False)
     ] = None,
     triage: Annotated[
         Literal["new", "acknowledged", "expected", "fixed", "invalid"] | None,
-        typer.Option(help="Only those that people left in this state.", show_default=False),
+        typer.Option(help="Only regressions with this triage.", show_default=False),
     ] = None,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was judged of a project, of the newest commit first, and what people decided about it."""
+    """List the regressions of a project with their triage, newest commit first."""
+    from roofwatch import tables
     from roofwatch.db.auth.values import TriageState
     from roofwatch.db.values import RegressionState
     from roofwatch.store.source import check_project, open_source
-    from roofwatch.stored_tables import regressions_table
-    from roofwatch.terminal import print_json, print_note, print_table
 
     with open_source(url) as source:
         found = source.list_regressions(
@@ -136,6 +128,6 @@ def regressions(
     if as_json:
         print_json({"regressions": found})
     elif found:
-        print_table(regressions_table(found))
+        print_table(tables.regressions([one.regression for one in found], [one.triage for one in found]))
     else:
         print_note(f"project {project} has no such regressions")

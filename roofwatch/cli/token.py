@@ -1,48 +1,43 @@
-"""Commands for who may use the HTTP API."""
+"""Commands that control access to the HTTP API."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from roofwatch.options import AsJson
+from roofwatch.options import AsJson, StoredProject
+from roofwatch.terminal import print_json, print_note, print_table
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
-token_app = typer.Typer(help="Who may use the HTTP API: tokens, and repositories that need none.", no_args_is_help=True)
+token_app = typer.Typer(help="Manage API tokens and trusted repositories.", no_args_is_help=True)
 app.add_typer(token_app, name="token")
 
-ProjectName = Annotated[str, typer.Option("--project", "-p", help="The project.", show_default=False)]
-Repository = Annotated[
-    str, typer.Argument(help="owner/name, or its number at GitHub, which outlives a change of name.")
-]
+Repository = Annotated[str, typer.Argument(help="owner/name, or GitHub's numeric id, which survives renaming.")]
 
 
 @token_app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="What it is for, so that you know it again.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="A description of its use.", show_default=False)],
     *,
     project: Annotated[
-        str | None, typer.Option("--project", "-p", help="The only project that it is good for.", show_default=False)
+        str | None, typer.Option("--project", "-p", help="Limit the token to this project.", show_default=False)
     ] = None,
-    all_projects: Annotated[bool, typer.Option("--all-projects", help="It is good for all projects.")] = False,
+    all_projects: Annotated[bool, typer.Option("--all-projects", help="Allow all projects.")] = False,
     scope: Annotated[
-        list[str],
-        typer.Option(
-            "--scope", "-s", help="What it may do: ingest, read, triage, or admin, which is all; may be given again."
-        ),
+        list[str], typer.Option("--scope", "-s", help="ingest, read, triage, or admin (all); repeatable.")
     ],
-    days: Annotated[int, typer.Option(help="Until it expires.", min=1, max=366)] = 90,
+    days: Annotated[int, typer.Option(help="Days until it expires.", min=1, max=366)] = 90,
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="All that is sent with it is kept where nothing counts it.")
+        bool, typer.Option("--quarantine", help="Store records sent with it in quarantine, outside all analysis.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and show it, this once: only its hash is stored."""
+    """Create a token and show it once; only its hash is stored."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.store.access import create_project_token
-    from roofwatch.terminal import print_json, print_note
 
     with open_configured_store() as engine:
         new = create_project_token(
@@ -59,8 +54,8 @@ def create(
         return
     print_note(new.text)
     print_note(
-        f"shown this once; it ends on {new.token.expires_at:%Y-%m-%d}, or with: "
-        f"roofwatch token revoke {new.token.token_id}"
+        f"shown only once; expires on {new.token.expires_at:%Y-%m-%d}; "
+        f"revoke it with: roofwatch token revoke {new.token.token_id}"
     )
 
 
@@ -68,18 +63,17 @@ def create(
 def list_(
     *,
     project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Only what is good for this one.", show_default=False)
+        str | None, typer.Option("--project", "-p", help="Only for this project.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show tokens, never their secrets, and the repositories that are trusted."""
+    """List tokens, without their secrets, and trusted repositories."""
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import list_tokens
     from roofwatch.db.auth.trust import list_trusted
     from roofwatch.store.access import repositories_table, tokens_table
-    from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine, Session(engine) as session:
         tokens = list_tokens(session, project)
@@ -93,14 +87,11 @@ def list_(
 
 
 @token_app.command("revoke")
-def revoke(token_id: Annotated[str, typer.Argument(help="The id, as list shows it.", show_default=False)]) -> None:
-    """End a token at once."""
-    from datetime import UTC, datetime
-
+def revoke(token_id: Annotated[str, typer.Argument(help="Id, as shown by list.", show_default=False)]) -> None:
+    """Revoke a token at once."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import revoke_token
     from roofwatch.store.access import ACTOR
-    from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
         token = revoke_token(engine, token_id, now=datetime.now(UTC), actor=ACTOR)
@@ -111,12 +102,12 @@ def revoke(token_id: Annotated[str, typer.Argument(help="The id, as list shows i
 def trust(
     repository: Repository,
     *,
-    project: ProjectName,
+    project: StoredProject,
     ref: Annotated[
         list[str] | None,
         typer.Option(
-            help="Whose records count, for example refs/heads/main or refs/heads/release/*; may be given again. "
-            "Those of other refs land in quarantine. Left out: every branch.",
+            help="Refs whose records count, such as refs/heads/main; others go to quarantine. Repeatable. "
+            "Default: all branches.",
             show_default=False,
         ),
     ] = None,
@@ -125,22 +116,20 @@ def trust(
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.trust import trust_repository
     from roofwatch.store.access import ACTOR, check_project
-    from roofwatch.terminal import print_note
 
     refs = ref or ["refs/heads/*"]
     check_project(project)
     with open_configured_store() as engine:
         trust_repository(engine, repository, project, refs, actor=ACTOR)
-    print_note(f"workflows of {repository} may send records of {project}; they count from {', '.join(refs)}")
+    print_note(f"workflows of {repository} may send records of {project}; trusted refs: {', '.join(refs)}")
 
 
 @token_app.command("distrust")
-def distrust(repository: Repository, *, project: ProjectName) -> None:
-    """Take that back."""
+def distrust(repository: Repository, *, project: StoredProject) -> None:
+    """Stop trusting a repository's GitHub Actions."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.trust import distrust_repository
     from roofwatch.store.access import ACTOR
-    from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
         distrust_repository(engine, repository, project, actor=ACTOR)

@@ -1,4 +1,4 @@
-"""The demo's folder: everything it makes lies in here, and an earlier demo's remains are replaced."""
+"""The folder that holds everything the demo makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKER = ".roofwatch-demo"
 
 
 class DemoError(Exception):
-    """The demo cannot run in the folder that it was given."""
+    """The demo cannot use this folder."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DemoFolder:
 
     @property
     def database(self) -> Path:
-        """Kept from one demo to the next: a server that a killed demo left running may still use it."""
+        """Kept between demos, because the server of a killed demo may still use it."""
         return self.root / "database"
 
     @property
@@ -48,7 +48,7 @@ class DemoFolder:
 
     @property
     def worker_environment(self) -> Mapping[str, str]:
-        """Keeps caches and temporary files of the workers inside the folder."""
+        """Variables that keep caches and temporary files of the workers in the folder."""
         cache = self.root / "cache"
         return {
             "TRITON_CACHE_DIR": str(cache / "triton"),
@@ -67,23 +67,23 @@ class DemoFolder:
 
 @contextlib.contextmanager
 def claimed(root: Path) -> Iterator[DemoFolder]:
-    """Hold a folder for this process alone, emptied of what an earlier demo made.
+    """Lock a folder for this process, and empty it of an earlier demo.
 
     Raises:
-        DemoError: it holds something else, cannot be written, or another demo runs in it.
+        DemoError: the folder holds other files, cannot be written, or another demo runs in it.
     """
     if root.exists() and not (root / _MARKER).exists() and (not root.is_dir() or any(root.iterdir())):
-        raise DemoError(f"{root}: holds something else; name an empty or new folder with --dir")
+        raise DemoError(f"{root}: holds other files; choose an empty or new folder with --dir")
     try:
         root.mkdir(parents=True, exist_ok=True)
         marker = (root / _MARKER).open("a")
     except OSError as error:
-        raise DemoError(f"{root}: cannot be written: {error.strerror}; name another folder with --dir") from None
+        raise DemoError(f"{root}: cannot be written: {error.strerror}; choose another folder with --dir") from None
     with marker:
         try:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DemoError(f"{root}: another demo is running in it; name another folder with --dir") from None
+            raise DemoError(f"{root}: another demo is running in it; choose another folder with --dir") from None
         folder = DemoFolder(root)
         folder.clear()
         folder.temporary.mkdir()

@@ -1,4 +1,4 @@
-"""Measure the demo's commits: alone as they come, and against each other where the history raises a suspicion."""
+"""Measure the demo's commits, and confirm suspected changes with pairs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from roofwatch.demo.scenario import BENCHMARK_FILE, MadeCommit
 
 PROJECT = "demo"
 
-_ALONE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
-# Blocks of every round add up, so a suspicion that one round leaves open meets more evidence in the next.
-_AGAIN = replace(_ALONE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100))
-_AGAIN_ROUNDS = 5
-_AGAIN_BUDGET_S = 60.0
-"""A machine so noisy that suspicions go on after this keeps them as what they are: not confirmed."""
-_PULL_REQUEST = replace(_ALONE, block_count=8)
+_SINGLE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
+# Evidence of all rounds adds up.
+_CONFIRM = replace(_SINGLE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100))
+_CONFIRM_ROUNDS = 5
+_CONFIRM_BUDGET_S = 60.0
+"""After this, remaining suspicions stay unconfirmed."""
+_PULL_REQUEST = replace(_SINGLE, block_count=8)
 
 
 @dataclass(frozen=True)
@@ -42,31 +42,29 @@ class Measuring:
     fork_server: ForkServer
 
     def measure_commit(self, commit: MadeCommit, name: str) -> None:
-        """Collect one commit, keep its record on disk and in the store."""
+        """Measure one commit, write its record and store it."""
         with self._suite_at(commit.sha) as suite:
-            self._keep(collect_run(suite, _ALONE, fork_server=self.fork_server), name)
+            self._store(collect_run(suite, _SINGLE, fork_server=self.fork_server), name)
 
-    def judge_until_sure(self) -> list[Regression]:
-        """Judge the history; measure every suspicion again, base against head, largest first, until none is left or
-        the budget is spent.
-        """
-        deadline = time.monotonic() + _AGAIN_BUDGET_S
-        for number in range(1, _AGAIN_ROUNDS + 1):
+    def confirm_suspicions(self) -> list[Regression]:
+        """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
+        deadline = time.monotonic() + _CONFIRM_BUDGET_S
+        for number in range(1, _CONFIRM_ROUNDS + 1):
             requests = unconfirmed(analyse_project(self.engine, PROJECT))
             for (base_sha, head_sha), subjects in _by_commits(requests).items():
                 if time.monotonic() > deadline:
                     break
                 kernels = tuple(sorted({subject.case_id.split("/")[0] for subject in subjects}))
-                plan = replace(_AGAIN, kernels=kernels)
+                plan = replace(_CONFIRM, kernels=kernels)
                 for record in self._measure_pair(base_sha, head_sha, plan, frozenset(subjects)):
-                    self._keep(record, f"again-{number}-{head_sha[:12]}-{record.commit.sha[:12]}")
+                    self._store(record, f"confirm-{number}-{head_sha[:12]}-{record.commit.sha[:12]}")
         return analyse_project(self.engine, PROJECT)
 
     def judge_pull_request(self, base: MadeCommit, head: MadeCommit) -> PullRequestJudgement:
-        """Measure head against base as the job of a pull request would, and judge the two records alone."""
+        """Compare two commits as a pull-request job does, from record files alone."""
         records = self._measure_pair(base.sha, head.sha, _PULL_REQUEST, None)
         for record in records:
-            self._keep(record, f"pull-request-{record.commit.sha[:12]}")
+            self._store(record, f"pull-request-{record.commit.sha[:12]}")
         return judge_pull_request(*records)
 
     def _measure_pair(
@@ -79,7 +77,7 @@ class Measuring:
         benchmark = self.folder.repository / BENCHMARK_FILE
         return suite_at_revision(benchmark, sha, self.folder.work_trees / sha[:12], project=PROJECT)
 
-    def _keep(self, record: RunRecord, name: str) -> None:
+    def _store(self, record: RunRecord, name: str) -> None:
         record.write(self.folder.records / f"{name}.json")
         ingest_record(self.engine, record)
 

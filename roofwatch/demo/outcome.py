@@ -1,4 +1,4 @@
-"""What the demo planted against what roofwatch said, commit by commit."""
+"""Compare the planted changes with the regressions found, commit by commit."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ from roofwatch.tables import verdict
 @dataclass(frozen=True)
 class CommitOutcome:
     commit: MadeCommit
-    said: tuple[Regression, ...]
-    """What stands against the commit, or to its credit; dismissed suspicions do not count."""
+    found: tuple[Regression, ...]
+    """Open regressions and improvements of the commit."""
 
     @property
     def is_found(self) -> bool:
         planted = self.commit.step.planted
         return planted is not None and any(
             regression.is_confirmed and (regression.kernel, regression.verdict) == (planted.kernel, planted.verdict)
-            for regression in self.said
+            for regression in self.found
         )
 
     @property
     def false_alarms(self) -> tuple[Regression, ...]:
-        """What the commit is accused of and did not do. A suspicion that is said to be unconfirmed accuses nobody."""
+        """Confirmed changes that were not planted; unconfirmed ones do not count."""
         planted = self.commit.step.planted
         return tuple(
             regression
-            for regression in self.said
+            for regression in self.found
             if regression.is_confirmed
             and (planted is None or (regression.kernel, regression.verdict) != (planted.kernel, planted.verdict))
         )
 
     @property
-    def is_well(self) -> bool:
+    def is_correct(self) -> bool:
         return not self.false_alarms and (self.commit.step.planted is None or self.is_found)
 
 
 def outcomes(commits: Sequence[MadeCommit], regressions: Iterable[Regression]) -> list[CommitOutcome]:
-    """Hold the findings against the history, in the order of its commits."""
-    standing = [regression for regression in regressions if regression.state is RegressionState.OPEN]
+    """Assign regressions to the commits, in commit order."""
+    open_regressions = [regression for regression in regressions if regression.state is RegressionState.OPEN]
     return [
-        CommitOutcome(commit, tuple(found for found in standing if found.commit.sha == commit.sha))
+        CommitOutcome(commit, tuple(found for found in open_regressions if found.commit.sha == commit.sha))
         for commit in commits
     ]
 
 
 def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
-    table = Table(title="sixteen commits, measured and judged", title_justify="left", header_style="bold")
-    for column in ("commit", "subject", "planted", "roofwatch says", "result"):
+    table = Table(title="sixteen commits", title_justify="left", header_style="bold")
+    for column in ("commit", "subject", "planted", "found", "result"):
         table.add_column(column, overflow="fold")
     for outcome in judged:
         step = outcome.commit.step
         planted = "" if step.planted is None else f"{step.planted.kernel} {step.planted.verdict}: {step.planted.what}"
-        table.add_row(outcome.commit.sha[:8], Text(step.subject), Text(planted), _said(outcome), _result(outcome))
+        table.add_row(outcome.commit.sha[:8], Text(step.subject), Text(planted), _found_text(outcome), _result(outcome))
     return table
 
 
-def _said(outcome: CommitOutcome) -> Text:
-    if not outcome.said:
+def _found_text(outcome: CommitOutcome) -> Text:
+    if not outcome.found:
         return Text("nothing", style="dim")
     lines = [
         Text.assemble(
@@ -72,7 +72,7 @@ def _said(outcome: CommitOutcome) -> Text:
             "" if regression.is_confirmed else " (suspected, not confirmed)",
             f", {regression.cause}: {regression.summary}",
         )
-        for regression in outcome.said
+        for regression in outcome.found
     ]
     return Text("\n").join(lines)
 

@@ -1,4 +1,4 @@
-"""The main job, end to end and for real: sixteen commits are measured, kept, judged, reported and shown."""
+"""Run the demo: measure, store, analyse, report and show sixteen commits."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from roofwatch.terminal import console, print_note, print_table, write_text
 
 
 def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
-    """Run the demo in a folder of its own; what an earlier run left there, killed or not, is replaced.
+    """Run the demo in its own folder, replacing an earlier demo.
 
     Returns:
-        0 if every planted change was found and no other commit accused, else 1.
+        0 if every planted change was found and no other commit was reported, else 1.
 
     Raises:
-        DemoError: the folder holds something else, or another demo runs in it.
+        DemoError: the folder holds other files, or another demo runs in it.
     """
     with claimed(root.absolute()) as folder, open_store(folder=folder.database) as engine:
         delete_project(engine, PROJECT)
         with _progress() as bar:
             judged = _measure_and_judge(folder, engine, bar)
         print_table(outcomes_table(judged))
-        all_well = all(outcome.is_well for outcome in judged)
+        all_well = all(outcome.is_correct for outcome in judged)
         print_note(
-            "every planted change found, no other commit accused" if all_well else "not all is well: see the table"
+            "every planted change found, no false alarm"
+            if all_well
+            else "a planted change was missed, or a false alarm: see the table"
         )
         print_note(f"pull-request comment for the last commit: {folder.comment}")
         if serve:
             _serve(folder, port)
         else:
-            print_note(f"look at it: ROOFWATCH_DATA_DIR={folder.database} roofwatch dashboard")
+            print_note(f"show it: ROOFWATCH_DATA_DIR={folder.database} roofwatch dashboard")
     return 0 if all_well else 1
 
 
@@ -54,10 +56,10 @@ def _measure_and_judge(folder: DemoFolder, engine: Engine, bar: Progress) -> lis
             bar.update(task, description=f"commit {number} of {len(commits)}: {commit.step.subject}")
             measuring.measure_commit(commit, f"{number:02}-{commit.sha[:12]}")
             bar.advance(task)
-        bar.update(task, description="judging the history, measuring again what it suspects")
-        regressions = measuring.judge_until_sure()
+        bar.update(task, description="analysing the history, confirming suspected changes")
+        regressions = measuring.confirm_suspicions()
         bar.advance(task)
-        bar.update(task, description="measuring the last commit against its base, for the pull-request comment")
+        bar.update(task, description="comparing the last commit with its base, for the pull-request comment")
         judgement = measuring.judge_pull_request(commits[-2], commits[-1])
         write_text(folder.comment, to_markdown(judgement))
         bar.advance(task)
@@ -71,7 +73,7 @@ def _serve(folder: DemoFolder, port: int | None) -> None:
         port=port,
         data_dir=folder.database,
         database_url=None,
-        on_ready=lambda address: print_note(f"dashboard: {address}   (Ctrl-C ends it)"),
+        on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)"),
     )
 
 

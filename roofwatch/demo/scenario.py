@@ -1,4 +1,4 @@
-"""The demo's history: sixteen commits of a scripted author, four of which really change something."""
+"""The demo's history: sixteen scripted commits, four of which change a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BENCHMARK_FILE = "bench_layers.py"
 _SOURCE = Path(__file__).parent / "repository" / BENCHMARK_FILE
 _FIRST_COMMIT_AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
-# A user's own settings, hooks and signing must not reach the demo's repository.
+# Keep the user's settings, hooks and signing out of the demo's repository.
 _GIT_ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -27,7 +27,7 @@ _GIT_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Planted:
-    """What a commit really changes, and what roofwatch must therefore say."""
+    """A real change of a kernel, which roofwatch must find."""
 
     kernel: str
     verdict: Verdict
@@ -39,7 +39,7 @@ class Step:
     subject: str
     file: str = BENCHMARK_FILE
     old: str = ""
-    """Text that occurs once; empty to append to the file, which is made if it is not there."""
+    """Text to replace, which occurs once; empty to append to the file."""
     new: str = ""
     planted: Planted | None = None
 
@@ -52,9 +52,7 @@ class MadeCommit:
 
 STEPS = (
     Step("Add the layers of the model"),
-    Step(
-        "Say what this repository holds", file="README.md", new="# Layers\n\nThe kernels of a small language model.\n"
-    ),
+    Step("Describe this repository", file="README.md", new="# Layers\n\nThe kernels of a small language model.\n"),
     Step(
         "Explain the epsilon",
         old="EPSILON = 1e-6\n",
@@ -136,10 +134,10 @@ STEPS = (
 
 
 def make_repository(folder: Path) -> tuple[MadeCommit, ...]:
-    """Make the repository with its whole history; the newest commit is checked out on `main`.
+    """Make the repository with its history; the newest commit is checked out on `main`.
 
     Raises:
-        CollectorError: a step does not fit the file that it edits.
+        CollectorError: the text that a step replaces does not occur exactly once.
     """
     folder.mkdir(parents=True)
     _git(folder, "init", "--quiet", "--initial-branch=main")

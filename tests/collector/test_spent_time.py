@@ -57,4 +57,4 @@ def test_what_is_new_is_told_once_and_counts_with_what_earlier_processes_spent(t
 def test_the_split_is_a_line() -> None:
     record = make_record(spent_ns={"warm_up": 1_500_000_000, "timing": 8_500_000_000})
     assert time_spent(record) == "10 s: warm-up 15%, timing 85%"
-    assert time_spent(make_record()) == "nobody noted where the time went"
+    assert time_spent(make_record()) == "time spent: not recorded"

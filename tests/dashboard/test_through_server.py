@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.cli import service
+from roofwatch.cli import serve
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
@@ -107,10 +107,10 @@ def test_the_command_asks_the_server_before_it_serves(
     monkeypatch.setenv(TOKEN_VARIABLE, token_of_today(store, Scope.READ))
     with served(store) as (host, port):
         url = f"http://{host}:{port}"
-        service.dashboard(url=url)
+        serve.dashboard(url=url)
     assert (asked["server_url"], asked["database_url"], asked["data_dir"]) == (url, None, None)
 
     asked.clear()
     with pytest.raises(SpoolError, match="no connection"):
-        service.dashboard(url=url)
+        serve.dashboard(url=url)
     assert asked == {}

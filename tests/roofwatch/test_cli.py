@@ -227,7 +227,7 @@ def test_the_schema_is_printed() -> None:
         (["compare", "gone.json", "gone.json"], "gone.json: cannot be read"),
         (["run", SUITES / "bench_good.py", "-o", "/proc/nowhere/x.json"], "nothing was measured"),
         (["ab", SUITES / "bench_good.py", "--base", "no-such-revision"], "no-such-revision"),
-        (["show", "series", "--project", "p", "--metric", "tflops"], "there are median_ns, flop_per_s"),
+        (["show", "series", "--project", "p", "--metric", "tflops"], "the metrics are median_ns, flop_per_s"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list[str | Path], expected: str) -> None:

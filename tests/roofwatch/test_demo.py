@@ -85,7 +85,7 @@ def test_a_planted_change_that_is_not_found_is_missed_and_an_accusation_is_a_fal
     dismissed = make_regression(commit=at(2), kernel="layer_norm", state=RegressionState.DISMISSED)
     unsure = make_regression(commit=at(9), kernel="gated_mlp", verdict=Verdict.IMPROVED, is_confirmed=False)
     judged = outcomes(commits, [right, wrong, dismissed, unsure])
-    assert [outcome.is_well for outcome in judged] == [number not in {3, 9, 12, 15} for number in range(16)]
+    assert [outcome.is_correct for outcome in judged] == [number not in {3, 9, 12, 15} for number in range(16)]
     assert judged[5].is_found
     assert judged[3].false_alarms == (wrong,)
 
@@ -118,7 +118,7 @@ def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves
     again.communicate()
     assert again.returncode == 0, output
     assert output.count("found") >= 2
-    assert "every planted change found, no other commit accused" in output
+    assert "every planted change found, no false alarm" in output
     assert len(list((folder / "records").glob("0*.json"))) == 3
     comment = (folder / "comment.md").read_text()
     assert "_projection_kernel" in comment
@@ -129,6 +129,6 @@ def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DemoError, match="holds something else"):
+    with pytest.raises(DemoError, match="holds other files"):
         run_demo(tmp_path, serve=False, port=None)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"

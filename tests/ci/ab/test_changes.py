@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from roofwatch import tables
 from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.reason import Reason
@@ -18,6 +17,7 @@ from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_re
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse, Timer
 from roofwatch.collector.record.results import Accuracy
+from roofwatch.comparison_tables import judgement_tables
 from roofwatch.db.values import Verdict
 from tests.builders import make_accuracy, make_environment, make_tensor_error
 from tests.ci.values import QUIET, SOFTMAX, make_counters, make_records, make_timed
@@ -130,7 +130,7 @@ def test_reports_say_that_it_is_the_host_and_not_the_kernel() -> None:
         in to_junit(judgement)
     )
     assert '"ruleId": "host_moved"' in to_sarif(judgement, version="1")
-    assert [str(table.title) for table in tables.judgement(judgement)] == ["memory and host of a launch"]
+    assert [str(table.title) for table in judgement_tables(judgement)] == ["memory and host time"]
 
 
 def accuracy_changes(

@@ -23,8 +23,8 @@ from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.timing.method import Preset
+from roofwatch.comparison_tables import verdict_line
 from roofwatch.db.values import Pair, Verdict
-from roofwatch.tables import verdict_line
 from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref, make_record, sha_of
 from tests.ci.values import QUIET, make_records, make_timed
 
@@ -113,7 +113,7 @@ def test_what_a_floor_asked_is_said_where_the_threshold_is() -> None:
     origin = f"(commit `{sha_of(0)[:8]}`)"
     assert f"{origin} the noise floor of no case asks more than that of a change." in to_markdown(quiet)
     assert "within ±3%, or 3 times the runner's noise where that is more (up to ±6.0%)" in to_markdown(noisy)
-    assert verdict_line(noisy).endswith(f"(commit {sha_of(0)[:8]}) asks more of a change in 1 case(s), by up to 6.0%")
+    assert verdict_line(noisy).endswith(f"(commit {sha_of(0)[:8]}) raises the threshold of 1 case(s) up to 6.0%")
 
 
 @pytest.mark.parametrize(

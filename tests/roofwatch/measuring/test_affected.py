@@ -128,7 +128,7 @@ def test_what_is_affected_is_asked_of_some_revision(repository: Path) -> None:
     done = roofwatch("run", "bench", "--affected", cwd=repository)
 
     assert done.status == 2
-    assert "--affected and --base belong together" in done.error
+    assert "use --affected and --base together" in done.error
 
 
 def test_ab_measures_nothing_where_the_change_touches_nothing(repository: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from roofwatch import tables
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.ab.noise_floor import noise_floor_of
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.comparison_tables import noise_floor_table
 from roofwatch.measuring.calibrating import summary
 from tests.builders import CASE_ID, make_record
 from tests.roofwatch.command import SUITES, roofwatch
@@ -66,9 +66,9 @@ def test_the_table_and_the_sentences_say_what_the_runner_can_see() -> None:
     )
     output = io.StringIO()
 
-    Console(file=output, width=200).print(tables.noise_floor(noise))
+    Console(file=output, width=200).print(noise_floor_table(noise))
 
-    assert "found with 8" in output.getvalue()
+    assert "detectable with 8" in output.getvalue()
     assert "false alarm" in output.getvalue()
     assert list(summary(noise))[1] == (
         "false alarms: 1 of 1 cases; 1 intervals leave out no change, at most 0.1 are expected to"

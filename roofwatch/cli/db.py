@@ -1,29 +1,30 @@
-"""Commands of whoever runs the database."""
+"""Commands that operate the database."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from roofwatch.options import EXIT_WRONG, AsJson
+from roofwatch.terminal import print_json, print_note, print_table
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
-db_app = typer.Typer(help="The database: its schema, what it keeps, copies of it.", no_args_is_help=True)
+db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
 app.add_typer(db_app, name="db")
 
-Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Left out: the setting.", show_default=False)]
+Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Default: the setting.", show_default=False)]
 
 
 @db_app.command("upgrade")
 def upgrade() -> None:
-    """Bring the schema of the database up to date."""
+    """Upgrade the database schema."""
     from roofwatch.arguments import open_configured_server
     from roofwatch.db.engine.migrate import head_revision
     from roofwatch.db.engine.migrate import upgrade as upgrade_schema
-    from roofwatch.terminal import print_note
 
     with open_configured_server() as engine:
         upgrade_schema(engine)
@@ -32,11 +33,10 @@ def upgrade() -> None:
 
 @db_app.command("status")
 def status(*, as_json: AsJson = False) -> None:
-    """Show where the database is, its schema, and what it holds."""
+    """Show the server, schema revision, size and row counts."""
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.migrate import read_status
-    from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:
         found = read_status(engine)
@@ -53,17 +53,15 @@ def prune(
     telemetry_days: Days = None,
     artefacts_days: Days = None,
     quarantined_days: Days = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove raw samples, telemetry and quarantined runs that are older than they have to be kept.
+    """Delete raw samples, telemetry, artefacts and quarantined runs past their retention.
 
-    What was found stays, and so does everything of the newest run of each series, and of runs that a regression rests
-    on which nobody has settled.
+    Findings stay, as do the newest run of each series and all runs behind an open regression.
     """
     from roofwatch.arguments import open_configured_store
     from roofwatch.store.keeping import prune_store, pruned_table
-    from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:
         pruned = prune_store(
@@ -88,10 +86,9 @@ def export(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Copy every table but those of tokens into Parquet files, for pandas, DuckDB and others."""
+    """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.store.keeping import export_store, exported_table
-    from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:
         exported = export_store(engine, parquet)
@@ -102,37 +99,31 @@ def export(
 
 
 @db_app.command("backup")
-def backup(
-    file: Annotated[Path, typer.Argument(help="To write, for example roofwatch.dump.", show_default=False)],
-) -> None:
-    """Write the whole database into one file with Postgres' pg_dump, tokens' hashes included."""
+def backup(file: Annotated[Path, typer.Argument(help="File to write, such as roofwatch.dump.")]) -> None:
+    """Back up the whole database into one file with pg_dump, token hashes included."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.store.keeping import back_up
-    from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
         size_bytes = back_up(engine, file)
-    print_note(f"{file}: {size_bytes} bytes; roofwatch db restore puts it back")
+    print_note(f"{file}: {size_bytes} bytes; restore it with: roofwatch db restore {file}")
 
 
 @db_app.command("restore")
 def restore(
-    file: Annotated[Path, typer.Argument(help="That a backup wrote: one of your own.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A backup of your own.")],
     *,
-    replace: Annotated[bool, typer.Option("--replace", help="What the database holds now may go.")] = False,
-    keep_old: Annotated[
-        bool, typer.Option("--keep-old", help="Keep the database of before, under another name.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Allow replacing a database that holds data.")] = False,
+    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the old database under another name.")] = False,
 ) -> None:
-    """Put a backup in the place of the database, once it has been restored beside it and verified.
+    """Restore a backup into a second database, verify it, then replace the database with it.
 
-    Exit status 1: what was restored is not whole; the database is as it was.
+    Exit status 1: the backup failed verification and nothing was replaced.
     """
     from roofwatch.arguments import open_configured_server
     from roofwatch.db.maintenance.backup import restore_backup
     from roofwatch.store.access import ACTOR
     from roofwatch.store.keeping import print_problems, verified_line
-    from roofwatch.terminal import print_note
 
     def show(step: str) -> None:
         print_note(f"{step} …")
@@ -141,23 +132,22 @@ def restore(
         restored = restore_backup(engine, file, replaces=replace, keeps_old=keep_old, actor=ACTOR, on_step=show)
     if not restored.verification.is_whole:
         print_problems(restored.verification)
-        print_note("the database is as it was")
+        print_note("the database was not changed")
         raise typer.Exit(EXIT_WRONG)
     print_note(f"restored: {verified_line(restored.verification)}")
     if restored.kept_as is not None:
-        print_note(f"the database of before is kept as {restored.kept_as}")
-    print_note("roles that only read are let in again by: roofwatch db grant-reader")
+        print_note(f"the old database is kept as {restored.kept_as}")
+    print_note("grant read-only roles access again with: roofwatch db grant-reader")
 
 
 @db_app.command("verify")
 def verify(*, as_json: AsJson = False) -> None:
-    """Prove that the store is whole: every run reads back as it was sent, and all tables are sound.
+    """Verify that every stored run equals the record that was sent, and that all tables are consistent.
 
-    Exit status 1: something is not; it is named.
+    Exit status 1: problems were found; each is named.
     """
     from roofwatch.arguments import open_configured_server
     from roofwatch.store.keeping import print_problems, verified_line, verify_with_progress
-    from roofwatch.terminal import print_json, print_note
 
     with open_configured_server() as engine:
         verification = verify_with_progress(engine)
@@ -172,26 +162,22 @@ def verify(*, as_json: AsJson = False) -> None:
 
 @db_app.command("grant-reader")
 def grant_reader(
-    role: Annotated[str, typer.Argument(help="Of Postgres; made if it is not there.", show_default=False)],
+    role: Annotated[str, typer.Argument(help="Postgres role; created if missing.", show_default=False)],
     *,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="It may also write down what people decide about regressions.")
+        bool, typer.Option("--decisions", help="Also allow triage, for a dashboard that people sign in to.")
     ] = False,
 ) -> None:
-    """Let a role of Postgres read everything but what tokens are known by, and change nothing: for a dashboard.
+    """Let a Postgres role read everything except token hashes, for a dashboard.
 
-    The dashboard that people sign in to needs --decisions; without it a role that had that loses it.
-    One that is made, or is to have another password, gets that of the environment variable ROOFWATCH_READER_PASSWORD.
+    ROOFWATCH_READER_PASSWORD sets its password. Without --decisions the role loses the right to triage.
     """
-    import os
-
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.readers import grant_reader as grant
     from roofwatch.store.access import ACTOR
-    from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
         password = os.environ.get("ROOFWATCH_READER_PASSWORD") or None
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
-    may = "may read, and write decisions" if decisions else "may read, and change nothing"
-    print_note(f"role {role} {'was made and ' if was_made else ''}{may}")
+    rights = "can read and triage" if decisions else "can read"
+    print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")

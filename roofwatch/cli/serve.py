@@ -1,0 +1,108 @@
+"""Commands that serve the HTTP API and the dashboard, and the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from roofwatch.options import StoreUrl
+from roofwatch.terminal import print_note
+
+# Commands import what they need, to keep `roofwatch --help` quick.
+app = typer.Typer()
+
+_DashboardPort = Annotated[int | None, typer.Option(help="Port. Default: a free one.", min=0, max=65_535)]
+
+
+@app.command()
+def api(
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 for a free one.", min=0, max=65_535)] = 8700,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="TLS certificate with its chain (PEM). Default: plain HTTP.", show_default=False),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="Private key of the certificate (PEM). Default: in the same file.", show_default=False),
+    ] = None,
+) -> None:
+    """Serve the HTTP API until Ctrl-C.
+
+    All routes but /healthz and /readyz need a token. Beyond this machine, use TLS: --certificate or a proxy.
+    """
+    from roofwatch import __version__
+    from roofwatch.alerting import configured_alerts
+    from roofwatch.api.app import create_app
+    from roofwatch.api.limits import Limits
+    from roofwatch.api.serve import log_to_stderr, serve
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.settings import load_settings
+
+    settings, limits = load_settings(), Limits()
+    log_to_stderr()
+    alerts = configured_alerts(settings)
+    with open_configured_store() as engine:
+        served = create_app(
+            engine,
+            version=__version__,
+            limits=limits,
+            audience=settings.oidc_audience,
+            issuer=settings.oidc_issuer,
+            alerts=alerts,
+        )
+        serve(
+            served,
+            host=host,
+            port=port,
+            limits=limits,
+            certificate=certificate,
+            key=key,
+            on_ready=lambda url: print_note(f"API: {url}   (stop with Ctrl-C)"),
+        )
+
+
+@app.command()
+def dashboard(
+    port: _DashboardPort = None,
+    address: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    *,
+    url: StoreUrl = None,
+) -> None:
+    """Serve the dashboard until Ctrl-C, from the database or through a server."""
+    from roofwatch.arguments import configured_url, open_configured_store
+    from roofwatch.dashboard.serve import serve
+    from roofwatch.db.queries.questions import read_facets
+    from roofwatch.settings import load_settings
+    from roofwatch.store.server import server_to_read
+    from roofwatch.store.server_source import ServerSource
+
+    def show(served: str) -> None:
+        print_note(f"dashboard: {served}   (stop with Ctrl-C)")
+
+    # A source that cannot be read is reported here, not in a browser.
+    server = server_to_read(url)
+    if server is not None:
+        ServerSource(server).ask(read_facets)
+        serve(port=port, address=address, data_dir=None, database_url=None, server_url=server.line.url, on_ready=show)
+        return
+    with open_configured_store():
+        data_dir = load_settings().data_dir
+        serve(port=port, address=address, data_dir=data_dir, database_url=configured_url(), on_ready=show)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder for everything the demo makes.")] = Path(
+        "roofwatch-demo"
+    ),
+    serve: Annotated[bool, typer.Option(help="Serve the dashboard at the end.")] = True,
+    port: _DashboardPort = None,
+) -> None:
+    """Measure sixteen commits of a small repository and find the four that changed something."""
+    from roofwatch.demo.run import run_demo
+
+    raise typer.Exit(run_demo(folder, serve=serve, port=port))
