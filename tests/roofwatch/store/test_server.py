@@ -120,5 +120,5 @@ def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://host/name")
     assert address() is None
     assert address("https://said.example") == "https://said.example"
-    with pytest.raises(SpoolError, match="plain http would show records and token"):
+    with pytest.raises(SpoolError, match="plain http would expose records and token"):
         server_to_read("http://said.example")
