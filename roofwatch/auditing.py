@@ -18,8 +18,8 @@ from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.toolchain_audit import Build, Upgrade
 from roofwatch.collector.compile.virtual_environment import (
     VirtualEnvironment,
+    check_version,
     environment_with_triton,
-    refuse_other_triton,
 )
 from roofwatch.collector.errors import CollectorError, ToolchainError
 from roofwatch.collector.record.machine import Outcome
@@ -104,7 +104,7 @@ def _build(name: str, environment: VirtualEnvironment, selection: Selection) -> 
             f"triton {name}: the suite was not compiled: {said[-_MAX_REASON:] or f'exit status {done.returncode}'}"
         ) from None
     for compiled_by in {fact.toolchain["triton"] for fact in facts if "triton" in fact.toolchain}:
-        refuse_other_triton(name, compiled_by)
+        check_version(name, compiled_by)
     return Build(name, environment.versions, facts)
 
 

@@ -24,7 +24,6 @@ _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30
 _SKIP_WORDS: dict[str, str] = {
     SkipReason.SAME_SOURCES: "no module that it is made from changed",
-    SkipReason.SAME_MACHINE_CODE: "it compiles to the same machine code, and what the host runs for it is the same",
 }
 _COUNTER_FORMATS = {"_ns": format_ns, "_bytes": format_bytes, "_share": "{:.1%}".format}
 _ENVIRONMENT = {

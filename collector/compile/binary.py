@@ -1,4 +1,4 @@
-"""Facts read from compiled code: NVIDIA's cubin, by the tools that come with Triton too, and AMD's hsaco."""
+"""Reads compiled GPU code: NVIDIA cubins, with the tools that Triton ships, and AMD code objects."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from itertools import accumulate
 
 from roofwatch.collector.errors import ToolchainError
 
-_PROGRAM_DATA = 1
-"""ELF's type of a section whose bytes are in the file."""
+_SHT_PROGBITS = 1
 _NVIDIA_CODE = re.compile(r"\.text|\.nv\.constant[1-9]|\.nv\.global\.init")
 _AMD_CODE = re.compile(r"\.text|\.rodata")
 _LINKER_VERSION = re.compile(rb"LLD (\d+\.\d+\.\d+)(?: \(\S+ ([0-9a-f]{8})[0-9a-f]*\))?")
 
-_SYSTEM_SHARED_BYTES = 1024
-"""CUDA C++ Programming Guide, compute capability 9.0, shared memory."""
-
+_RESERVED_SHARED_BYTES = 1024
+"""Source: CUDA C++ Programming Guide, compute capability 9.0, shared memory."""
 _DESCRIPTOR_BYTES = 64
 _ENTRY_OFFSET = slice(16, 24)
-"""In a kernel descriptor: how far away its code is, which hangs on the length of the kernel's name.
+"""Distance from a kernel descriptor to its code, which depends on the length of the kernel's name.
 Source: LLVM, User Guide for AMDGPU Backend, kernel descriptor."""
 
 _RESOURCE_USAGE = re.compile(
@@ -33,14 +31,14 @@ _RESOURCE_USAGE = re.compile(
 )
 _PTXAS_RELEASE = re.compile(r"V(\d+\.\d+\.\d+)")
 _BLACKWELL = 100
-_ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
+_SASS_ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
 _INSTRUCTION_BYTES = 16
-"""Of every NVIDIA GPU since Volta."""
+"""On every NVIDIA GPU since Volta."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one thread and one block take; `StaticFacts` in collector/record/record.py says the units."""
+    """Resources of one kernel, per thread or block as in `StaticFacts`."""
 
     registers: int
     local_bytes: int
@@ -51,23 +49,34 @@ class Resources:
 
 
 def nvidia_resources(cubin: bytes, symbol: str | None = None) -> Resources:
-    """Registers, local and static shared memory of a function of a cubin; of its first one if none is named.
+    """Read registers, local and static shared memory of a function in a cubin; default its first function.
 
     Raises:
-        ToolchainError: cuobjdump is not there or cannot read the cubin.
+        ToolchainError: cuobjdump is missing or cannot read the cubin.
         ValueError: the cubin has no such function.
     """
-    usage = resource_usage(cubin)
+    listing = _run("cuobjdump", ("-res-usage",), cubin)
+    usage = {match["symbol"]: match for match in _RESOURCE_USAGE.finditer(listing)}
+    if not usage:
+        raise ToolchainError(f"cuobjdump printed no resource usage but {listing[:200]!r}")
     name = next(iter(usage)) if symbol is None else symbol
     if name not in usage:
         raise ValueError(f"the cubin has no function {name}, but {', '.join(usage)}")
-    registers, local_bytes = usage[name]
+    sizes = {section.name: section.size for section in _sections(cubin)}
+    shared_bytes = sizes.get(f".nv.shared.{name}", 0)
+    if shared_bytes and ".nv.shared.reserved.0" in sizes:  # from sm_90 on the system's part comes first
+        shared_bytes -= _RESERVED_SHARED_BYTES
+    found = usage[name]
     # spilled registers live on the stack; cuobjdump counts bytes only
-    return Resources(registers, local_bytes=local_bytes, static_shared_bytes=static_shared_bytes(cubin, name))
+    return Resources(int(found["registers"]), int(found["stack"]) + int(found["local"]), shared_bytes)
 
 
 def amd_resources(assembly: str) -> Resources:
-    """Registers, spills, scratch and LDS by the directives and metadata that the assembler text carries."""
+    """Read registers, spills, scratch and LDS from the metadata in AMD assembly text.
+
+    Raises:
+        ValueError: a required value is missing.
+    """
 
     def directive(name: str, default: int | None = None) -> int:
         found = re.search(rf"^[\s-]*\.{name}:?\s+(\d+)\s*$", assembly, re.MULTILINE)
@@ -78,8 +87,7 @@ def amd_resources(assembly: str) -> Resources:
         return default
 
     return Resources(
-        # what a wavefront is given: from gfx90a on the accumulation registers are a part of it
-        directive("vgpr_count"),
+        directive("vgpr_count"),  # includes the accumulation registers from gfx90a on
         local_bytes=directive("private_segment_fixed_size"),
         static_shared_bytes=directive("group_segment_fixed_size", 0),
         spilled_registers=directive("vgpr_spill_count") + directive("sgpr_spill_count"),
@@ -88,55 +96,44 @@ def amd_resources(assembly: str) -> Resources:
     )
 
 
-def static_shared_bytes(cubin: bytes, symbol: str) -> int:
-    """Shared memory that a function of a cubin declares.
-
-    Raises:
-        ValueError: not a 64-bit little-endian ELF file.
-    """
-    sizes = {section.name: section.size for section in _sections(cubin)}
-    declared = sizes.get(f".nv.shared.{symbol}", 0)
-    # from sm_90 on it starts with what the system keeps for itself
-    return declared - _SYSTEM_SHARED_BYTES if declared and ".nv.shared.reserved.0" in sizes else declared
-
-
-def linker_version(hsaco: bytes) -> str | None:
-    """Of the LLVM that linked an hsaco, with the commit where it says it: `23.0.0 (1f126a6d)`. A cubin says none."""
-    comment = next((section.content for section in _sections(hsaco) if section.name == ".comment"), b"")
-    found = _LINKER_VERSION.search(comment)
-    if found is None:
-        return None
-    version, commit = found.groups(default=b"")
-    return f"{version.decode()} ({commit.decode()})" if commit else version.decode()
+# --- ELF files
+# Source: ELF-64 object file format, version 1.5; section names as cuobjdump and llvm-readelf print them.
 
 
 def machine_code(binary: bytes) -> bytes:
-    """The instructions, constants and, on AMD, kernel descriptors of a cubin or hsaco, in file order and without the
-    names, symbols and notes around them.
+    """Return instructions, constants and AMD kernel descriptors in file order, without names, symbols and notes.
 
     Raises:
         ValueError: not a 64-bit little-endian ELF file.
-
-    Source: ELF-64 object file format, version 1.5; section names by cuobjdump and llvm-readelf.
     """
     sections = list(_sections(binary))
     is_nvidia = any(section.name.startswith(".nv") for section in sections)
-    kept = _NVIDIA_CODE if is_nvidia else _AMD_CODE
+    code_name = _NVIDIA_CODE if is_nvidia else _AMD_CODE
     descriptors = [] if is_nvidia else list(_descriptor_addresses(sections))
     return b"".join(
         _without_entry_offsets(section, descriptors)
         for section in sections
-        if section.kind == _PROGRAM_DATA and kept.match(section.name)
+        if section.kind == _SHT_PROGBITS and code_name.match(section.name)
     )
 
 
 def instruction_bytes(cubin: bytes) -> bytes:
-    """The instructions of a cubin's functions, one after the other.
+    """Return the instructions of all functions of a cubin.
 
     Raises:
         ValueError: not a 64-bit little-endian ELF file.
     """
     return b"".join(section.content for section in _sections(cubin) if section.name.startswith(".text"))
+
+
+def linker_version(code_object: bytes) -> str | None:
+    """Return version and commit of the LLVM that linked an AMD code object, for example `23.0.0 (1f126a6d)`."""
+    comment = next((section.content for section in _sections(code_object) if section.name == ".comment"), b"")
+    found = _LINKER_VERSION.search(comment)
+    if found is None:
+        return None
+    version, commit = found.groups(default=b"")
+    return f"{version.decode()} ({commit.decode()})" if commit else version.decode()
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ class _Section:
     kind: int
     address: int
     content: bytes
-    """Empty where the file has no bytes of it."""
+    """Empty for sections without bytes in the file."""
     size: int
 
 
@@ -154,14 +151,9 @@ def _sections(binary: bytes) -> Iterator[_Section]:
         raise ValueError("not a 64-bit little-endian ELF file")
     (table_offset,) = struct.unpack_from("<Q", binary, 0x28)
     entry_size, entry_count, names_index = struct.unpack_from("<HHH", binary, 0x3A)
-
-    def entry(index: int) -> tuple[int, int, int, int, int]:
-        name, kind, _, address, offset, size = struct.unpack_from("<IIQQQQ", binary, table_offset + index * entry_size)
-        return name, kind, address, offset, size
-
-    *_, names_offset, _ = entry(names_index)
-    for index in range(entry_count):
-        name_offset, kind, address, offset, size = entry(index)
+    headers = [struct.unpack_from("<IIQQQQ", binary, table_offset + index * entry_size) for index in range(entry_count)]
+    names_offset = headers[names_index][4]
+    for name_offset, kind, _, address, offset, size in headers:
         start = names_offset + name_offset
         name = binary[start : binary.index(b"\0", start)].decode()
         yield _Section(name, kind, address, binary[offset : offset + size], size)
@@ -178,8 +170,8 @@ def _descriptor_addresses(sections: list[_Section]) -> Iterator[int]:
 def _without_entry_offsets(section: _Section, descriptors: list[int]) -> bytes:
     code = bytearray(section.content)
     for address in descriptors:
-        if section.address <= address < section.address + section.size:
-            start = address - section.address
+        start = address - section.address
+        if 0 <= start < section.size:
             code[start + _ENTRY_OFFSET.start : start + _ENTRY_OFFSET.stop] = bytes(8)
     return bytes(code)
 
@@ -187,41 +179,25 @@ def _without_entry_offsets(section: _Section, descriptors: list[int]) -> bytes:
 # --- NVIDIA's tools
 
 
-def resource_usage(cubin: bytes) -> dict[str, tuple[int, int]]:
-    """Registers per thread, and bytes per thread of stack and local memory, by function: what the driver would report
-    after loading.
-
-    Raises:
-        ToolchainError: cuobjdump is not there or cannot read the cubin.
-    """
-    listing = _run("cuobjdump", ("-res-usage",), cubin)
-    found = {
-        match["symbol"]: (int(match["registers"]), int(match["stack"]) + int(match["local"]))
-        for match in _RESOURCE_USAGE.finditer(listing)
-    }
-    if not found:
-        raise ToolchainError(f"cuobjdump gave no resource usage but {listing[:200]!r}")
-    return found
-
-
 def sass(codes: Sequence[bytes], arch: int) -> list[str]:
-    """The instructions of each piece of machine code as text, a line each.
-
-    One start of nvdisasm reads all of them: it takes a third of a second, which is as long as reading many kernels.
+    """Disassemble several pieces of code with one start of nvdisasm, which takes a third of a second.
 
     Args:
-        codes: Instructions alone, as `binary.instruction_bytes` has them.
-        arch: For which all of them are.
+        codes: Instructions as `instruction_bytes` returns them.
+        arch: For example 90.
+
+    Returns:
+        Text of each piece, one instruction per line.
 
     Raises:
-        ToolchainError: nvdisasm is not there or cannot read the code.
+        ToolchainError: nvdisasm is missing or cannot read the code.
     """
-    # the flow of data is worked out for drawings of it, and takes half of the time
+    # data flow is only needed for graphs and takes half of the time
     listing = _run("nvdisasm", ("--no-dataflow", "--binary", f"SM{arch}"), b"".join(codes))
     ends = list(accumulate(map(len, codes)))
     lines: list[list[str]] = [[] for _ in codes]
     for line in listing.splitlines():
-        address = _ADDRESS.match(line)
+        address = _SASS_ADDRESS.match(line)
         if address is not None:
             lines[bisect_right(ends, int(address[1], 16))].append(line)
     for code, own in zip(codes, lines, strict=True):
@@ -232,38 +208,37 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
 
 @lru_cache
 def ptxas_version(arch: int) -> str:
-    """Of the ptxas that Triton runs for an architecture: Blackwell has its own.
+    """Return the version of the ptxas that Triton uses for an architecture; Blackwell has its own.
 
     Raises:
-        ToolchainError: it is not there.
+        ToolchainError: ptxas is missing.
     """
     path = _tool("ptxas_blackwell" if arch >= _BLACKWELL else "ptxas")
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    release = _PTXAS_RELEASE.search(said)
+    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    release = _PTXAS_RELEASE.search(output)
     if release is None:
-        raise ToolchainError(f"{path} --version says no version but {said[:200]!r}")
+        raise ToolchainError(f"{path} --version prints no version but {output[:200]!r}")
     return release[1]
 
 
-def _run(name: str, options: tuple[str, ...], content: bytes) -> str:
-    path = _tool(name)
+def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:
+    path = _tool(tool)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(content)
         file.flush()
         done = subprocess.run([path, *options, file.name], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ToolchainError(f"{path} cannot read what was compiled: {done.stderr.strip()[:500]}")
+        raise ToolchainError(f"{path} cannot read the compiled code: {done.stderr.strip()[:500]}")
     return done.stdout
 
 
 def _tool(name: str) -> str:
     import triton
 
-    knobs = triton.knobs.nvidia
     try:
-        return str(getattr(knobs, name).path)
+        return str(getattr(triton.knobs.nvidia, name).path)
     except RuntimeError as error:
         raise ToolchainError(
-            f"{name.replace('_', '-')}, which comes with Triton, is not there: install Triton again with pip install "
-            f"--force-reinstall triton, or let TRITON_{name.upper()}_PATH name one ({error})"
+            f"{name.replace('_', '-')}, which comes with Triton, is missing: install Triton again with pip install "
+            f"--force-reinstall triton, or set TRITON_{name.upper()}_PATH ({error})"
         ) from error

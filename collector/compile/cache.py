@@ -1,4 +1,4 @@
-"""The cache of the static layer: JSON values on disk, under keys that are digests of everything that decides them."""
+"""The disk cache of the static layer, and the digests that its keys are made of."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from roofwatch.cuda import cache_dir, keep
+from roofwatch.cuda import cache_dir, write_to_cache
 from roofwatch.install import PACKAGE_DIR
 
 MAX_BYTES = 512 * 2**20
-"""About forty times what the bundled suite takes for six targets."""
+"""About forty times the size of the bundled suite for six targets."""
 
-_SETTINGS = ("TRITON_", "AMDGCN_", "NVPTX_", "MLIR_", "LLVM_", "PTXAS_", "DISABLE_", "HIP_", "ROCM_", "CUDA_")
+_COMPILER_VARIABLES = ("TRITON_", "AMDGCN_", "NVPTX_", "MLIR_", "LLVM_", "PTXAS_", "DISABLE_", "HIP_", "ROCM_", "CUDA_")
 """Prefixes of the environment variables that compilers read."""
-_MORE_SETTINGS = ("USE_IR_LOC", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONHASHSEED")
-_NO_EFFECT = frozenset({"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_DISABLE_LINE_INFO"})
+_OTHER_VARIABLES = ("USE_IR_LOC", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONHASHSEED")
+_IGNORED_VARIABLES = frozenset({"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_DISABLE_LINE_INFO"})
 
 
 def digest_of(*values: Any) -> str:
-    """sha256 of values that JSON can express; the order of dictionary keys does not matter."""
+    """Return the SHA-256 of JSON-compatible values; the order of dictionary keys does not matter."""
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def digest_of_file(path: str | Path) -> str | None:
-    """sha256 of the content; None if there is no such file."""
+    """Return the SHA-256 of a file's content; None if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -41,56 +40,54 @@ def digest_of_file(path: str | Path) -> str | None:
 
 
 def toolchain_digest() -> str:
-    """Digest of everything that compiles a suite besides the suite: Python, installed packages, compiler settings and
-    roofwatch. Nothing of it is imported: a package is identified by its `RECORD`, which lists a hash of each file.
-    """
-    settings = {name: value for name, value in sorted(os.environ.items()) if _is_setting(name)}
-    tools = {value: digest_of_file(value) for name, value in settings.items() if name.endswith("_PATH")}
+    """Return a digest of Python, installed packages, compiler settings and roofwatch itself, without importing them."""
+    settings = {name: value for name, value in os.environ.items() if _is_compiler_setting(name)}
+    programs = {value: digest_of_file(value) for name, value in settings.items() if name.endswith("_PATH")}
+    own_files = [
+        *sorted((PACKAGE_DIR / "collector").resolve().rglob("*.py")),
+        *sorted((PACKAGE_DIR / "spec").glob("*.py")),
+        PACKAGE_DIR / "__init__.py",
+        PACKAGE_DIR / "cuda.py",
+    ]
     return digest_of(
-        [sys.version, platform.machine(), settings, tools],
-        sorted(_installed()),
-        [[file.name, digest_of_file(file)] for file in _own_files()],
+        [sys.version, platform.machine(), settings, programs],
+        installed_packages(),
+        [[file.name, digest_of_file(file)] for file in own_files],
     )
 
 
-def _is_setting(name: str) -> bool:
-    return (name.startswith(_SETTINGS) or name in _MORE_SETTINGS) and name not in _NO_EFFECT
+def _is_compiler_setting(name: str) -> bool:
+    return (name.startswith(_COMPILER_VARIABLES) or name in _OTHER_VARIABLES) and name not in _IGNORED_VARIABLES
 
 
-def _installed() -> Iterator[tuple[str, str | None]]:
-    """Name and version of each installed distribution, with a digest of its files' hashes."""
-    for place in dict.fromkeys(sys.path):
-        for entry in Path(place or ".").glob("*.dist-info"):
-            yield entry.name, digest_of_file(entry / "RECORD")
-
-
-def _own_files() -> Iterator[Path]:
-    yield from sorted((PACKAGE_DIR / "collector").resolve().rglob("*.py"))
-    yield from (PACKAGE_DIR / "__init__.py", PACKAGE_DIR / "cuda.py", *sorted((PACKAGE_DIR / "spec").glob("*.py")))
+def installed_packages() -> list[tuple[str, str | None]]:
+    """Return the name with version of each installed package, and a digest of its RECORD, which lists file hashes."""
+    folders = dict.fromkeys(Path(folder or ".") for folder in sys.path)
+    return sorted(
+        (entry.name, digest_of_file(entry / "RECORD")) for folder in folders for entry in folder.glob("*.dist-info")
+    )
 
 
 @dataclass(frozen=True)
 class DiskCache:
-    """A folder of JSON files that any number of processes may use at once, and that may be deleted at any time."""
+    """A folder of JSON files. Any number of processes may use it at once; it may be deleted at any time."""
 
     folder: Path
 
     @classmethod
     def of_user(cls) -> DiskCache:
-        """In `$ROOFWATCH_CACHE_DIR`, else in the folder `roofwatch` of `$XDG_CACHE_HOME` or `~/.cache`."""
         return cls(cache_dir() / "static")
 
-    def get(self, kind: str, key: str) -> dict[str, Any] | None:
-        """The value; None if there is none, or it is damaged."""
+    def get(self, kind: str, key: str) -> Any:
+        """Return the value; None if it is missing or damaged."""
         try:
-            found = orjson.loads(self._file(kind, key).read_bytes())
+            return orjson.loads(self._file(kind, key).read_bytes())
         except (OSError, orjson.JSONDecodeError):
             return None
-        return found if isinstance(found, dict) else None
 
     def put(self, kind: str, key: str, value: dict[str, Any]) -> None:
-        """Store a value; one that cannot be written is left out."""
-        keep(self._file(kind, key), orjson.dumps(value))
+        """Store a value; ignore failures to write."""
+        write_to_cache(self._file(kind, key), orjson.dumps(value))
 
     def shrink(self, max_bytes: int = MAX_BYTES) -> None:
         """Delete the oldest entries until the rest fits."""

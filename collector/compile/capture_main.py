@@ -1,8 +1,6 @@
-"""Run a program and note how it launches jitted functions: `python capture_main.py FILE -- program.py ARGS`, or
-`-- -m module ARGS`.
+"""Runs a program and records how it launches jitted functions: `python capture_main.py FILE -- [-m] PROGRAM ARGS`.
 
-Whether a launch succeeds is the program's business; what is noted is written when the program ends, in whatever way it
-ends itself. Without a GPU kernels run in Triton's interpreter, since nothing else here can run them.
+The signatures are written when the program ends. Without a GPU, kernels run in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -15,35 +13,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.compile.signature import POINTEES, Argument, Signature, read_signatures, to_toml
+from roofwatch.collector.compile.signature import TORCH_DTYPES, Argument, Signature, read_signatures, to_toml
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.files import atomic_write
 
-_NOT_OPTIONS = frozenset({"grid", "warmup"})
-_INT32 = range(-(2**31), 2**31)
-_INT64 = range(-(2**63), 2**63)
+_LAUNCH_ARGUMENTS = frozenset({"grid", "warmup"})
+_TRITON_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
-class _NotWritableError(Exception):
-    """A launch that no signature can say; the message says why."""
+class _UnsupportedLaunchError(Exception):
+    """No signature can describe the launch; the message says why."""
 
 
 class Capture:
-    """Notes launches into a file of signatures; those that it has already stay.
-
-    Args:
-        file: Of signatures; made at the end if it is not there.
-    """
+    """Adds launches to a signature file, and keeps the signatures that it has."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._found = {(one.function, one.digest): one for one in (read_signatures(file) if file.exists() else ())}
+        self._signatures = {(one.function, one.digest): one for one in (read_signatures(file) if file.exists() else ())}
+        self._known_count = len(self._signatures)
         self._skipped: set[str] = set()
         self._is_within_launch = False
-        self._known_count = len(self._found)
 
     def install(self) -> None:
-        """Listen to every launch of this process from now on."""
+        """Record every launch of this process from now on."""
         from triton.runtime.autotuner import Autotuner, Heuristics
         from triton.runtime.jit import JITFunction
 
@@ -51,41 +44,40 @@ class Capture:
         if os.environ.get("TRITON_INTERPRET") == "1":
             from triton.runtime.interpreter import InterpretedFunction
 
-            Autotuner.run = _run_first_configuration  # nothing is timed where nothing is compiled
+            Autotuner.run = _run_first_configuration  # the interpreter compiles nothing to tune
             kinds.append(InterpretedFunction)
         for kind in kinds:
-            kind.run = self._listening(kind.run)
+            kind.run = self._recorded(kind.run)
 
     def write(self) -> None:
-        """Write the file, and say on standard error what is in it."""
+        """Write the signature file, and print a summary to standard error."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self._file, to_toml(self._found.values()).encode())
-        new = len(self._found) - self._known_count
-        print(f"roofwatch: {len(self._found)} signatures in {self._file}, {new} of them new", file=sys.stderr)
+        atomic_write(self._file, to_toml(self._signatures.values()).encode())
+        new = len(self._signatures) - self._known_count
+        print(f"roofwatch: {len(self._signatures)} signatures in {self._file}, {new} new", file=sys.stderr)
         for reason in sorted(self._skipped):
-            print(f"roofwatch: left out: {reason}", file=sys.stderr)
+            print(f"roofwatch: skipped: {reason}", file=sys.stderr)
 
-    def _listening(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        def listen(function: Any, *args: Any, **kwargs: Any) -> Any:
-            # an autotuner launches what it wraps, and is itself what a program launches
-            is_outermost, self._is_within_launch = not self._is_within_launch, True
+    def _recorded(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def record_and_run(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_within_launch:  # an autotuner launches the function that it wraps
+                return run(function, *args, **kwargs)
+            self._is_within_launch = True
             try:
-                if is_outermost:
-                    self._note(function, args, kwargs)
+                self._record(function, args, kwargs)
                 return run(function, *args, **kwargs)
             finally:
-                if is_outermost:
-                    self._is_within_launch = False
+                self._is_within_launch = False
 
-        return listen
+        return record_and_run
 
-    def _note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _record(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             signature = _signature_of(function, args, kwargs, self._file.resolve().parent)
-        except _NotWritableError as error:
+        except _UnsupportedLaunchError as error:
             self._skipped.add(str(error))
         else:
-            self._found.setdefault((signature.function, signature.digest), signature)
+            self._signatures.setdefault((signature.function, signature.digest), signature)
 
 
 def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,90 +87,85 @@ def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _signature_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], folder: Path) -> Signature:
-    body = function
+    body, unspecialised = function, set()
     while hasattr(body, "fn"):
+        unspecialised |= {parameter.name for parameter in getattr(body, "params", ()) if parameter.do_not_specialize}
         body = body.fn
-    home = _home_of(function, body, folder)
+    qualified = _qualified_name(function, body, folder)
     constexprs = {name for name, kind in body.__annotations__.items() if "constexpr" in str(kind)}
-    names = list(body.__code__.co_varnames[: body.__code__.co_argcount])
+    names = body.__code__.co_varnames[: body.__code__.co_argcount]
     given = {**dict(zip(names, args, strict=False)), **{name: kwargs[name] for name in names if name in kwargs}}
-    plain = _parameters_without_hints(function)
     arguments = {}
     for name, value in given.items():
-        try:
-            arguments[name] = _constant(value) if name in constexprs else _notation(value, has_hint=name not in plain)
-        except _NotWritableError as error:
-            raise _NotWritableError(f"{home}: {name}: {error}") from None
+        argument = _constexpr(value) if name in constexprs else _notation(value, has_hint=name not in unspecialised)
+        if argument is None:
+            raise _UnsupportedLaunchError(
+                f"{qualified}: {name}: a signature cannot describe a {type(value).__name__}; declare the kernel in a "
+                "benchmark file"
+            )
+        arguments[name] = argument
     options = {
         name: value
         for name, value in kwargs.items()
-        if name not in names and name not in _NOT_OPTIONS and isinstance(value, (str, int, float, bool))
+        if name not in {*names, *_LAUNCH_ARGUMENTS} and isinstance(value, (str, int, float, bool))
     }
-    return Signature(home, arguments, options)
+    return Signature(function=qualified, arguments=arguments, options=options)
 
 
-def _home_of(function: Any, body: Any, folder: Path) -> str:
+def _qualified_name(function: Any, body: Any, folder: Path) -> str:
     module = sys.modules.get(body.__module__)
     names = [name for name, value in vars(module).items() if value is function] if module else []
     if not names:
-        raise _NotWritableError(f"{body.__module__}:{body.__name__}: not to be found by its name in its module")
+        raise _UnsupportedLaunchError(f"{body.__module__}:{body.__name__} is not a global of its module")
     if body.__module__ != "__main__":
         return f"{body.__module__}:{names[0]}"
     file = Path(body.__code__.co_filename).resolve()
     return f"{os.path.relpath(file, folder)}:{names[0]}"
 
 
-def _parameters_without_hints(function: Any) -> set[str]:
-    """Parameters that Triton is told not to specialise; the interpreter does not know."""
-    while hasattr(function, "fn") and not hasattr(function, "params"):
-        function = function.fn
-    return {parameter.name for parameter in getattr(function, "params", ()) if parameter.do_not_specialize}
-
-
-def _notation(value: Any, *, has_hint: bool) -> Argument:
-    """How Triton specialises a value (triton/runtime/jit.py)."""
+def _notation(value: Any, *, has_hint: bool) -> Argument | None:
+    """Return how Triton specialises a value (triton/runtime/jit.py)."""
     if value is None:
         return {"none": True}
     if isinstance(value, bool):
         return "u1"
     if isinstance(value, int):
-        kind = "i32" if value in _INT32 else "i64" if value in _INT64 else "u64"
-        if not has_hint:
-            return kind
-        return f"{kind}:1" if value == 1 else f"{kind}:16" if value % 16 == 0 else kind
+        kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+        hint = ":1" if value == 1 else ":16" if value % 16 == 0 else ""
+        return f"{kind}{hint if has_hint else ''}"
     if isinstance(value, float):
         return "fp32"
-    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
-        dtype = str(value.dtype).removeprefix("torch.")
-        names = [name for name, torch_name in POINTEES.items() if torch_name == dtype]
-        if names:
-            return f"*{names[0]}{':16' if has_hint and value.data_ptr() % 16 == 0 else ''}"
-    raise _NotWritableError(f"a {type(value).__name__} cannot be written down; declare the kernel in a benchmark file")
+    pointee = _TRITON_NAMES.get(str(getattr(value, "dtype", None)).removeprefix("torch."))
+    if pointee is None or not hasattr(value, "data_ptr"):
+        return None
+    return f"*{pointee}{':16' if has_hint and value.data_ptr() % 16 == 0 else ''}"
 
 
-def _constant(value: Any) -> Argument:
+def _constexpr(value: Any) -> Argument | None:
     import triton.language as tl
 
-    value = getattr(value, "value", value) if isinstance(value, tl.constexpr) else value
+    value = value.value if isinstance(value, tl.constexpr) else value
     if value is None:
         return {"none": True}
     if isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, tl.dtype):
-        named = [name for name, known in vars(tl).items() if known is value]
-        if named:
-            return {"dtype": named[0]}
-    if hasattr(value, "fn") and hasattr(value.fn, "__module__") and value.fn.__module__ != "__main__":
+        return next(({"dtype": name} for name, known in vars(tl).items() if known is value), None)
+    if getattr(getattr(value, "fn", None), "__module__", "__main__") != "__main__":
         return {"function": f"{value.fn.__module__}:{value.fn.__name__}"}
-    raise _NotWritableError(f"a {type(value).__name__} cannot be written down; declare the kernel in a benchmark file")
+    return None
 
 
 def main(arguments: list[str]) -> None:
-    """Args:
-    arguments: The file, `--`, and what to run.
+    """Run a program.
+
+    Args:
+        arguments: Signature file, `--`, program and its arguments.
     """
+    import torch
+
     file, _, *command = arguments
-    if not _has_gpu():
+    if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
     try:
         capture = Capture(Path(file))
@@ -194,12 +181,6 @@ def main(arguments: list[str]) -> None:
         sys.argv = command
         sys.path.insert(0, str(Path(command[0]).resolve().parent))
         runpy.run_path(command[0], run_name="__main__")
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 if __name__ == "__main__":

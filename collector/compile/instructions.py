@@ -1,25 +1,25 @@
-"""What a kernel's machine code consists of, counted from its disassembly.
+"""Counts the instructions in a kernel's machine code by kind, for example `global_load.128` or `tensor.HGMMA`.
 
-An instruction belongs to at most one kind; a kind has a detail after a dot where it matters: the width of an access in
-bits, the name of a tensor-core instruction. Counts are of instructions in the code, not of how often they run.
+Each instruction has at most one kind. The part after the dot is the width of an access in bits, or the name of a
+tensor-core instruction. Counts are static: how often an instruction runs does not matter.
 
 Sources: NVIDIA, CUDA Binary Utilities, instruction set reference; AMD, CDNA 3 and CDNA 4 instruction set architecture.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from roofwatch.collector.compile.binary import instruction_bytes, sass
-from roofwatch.collector.compile.cache import DiskCache, digest_of
 from roofwatch.collector.compile.launches import Compiled
 from roofwatch.collector.compile.targets import parse_target
 
 Counts = dict[str, int]
 TOTAL = "total"
+_sass_counts: dict[tuple[bytes, int | str], Counts] = {}
+"""By code and architecture."""
 
 _SASS_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 _GCN_LINE = re.compile(r"^\s+([a-z][a-z0-9]*_[a-z0-9_]+)([^\n;]*)", re.MULTILINE)
@@ -40,7 +40,7 @@ _SASS_KINDS = {
 _KIND_OF_SASS = {mnemonic: kind for kind, mnemonics in _SASS_KINDS.items() for mnemonic in mnemonics}
 _SASS_ACCESSES = {
     "LDG": "global_load",
-    "LD": "global_load",  # generic: may turn out to be another space
+    "LD": "global_load",  # generic: the address space is known only at run time
     "STG": "global_store",
     "ST": "global_store",
     "LDGSTS": "async_copy",
@@ -65,53 +65,33 @@ _GCN_KINDS = (
 )
 
 
-def instruction_counts(compiled: Sequence[Compiled], target: str, toolchain: str) -> dict[str, Counts]:
-    """The counts of each function by its identity, as `instructions` has them.
-
-    Each piece of code is read once: a disassembler takes longer than to look its result up.
-
-    Args:
-        compiled: For the target, all of them.
-        target: `sm_90` or `gfx942`.
-        toolchain: Its digest; of another toolchain nothing holds that was read before.
+def instruction_counts(compiled: Sequence[Compiled], target: str) -> list[Counts]:
+    """Count the instructions of each function; code that this process has counted before is not disassembled again.
 
     Raises:
-        ToolchainError: the disassembler is not there, or cannot read the code.
+        ToolchainError: the disassembler is missing or cannot read the code.
     """
-    counts = {one.identity: count_amdgcn(one.assembly) for one in compiled if one.assembly is not None}
-    codes = {one.identity: instruction_bytes(one.binary) for one in compiled if one.assembly is None}
-    of_codes = _of_codes(list(dict.fromkeys(codes.values())), target, toolchain)
-    return counts | {identity: dict(of_codes[code]) for identity, code in codes.items()}
-
-
-def _of_codes(codes: Sequence[bytes], target: str, toolchain: str) -> dict[bytes, Counts]:
-    store = DiskCache.of_user()
-    keys = {code: digest_of(hashlib.sha256(code).hexdigest(), target, toolchain) for code in codes}
-    kept = {code: store.get("instructions", key) for code, key in keys.items()}
-    known = {code: counts for code, counts in kept.items() if counts is not None}
-    unread = [code for code in codes if code not in known]
-    for code, listing in zip(unread, _listings(unread, target), strict=True):
-        known[code] = counts = count_sass(listing)
-        store.put("instructions", keys[code], counts)
-    return known
-
-
-def _listings(codes: Sequence[bytes], target: str) -> list[str]:
-    if not codes:
-        return []
     arch = parse_target(target).arch
-    assert isinstance(arch, int), "AMD's code comes with its own text"
-    return sass(codes, arch)
+    codes = [instruction_bytes(one.binary) if one.assembly is None else b"" for one in compiled]
+    new = [code for code in dict.fromkeys(filter(None, codes)) if (code, arch) not in _sass_counts]
+    if new:
+        assert isinstance(arch, int), "AMD's compiler writes the assembly text itself"
+        for code, listing in zip(new, sass(new, arch), strict=True):
+            _sass_counts[code, arch] = count_sass(listing)
+    return [
+        dict(_sass_counts[code, arch]) if one.assembly is None else count_amdgcn(one.assembly)
+        for one, code in zip(compiled, codes, strict=True)
+    ]
 
 
 def count_sass(disassembly: str) -> dict[str, int]:
-    """Count the instructions of `nvdisasm`'s text by kind; `total` has all of them but NOPs, which fill up lines."""
+    """Count the instructions in the output of nvdisasm by kind; `total` counts all except NOPs."""
     mnemonics = (mnemonic for mnemonic in _SASS_LINE.findall(disassembly) if mnemonic != "NOP")
     return _counted(_kind_of_sass(mnemonic) for mnemonic in mnemonics)
 
 
 def count_amdgcn(assembly: str) -> dict[str, int]:
-    """Count the instructions of the `amdgcn` text that Triton keeps, by kind."""
+    """Count the instructions in AMD assembly text by kind."""
     return _counted(_kind_of_gcn(mnemonic, operands) for mnemonic, operands in _GCN_LINE.findall(assembly))
 
 
@@ -145,6 +125,5 @@ def _kind_of_gcn(mnemonic: str, operands: str) -> str | None:
 
 
 def widths(counts: dict[str, int], kind: str) -> Iterator[tuple[int, int]]:
-    """The accesses of a kind as (width in bits, count), narrowest first."""
-    found = [(int(key.split(".")[1]), count) for key, count in counts.items() if key.startswith(f"{kind}.")]
-    yield from sorted(found)
+    """Yield the accesses of a kind as (width in bits, count), narrowest first."""
+    yield from sorted((int(key.split(".")[1]), count) for key, count in counts.items() if key.startswith(f"{kind}."))

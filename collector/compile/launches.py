@@ -1,14 +1,10 @@
-"""Compile what a launcher launches, for a device that is not there, and launch nothing.
+"""Compiles the kernels that a launcher launches for a GPU that is not present, and launches nothing.
 
-The launcher is called on CPU tensors while Triton believes that the target's device is present: every launch is
-compiled with just the argument specialisation that it would get at run time (divisibility by 16, equality to 1,
-constexprs), and none is run. Source: `JITFunction.warmup` does the same for a device that is there. A `CudaKernel` is
-compiled by NVRTC for the target in place of being launched.
+The launcher is called on CPU tensors while Triton sees a driver for the target. Each launch is compiled with the
+argument specialisation of a real launch (divisibility by 16, equality to 1, constexprs). Autotuned kernels are compiled
+in every configuration that their pruning leaves. A `CudaKernel` is compiled by NVRTC.
 
-Which configuration an autotuner would choose can only be measured, so each one that its pruning leaves is compiled.
-
-Triton's binaries are compiled without line information, so that comments and moves leave the machine code's hash equal;
-NVRTC's have none.
+Source: `JITFunction.warmup` does the same for a GPU that is present.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import importlib
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,6 +24,7 @@ import torch
 from roofwatch.collector.compile.binary import Resources, amd_resources, linker_version, nvidia_resources, ptxas_version
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.spec import UnsupportedError
 
@@ -54,77 +51,79 @@ _OPTION_NAMES = (
     "instrumentation_mode",
     "ir_override",
 )
-"""Options of Triton's back ends that change the code; each back end has its own."""
+"""Options of all Triton back ends that change the code."""
 _MAX_MESSAGE = 2_000
 _MAX_FUNCTION_NAME = 400
 _LINE_INFORMATION = "TRITON_DISABLE_LINE_INFO"
 _NS_PER_US = 1_000
-_ASK_PERSONALITY = 0xFFFFFFFF
+_READ_PERSONALITY = 0xFFFFFFFF
 _ADDR_NO_RANDOMIZE = 0x0040000
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compiler made of one launch."""
+    """Compiler output for one launch."""
 
     identity: str
     """Equal for launches that were compiled in the same way."""
     binary: bytes
     symbol: str
-    """The function's name in it."""
+    """The function's name in the binary."""
     thread_count: int
     dynamic_shared_bytes: int
     toolchain: dict[str, str]
     compile_ns: dict[str, int]
-    """By stage; empty where it was compiled before."""
+    """By stage; empty if it came from the compiler's cache."""
     assembly: str | None = None
-    """AMD's, whose directives tell the resources."""
+    """AMD only: the text whose metadata lists the resources."""
     tensor_memory_columns: int | None = None
 
     def resources(self) -> Resources:
         """Raises:
-        ToolchainError: a tool that reads the binary is not there.
+        ToolchainError: a tool that reads the binary is missing.
         """
         return nvidia_resources(self.binary, self.symbol) if self.assembly is None else amd_resources(self.assembly)
 
 
 @dataclass
 class Launch:
-    """A jitted function or a CUDA kernel as it was launched: compiled, or why not."""
+    """One launch of a jitted function or CUDA kernel; `message` says why it was not compiled."""
 
     function: str
     configuration: Configuration
     compiled: Compiled | None = None
-    error: str | None = None
-    """What the compiler said."""
-    unsupported: str | None = None
-    """Why it cannot be compiled for the target at all."""
+    outcome: Outcome = Outcome.OK
+    message: str | None = None
+
+    def fail(self, error: Exception) -> None:
+        self.outcome = Outcome.COMPILE_ERROR
+        self.message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
 
 
 @contextlib.contextmanager
 def compiling_for(target: str) -> Iterator[list[Launch]]:
-    """Compile each launch within the block for a target, and give the list that they are put into.
+    """Compile each launch within the block for a target; yield the list of launches.
 
     Raises:
-        TargetError: the target is not known.
+        TargetError: the target is unknown.
     """
     launches: list[Launch] = []
-    with same_addresses(), _compiling_triton(target, launches), _compiling_cuda(target, launches):
+    with without_aslr(), _compiling_triton(target, launches), _compiling_cuda(target, launches):
         yield launches
 
 
 @contextlib.contextmanager
-def same_addresses() -> Iterator[bool]:
-    """Start programs without address space layout randomisation; gives whether the system allows it.
+def without_aslr() -> Iterator[bool]:
+    """Start child processes without address space layout randomisation; yield whether the system allows it.
 
-    ptxas iterates over tables in the order of addresses: 13.1.80 names the registers of one of our kernels differently
-    in a third of its runs. Source: personality(2).
+    ptxas 13.1.80 iterates over tables in the order of addresses, and its register names depend on them.
+    Source: personality(2).
     """
     personality = getattr(ctypes.CDLL(None), "personality", None)
     if personality is None:  # not Linux
         yield False
         return
-    before = personality(ctypes.c_ulong(_ASK_PERSONALITY))
+    before = personality(ctypes.c_ulong(_READ_PERSONALITY))
     is_allowed = before >= 0 and personality(ctypes.c_ulong(before | _ADDR_NO_RANDOMIZE)) >= 0
     try:
         yield is_allowed
@@ -134,7 +133,7 @@ def same_addresses() -> Iterator[bool]:
 
 
 class _TargetDriver:
-    """What Triton asks of a driver until it launches: which device there is."""
+    """The part of a Triton driver that compiling needs."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -155,18 +154,6 @@ class _TargetDriver:
         return torch.device("cpu")
 
 
-@dataclass
-class _Times:
-    """What Triton says of the time that each of its stages took."""
-
-    by_identity: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def listen(self, *, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
-        if not cache_hit:
-            stages = (("ir", times.ir_initialization), *times.lowering_stages)
-            self.by_identity[metadata["hash"]] = {name: time_us * _NS_PER_US for name, time_us in stages}
-
-
 @contextlib.contextmanager
 def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
     import triton
@@ -176,8 +163,13 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
     from triton.runtime.jit import JITFunction
 
     original_run = JITFunction.run
-    times = _Times()
+    stage_ns: dict[str, dict[str, int]] = {}
     tuned: list[str] = []
+
+    def note_times(*, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
+        if not cache_hit:
+            stages = (("ir", times.ir_initialization), *times.lowering_stages)
+            stage_ns[metadata["hash"]] = {name: time_us * _NS_PER_US for name, time_us in stages}
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001  Triton's signature
         launch = Launch(
@@ -185,16 +177,16 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
             {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs},
         )
         launches.append(launch)
-        self.device_caches.clear()  # keyed by device number, which says nothing here
+        self.device_caches.clear()  # its key is the device number, which is 0 for every target
         kernel = None
         try:
             kernel = original_run(self, *args, grid=grid, warmup=True, **kwargs)
             launch.configuration.update(_configuration(self, args, kwargs, kernel))
-        except Exception as error:  # noqa: BLE001  the compiler raises many types; each is one target's outcome
-            _refuse_missing_tools(error)
-            launch.error = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+        except Exception as error:  # noqa: BLE001  the compiler raises many types
+            _raise_if_tool_is_missing(error)
+            launch.fail(error)
         else:
-            launch.compiled = _compiled_by_triton(kernel, times)
+            launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}))
         finally:
             self.device_caches.clear()
         return kernel
@@ -206,7 +198,9 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
         for config in chosen:
             if config.pre_hook is not None:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-            tuned[:] = [_named(config)] if len(self.configs) > 1 else []
+            if len(self.configs) > 1:
+                options = [f"{name}={value}" for name, value in config.all_kwargs().items() if value is not None]
+                tuned[:] = [f"[{','.join(options)}]"]
             try:
                 kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
             finally:
@@ -219,32 +213,21 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
         _replaced(JITFunction, "run", compile_only),
         _replaced(Autotuner, "run", every_configuration),
         _replaced(driver, "_active", target_driver),
-        _replaced(triton.knobs.compilation, "listener", times.listen),
+        _replaced(triton.knobs.compilation, "listener", note_times),
         _without_line_information(),
     ):
         yield
 
 
-def _named(config: Any) -> str:
-    """An autotuner's configuration as a part of a function's name: it tells the ways of compiling it apart, and stays
-    when others are added or removed.
-    """
-    chosen = {name: value for name, value in config.all_kwargs().items() if value is not None}
-    return f"[{','.join(f'{name}={value}' for name, value in chosen.items())}]"
-
-
-def _refuse_missing_tools(error: Exception) -> None:
-    """Raises:
-    ToolchainError: the error says nothing of the kernel, but that the compiler is not complete.
-    """
-    # Triton's own error where a program is not there: triton/knobs.py
+def _raise_if_tool_is_missing(error: Exception) -> None:
+    # the message of triton/knobs.py if a program of the compiler is missing
     if isinstance(error, RuntimeError) and str(error).startswith("Cannot find "):
         raise ToolchainError(
             f"{error}, which comes with Triton: install Triton again with pip install --force-reinstall triton"
         ) from error
 
 
-def _compiled_by_triton(kernel: Any, times: _Times) -> Compiled:
+def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
     metadata = kernel.metadata
     is_nvidia = "cubin" in kernel.asm
     binary = kernel.asm["cubin" if is_nvidia else "hsaco"]
@@ -260,7 +243,7 @@ def _compiled_by_triton(kernel: Any, times: _Times) -> Compiled:
         thread_count=metadata.num_warps * metadata.target.warp_size,
         dynamic_shared_bytes=int(metadata.shared),
         toolchain=toolchain,
-        compile_ns=times.by_identity.get(kernel.hash, {}),
+        compile_ns=compile_ns,
         assembly=None if is_nvidia else kernel.asm["amdgcn"],
         tensor_memory_columns=getattr(metadata, "tmem_size", None),
     )
@@ -284,12 +267,11 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
         )
         launches.append(launch)
         try:
-            # a copy, so that the sources are read again and seen to be read
-            cubin = self.copy().compile(target)
+            cubin = self.compile(target)
         except CudaCompileError as error:
-            launch.error = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+            launch.fail(error)
         except UnsupportedError as error:
-            launch.unsupported = str(error)
+            launch.outcome, launch.message = Outcome.UNSUPPORTED, str(error)
         else:
             launch.compiled = Compiled(
                 identity=hashlib.sha256(cubin.image + str((thread_count, shared_bytes)).encode()).hexdigest(),
@@ -297,17 +279,12 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
                 symbol=cubin.symbol,
                 thread_count=thread_count,
                 dynamic_shared_bytes=shared_bytes,
-                toolchain={"nvrtc": _nvrtc_version()},
+                toolchain={"nvrtc": "{1}.{2}".format(*importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion())},
                 compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
             )
 
     with _replaced(CudaKernel, "launch", compile_only):
         yield
-
-
-def _nvrtc_version() -> str:
-    _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
-    return f"{major}.{minor}"
 
 
 @contextlib.contextmanager
@@ -322,14 +299,14 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_line_information() -> Iterator[None]:
+    """Keep the code hash equal if only comments or line numbers change."""
     original = os.environ.get(_LINE_INFORMATION)
     os.environ[_LINE_INFORMATION] = "1"
     try:
         yield
     finally:
-        if original is None:
-            del os.environ[_LINE_INFORMATION]
-        else:
+        del os.environ[_LINE_INFORMATION]
+        if original is not None:
             os.environ[_LINE_INFORMATION] = original
 
 
@@ -338,7 +315,7 @@ def _plain(value: Any) -> str | int | float | bool | None:
 
 
 def _configuration(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kernel: Any) -> Configuration:
-    """Constexprs, options of the back end, and compiler settings of the environment that change the code."""
+    """Collect constexprs, options of the back end, and environment variables that change the code."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     given = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}

@@ -1,173 +1,230 @@
-"""What an answer of a worker process was made from, so that a later process can tell whether it still holds.
+"""The source files that each kernel of a suite may use, and digests of them: keys of cached results.
 
-The worker notes the files that it opens and the folders that it lists. What it has read may stay in its memory, so
-everything read so far counts for each of its answers.
+A kernel uses the modules that declare it and all modules that these import, at the top or in functions. It also uses
+CUDA sources next to these modules, and files whose path is a string in one of them. A module that imports by a computed
+name may use every module of the suite. Installed packages are left out: the digest of the toolchain covers them.
 """
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sys
-import time
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from roofwatch.collector.compile.cache import digest_of, digest_of_file
-from roofwatch.collector.compile.suite_modules import SuiteModules, is_installed, project_files
-from roofwatch.collector.suite import SuiteSource
-from roofwatch.cuda import cache_dir
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 
-_WRITES = os.O_WRONLY | os.O_RDWR
-_CUDA_SOURCES = (".cu", ".cuh")
+_CUDA_SUFFIXES = (".cu", ".cuh", ".h")
+_TOOLCHAIN = frozenset({"torch", "triton", "roofwatch", "__main__"})
+_BUNDLED = f"{PACKAGE_DIR / 'kernels'}{os.sep}"
+_DYNAMIC_IMPORTS = frozenset(
+    {"import_module", "__import__", "exec", "eval", "run_path", "run_module", "modules", "ops"}
+)
+_WITH_DOCSTRING = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]+")
+_FILE_NAME = re.compile(r"[\w./-]{1,200}\.\w{1,8}")
 
 
-class Sources(BaseModel):
-    """What was read, and its content then; None for what was not there.
+class SuiteSources(BaseModel):
+    """Digests of the sources of each kernel, and what they were read from.
 
     Args:
-        files: sha256 of the content by path.
-        folders: Digest of the names in it by path.
-        variables: Value by name of environment variables.
+        codes: By kernel, a digest of all code and data that it may use; comments and docstrings do not count.
+        paths: `fingerprint` of each file that a module names and of each folder that holds a module.
+        variables: Values of the environment variables that the modules may read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    files: dict[str, str | None] = {}
-    folders: dict[str, str | None] = {}
-    variables: dict[str, str | None] = {}
+    codes: dict[str, str]
+    paths: dict[str, str]
+    variables: dict[str, str | None]
 
     @property
     def are_unchanged(self) -> bool:
-        return (
-            all(os.environ.get(name) == value for name, value in self.variables.items())
-            and all(_digest_of_names(path) == digest for path, digest in self.folders.items())
-            and all(digest_of_file(path) == digest for path, digest in self.files.items())
+        return all(os.environ.get(name) == value for name, value in self.variables.items()) and all(
+            fingerprint(path) == value for path, value in self.paths.items()
         )
 
 
-def _digest_of_names(folder: str) -> str | None:
+def describe_sources(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> SuiteSources:
+    """Find the sources of kernels that this process has imported.
+
+    Args:
+        specs: The kernels.
+        loaded: Names of the modules that loading the suite imported.
+    """
+    suite = {name for name in loaded if _read_module(name) is not None}
+    used = {spec.name: _used_modules(_defining_modules(spec, suite) or suite, suite) for spec in specs}
+    modules = [module for name in suite.union(*used.values()) if (module := _read_module(name)) is not None]
+    return SuiteSources(
+        codes={name: _digest(modules) for name, modules in used.items()},
+        paths={path: fingerprint(path) for module in modules for path in map(str, (module.file.parent, *module.data))},
+        variables={name: os.environ.get(name) for module in modules for name in module.variables},
+    )
+
+
+def fingerprint(path: str) -> str:
+    """Return a digest of size and modification time of a file, or of the packages and sources in a folder."""
     try:
-        return digest_of(sorted(name for name in os.listdir(folder) if name != "__pycache__"))  # noqa: PTH208  names only
+        if not os.path.isdir(path):  # noqa: PTH112  runs for each path of a suite
+            return digest_of(_size_and_time(os.stat(path)))  # noqa: PTH116
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", *_CUDA_SUFFIXES)):
+                    found.append((entry.name, *_size_and_time(entry.stat())))
+                elif (Path(entry.path) / "__init__.py").exists():
+                    found.append((entry.name, 0, 0))
+        return digest_of(sorted(found))
     except OSError:
-        return None
+        return "unreadable"
 
 
-class SuiteSources(BaseModel):
-    """What the list of a suite's kernels was made from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sources: Sources | None
-    """None: a file was changed while it was read, so the answer must not be kept."""
-    codes: dict[str, str]
-    """By kernel, a digest of the code that it may use."""
-    host_sides: dict[str, str]
-    """By kernel, the same without what Triton compiles."""
+def _size_and_time(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
-class CaseSources(BaseModel):
-    """What the facts of a case were made from: its kernel's code, and files that were read besides."""
+def _defining_modules(spec: KernelSpec, suite: set[str]) -> set[str]:
+    functions = [spec.inputs, spec.reference, spec.flop_count, spec.memory_bytes, spec.bus_bytes]
+    functions += [implementation.launch for implementation in spec.implementations.values()]
+    defining = {str(getattr(function, "__module__", "")) for function in functions}
+    holding = {name for name in suite if any(value is spec for value in vars(sys.modules[name]).values())}
+    return (defining | holding) & suite
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
+def _used_modules(start: set[str], suite: set[str]) -> set[str]:
+    used: set[str] = set()
+    waiting = [*start]
+    while waiting:
+        name = waiting.pop()
+        module = _read_module(name)
+        if name in used or module is None:
+            continue
+        used.add(name)
+        waiting += [*module.imports, *_parent_packages(name), *(suite if module.imports_dynamically else ())]
+    return used
+
+
+def _digest(names: set[str]) -> str:
+    modules = {name: module for name in sorted(names) if (module := _read_module(name)) is not None}
+    variables = {name: os.environ.get(name) for module in modules.values() for name in module.variables}
+    codes = {name: module.code for name, module in modules.items()}
+    data = {name: [_cached_digest(file) for file in module.data] for name, module in modules.items()}
+    cuda = {name: _cuda_sources(module.file.parent) for name, module in modules.items()}
+    return digest_of(codes, data, cuda, variables)
+
+
+_cached_digest = cache(digest_of_file)
+
+
+@cache
+def _cuda_sources(folder: Path) -> dict[str, str | None]:
+    return {file.name: digest_of_file(file) for file in sorted(folder.iterdir()) if file.suffix in _CUDA_SUFFIXES}
+
+
+# --- one module
+
+
+@dataclass(frozen=True)
+class _Module:
+    file: Path
     code: str
-    sources: Sources | None
-    """None: a file was changed while it was read."""
+    """Digest of the syntax tree without docstrings."""
+    imports: frozenset[str] = frozenset()
+    """Names that may be modules, and the packages that contain them."""
+    imports_dynamically: bool = False
+    variables: frozenset[str] = frozenset()
+    """String constants that may name environment variables."""
+    data: tuple[Path, ...] = ()
+    """Files whose path, relative to the module, is a string constant."""
 
 
-class SourceTracker:
-    """Notes what this process reads; made before the suite is loaded, and once, since Python cannot stop it."""
-
-    def __init__(self) -> None:
-        from triton import knobs
-
-        self._ignored = tuple(
-            f"{folder}{os.sep}"
-            for folder in (
-                *("/proc", "/dev", "/sys", Path(os.__file__).parent),
-                *(PACKAGE_DIR, (PACKAGE_DIR / "collector").resolve(), cache_dir(), knobs.cache.dir),
-            )
-        )
-        self._bundled = f"{PACKAGE_DIR / 'kernels'}{os.sep}"
-        self._modules_before = frozenset(sys.modules)
-        self._environment = dict(os.environ)  # the suite may set variables itself
-        self._started_ns = time.time_ns()
-        self._read: set[str] = set()
-        self._written: set[str] = set()
-        self._listed: set[str] = set()
-        sys.addaudithook(self._note)
-
-    def suite_is_loaded(self, source: SuiteSource) -> None:
-        """The modules imported so far are the suite's."""
-        self._listed |= set(map(str, source.import_roots))
-        self._modules_loaded = frozenset(sys.modules)
-
-    def begin_case(self) -> None:
-        """Forget CUDA sources, which each case reads again; what else was read may be in memory."""
-        self._read = {path for path in self._read if not path.endswith(_CUDA_SOURCES)}
-
-    def of_suite(self, specs: Sequence[KernelSpec]) -> SuiteSources:
-        """What the list of kernels was made from."""
-        digests = {spec.name: self._modules.digests(spec) for spec in specs}
-        folders = self._listed | {str(Path(file).parent) for file in self._modules.files}
-        files = self._files | self._modules.files
-        sources = Sources(
-            files={path: digest_of_file(path) for path in sorted(files)},
-            folders={path: _digest_of_names(path) for path in sorted(folders)},
-            variables={name: self._environment.get(name) for name in sorted(self._modules.variables)},
-        )
-        return SuiteSources(
-            sources=None if self._has_changed(files) else sources,
-            codes={name: each.code for name, each in digests.items()},
-            host_sides={name: each.host for name, each in digests.items()},
-        )
-
-    def of_case(self, spec: KernelSpec) -> CaseSources:
-        """What the facts of the case that was compiled last were made from; a kernel's own modules are in its code."""
-        later = set(project_files(sys.modules.keys() - self._modules_before).values())
-        files = (self._files | later) - self._modules.files
-        sources = Sources(files={path: digest_of_file(path) for path in sorted(files)})
-        code = self._modules.digests(spec).code
-        return CaseSources(code=code, sources=None if self._has_changed(files | self._modules.files) else sources)
-
-    @cached_property
-    def _modules(self) -> SuiteModules:
-        return SuiteModules(self._modules_loaded - self._modules_before, self._environment)
-
-    @property
-    def _files(self) -> set[str]:
-        return self._read - self._written  # a compiler's intermediate files are not sources
-
-    def _has_changed(self, files: set[str]) -> bool:
-        return any(_modified_ns(path) >= self._started_ns for path in files)
-
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            noted = self._written if flags & _WRITES else self._read
-        elif event in {"os.listdir", "os.scandir"}:
-            path, noted = arguments[0], self._listed
-        else:
-            return
-        if isinstance(path, (str, bytes)):
-            full = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  follows no links, and runs for every opened file
-            if self._is_source(full):
-                noted.add(full)
-
-    def _is_source(self, path: str) -> bool:
-        if "__pycache__" in path:
-            return False
-        return path.startswith(self._bundled) or not (path.startswith(self._ignored) or is_installed(path))
-
-
-def _modified_ns(path: str) -> int:
+@cache
+def _read_module(name: str) -> _Module | None:
+    """Read the source of a module; None if it is not part of the suite."""
+    spec = None if is_toolchain(name) else _find_spec(name)
+    if spec is None or spec.origin is None or not spec.has_location or is_installed(spec.origin):
+        return None
+    file = Path(spec.origin)
     try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # an extension module, or a file that is not imported yet
+        return _Module(file, str(digest_of_file(file)))
+    nodes = list(ast.walk(tree))
+    identifiers = {node.id for node in nodes if isinstance(node, ast.Name)}
+    identifiers |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    identifiers |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    return _Module(
+        file,
+        imports=frozenset(_imported_names(nodes, package)),
+        imports_dynamically=bool(identifiers & _DYNAMIC_IMPORTS),
+        variables=frozenset(filter(_VARIABLE_NAME.fullmatch, texts)),
+        data=tuple(
+            sorted(path for text in filter(_FILE_NAME.fullmatch, texts) if (path := file.parent / text).is_file())
+        ),
+        code=digest_of(ast.dump(_RemoveDocstrings().visit(tree))),
+    )
+
+
+@cache
+def _find_spec(name: str) -> ModuleSpec | None:
+    """Find a module without importing it."""
+    if name in sys.modules:
+        return sys.modules[name].__spec__
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return PathFinder.find_spec(name)
+    package = _find_spec(parent)
+    if package is None or package.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(name, package.submodule_search_locations)
+
+
+def is_toolchain(module: str) -> bool:
+    """Return whether a module belongs to Python, torch, Triton or roofwatch; the bundled kernels are a suite."""
+    top = module.split(".")[0]
+    is_bundled = f"{module}.".startswith("roofwatch.kernels.")
+    return not is_bundled and (top in _TOOLCHAIN or top in sys.stdlib_module_names)
+
+
+def is_installed(path: str) -> bool:
+    """Return whether a file belongs to an installed package other than the bundled kernels."""
+    return not path.startswith(_BUNDLED) and ("/site-packages/" in path or "/dist-packages/" in path)
+
+
+def _parent_packages(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _imported_names(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from (alias.name, *_parent_packages(alias.name))
+        elif isinstance(node, ast.ImportFrom):
+            parts = [node.module] if node.module else []
+            if node.level:
+                around = package.split(".")
+                parts.insert(0, ".".join(around[: len(around) - node.level + 1]))
+            source = ".".join(parts)
+            yield from (source, *_parent_packages(source), *(f"{source}.{alias.name}" for alias in node.names))
+
+
+class _RemoveDocstrings(ast.NodeTransformer):
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        return super().generic_visit(node)

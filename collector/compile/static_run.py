@@ -1,4 +1,4 @@
-"""The static layer alone: compile every Triton and CUDA C++ kernel of a suite for every target, and run none."""
+"""Compiles every Triton and CUDA C++ kernel of a suite for every target, and runs none."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ def compile_suite(
     use_cache: bool = True,
     worker_count: int | None = None,
 ) -> tuple[StaticFacts, ...]:
-    """Compile what the plan selects.
-
-    Facts come from the cache where they still hold; no process is started if that is all of them.
+    """Compile the cases that a plan selects; start no process if all facts are cached.
 
     Args:
         source: The suite.
-        plan: What of it, and for which targets.
+        plan: Cases and targets to compile.
         on_progress: Called after every case.
-        use_cache: Use what was compiled before; else everything is compiled anew.
-        worker_count: Processes that compile in parallel; one for each core if left out.
+        use_cache: False compiles everything again and stores nothing.
+        worker_count: Number of parallel workers; default one per CPU core.
 
     Returns:
-        The facts in the order of the suite, whatever was compiled first.
+        The facts in the order of the suite.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
-        ToolchainError: a program that belongs to a compiler is not there.
+        ToolchainError: a compiler or disassembler is missing.
     """
     with (
         _cache(use_cache) as (cache, environment),
@@ -63,7 +61,7 @@ def compile_suite(
 
 @contextlib.contextmanager
 def _cache(use_cache: bool) -> Iterator[tuple[DiskCache, dict[str, str]]]:
-    """The user's cache, or a temporary one; and the environment variables that tell workers about it."""
+    """Yield the user's cache or a temporary one, and environment variables for the workers."""
     if use_cache:
         yield DiskCache.of_user(), {}
         return

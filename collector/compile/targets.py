@@ -17,7 +17,7 @@ DEFAULT_TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950")
 
 
 class TargetError(CollectorError):
-    """Not a target that this version knows."""
+    """The target is unknown."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Target:
 
 
 def parse_target(name: str) -> Target:
-    """Read `sm_90` or `gfx942`.
+    """Parse `sm_90` or `gfx942`.
 
     Raises:
         TargetError: neither an NVIDIA nor an AMD target.
@@ -36,8 +36,7 @@ def parse_target(name: str) -> Target:
     if re.fullmatch(r"sm_\d{2,3}", name):
         return Target("cuda", int(name.removeprefix("sm_")), 32)
     if re.fullmatch(r"gfx[0-9a-f]{3,4}", name):
-        # CDNA (gfx9) has wavefronts of 64 threads, RDNA of 32
-        return Target("hip", name, 64 if name.startswith("gfx9") else 32)
+        return Target("hip", name, 64 if name.startswith("gfx9") else 32)  # CDNA is gfx9, RDNA is newer
     raise TargetError(f"target {name!r} is not known; use for example {', '.join(DEFAULT_TARGETS)}")
 
 
@@ -46,19 +45,19 @@ def parse_target(name: str) -> Target:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorLimits:
-    """What one multiprocessor (NVIDIA) or compute unit (AMD) has.
+    """Resources of one multiprocessor (NVIDIA) or compute unit (AMD).
 
     Args:
         warp_threads: Threads of a warp (NVIDIA) or wavefront (AMD).
-        max_warps: Resident at once.
-        max_blocks: Resident at once.
-        max_one_warp_blocks: The same for blocks of a single warp, which have nobody to wait for.
-        registers: 32-bit registers, one for each thread that has it.
-        register_unit: They are handed to a warp in multiples of this many per thread.
-        partitions: Warps are spread evenly over so many schedulers, each with its share of the registers.
-        shared_bytes: Of shared memory, LDS on AMD.
-        shared_unit_bytes: Handed to a block in multiples of this.
-        reserved_shared_bytes: Taken by the system from each block's.
+        max_warps: Maximum resident warps.
+        max_blocks: Maximum resident blocks.
+        max_one_warp_blocks: Maximum resident blocks of a single warp, which need no barrier.
+        registers: Number of 32-bit registers.
+        register_unit: Allocation unit of registers per thread.
+        partitions: Number of schedulers; each has an equal share of registers and warps.
+        shared_bytes: Shared memory; LDS on AMD.
+        shared_unit_bytes: Allocation unit of shared memory per block.
+        reserved_shared_bytes: Taken by the system from each block.
     """
 
     warp_threads: int
@@ -66,8 +65,8 @@ class ProcessorLimits:
     max_blocks: int
     max_one_warp_blocks: int
     registers: int
-    register_unit: int
-    partitions: int
+    register_unit: int = 8
+    partitions: int = 4
     shared_bytes: int
     shared_unit_bytes: int
     reserved_shared_bytes: int
@@ -80,8 +79,6 @@ def _nvidia(max_warps: int, max_blocks: int, shared_kib: int) -> ProcessorLimits
         max_blocks=max_blocks,
         max_one_warp_blocks=max_blocks,
         registers=65_536,
-        register_unit=8,  # 256 per warp
-        partitions=4,
         shared_bytes=shared_kib * 1024,
         shared_unit_bytes=128,
         reserved_shared_bytes=1024,
@@ -92,11 +89,9 @@ def _amd(shared_kib: int, shared_unit_bytes: int) -> ProcessorLimits:
     return ProcessorLimits(
         warp_threads=64,
         max_warps=32,  # 8 on each of 4 SIMDs
-        max_blocks=16,  # barriers
-        max_one_warp_blocks=32,  # take none
+        max_blocks=16,  # number of barriers
+        max_one_warp_blocks=32,
         registers=4 * 512 * 64,
-        register_unit=8,
-        partitions=4,
         shared_bytes=shared_kib * 1024,
         shared_unit_bytes=shared_unit_bytes,
         reserved_shared_bytes=0,
@@ -115,12 +110,12 @@ LIMITS: Mapping[str, ProcessorLimits] = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Warps that can be resident over those that there are slots for.
+    """Resident warps / maximum resident warps.
 
     Args:
-        share: 0 … 1; 0 where not one block fits.
-        blocks: Resident on one multiprocessor.
-        limited_by: What allows no further block: any of `registers`, `shared memory`, `warps`, `blocks`.
+        share: 0 to 1; 0 if no block fits.
+        blocks: Resident blocks per multiprocessor.
+        limited_by: Which of `registers`, `shared memory`, `warps`, `blocks` allow no further block.
     """
 
     share: float
@@ -129,50 +124,38 @@ class Occupancy:
 
 
 def theoretical_occupancy(limits: ProcessorLimits, *, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Occupancy of a kernel.
+    """Compute the occupancy of a kernel.
 
     Args:
-        limits: Of the target.
+        limits: Limits of the target.
         threads: Per block.
         registers: Per thread; on AMD vector and accumulation registers together.
         shared_bytes: Per block, static and dynamic.
 
     Raises:
-        ValueError: a block without threads.
+        ValueError: a block has no threads.
     """
     if threads < 1:
         raise ValueError(f"a block has {threads} threads; it takes at least one")
-    warps = _divided_up(threads, limits.warp_threads)
+    warps = -(-threads // limits.warp_threads)
     blocks_by = {
         "warps": limits.max_warps // warps,
         "blocks": limits.max_one_warp_blocks if warps == 1 else limits.max_blocks,
     }
     if registers:
-        blocks_by["registers"] = _blocks_by_registers(limits, warps, registers)
+        registers_per_warp = _round_up(registers, limits.register_unit) * limits.warp_threads
+        warps_per_partition = limits.registers // limits.partitions // registers_per_warp
+        blocks_by["registers"] = warps_per_partition * limits.partitions // warps
     if shared_bytes:
-        blocks_by["shared memory"] = _blocks_by_shared(limits, shared_bytes)
+        per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit_bytes)
+        blocks_by["shared memory"] = limits.shared_bytes // per_block
     blocks = min(blocks_by.values())
     return Occupancy(
         share=blocks * warps / limits.max_warps,
         blocks=blocks,
-        limited_by=tuple(what for what, count in blocks_by.items() if count == blocks),
+        limited_by=tuple(resource for resource, count in blocks_by.items() if count == blocks),
     )
 
 
-def _blocks_by_registers(limits: ProcessorLimits, warps: int, registers: int) -> int:
-    per_warp = _rounded_up(registers, limits.register_unit) * limits.warp_threads
-    warps_that_fit = limits.registers // limits.partitions // per_warp * limits.partitions
-    return warps_that_fit // warps
-
-
-def _blocks_by_shared(limits: ProcessorLimits, shared_bytes: int) -> int:
-    taken = _rounded_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit_bytes)
-    return limits.shared_bytes // taken
-
-
-def _divided_up(count: int, unit: int) -> int:
-    return -(-count // unit)
-
-
-def _rounded_up(count: int, unit: int) -> int:
-    return _divided_up(count, unit) * unit
+def _round_up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit

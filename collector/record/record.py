@@ -93,8 +93,6 @@ class SkipReason(StrEnum):
 
     SAME_SOURCES = "same_sources"
     """No module that it is made from changed."""
-    SAME_MACHINE_CODE = "same_machine_code"
-    """What its host side is made from says the same, and every function compiles to the same machine code."""
 
 
 class SkippedKernel(Part):

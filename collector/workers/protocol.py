@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
-from roofwatch.collector.compile.sources import CaseSources, SuiteSources
+from roofwatch.collector.compile.sources import SuiteSources
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
@@ -51,8 +51,6 @@ class WorkerSettings(_Message):
     """None: it works alone."""
     memory_share: float = 1.0
     """Of the machine's memory, where others work beside it."""
-    is_watched: bool = False
-    """Note what is read, so that answers say what they were made from."""
     cache_folder: str | None = None
     """Where Triton and TorchInductor keep what they compiled and tuned; None: where they always do."""
 
@@ -245,9 +243,7 @@ class FullyChecked(_Message):
 
 
 class Reply(_Message):
-    """Exactly one field is set; with `static_facts` of a watched worker `case_sources` too, and with `environment`
-    the device's UUID.
-    """
+    """Exactly one field is set, except that `environment` comes with the device's UUID."""
 
     suite_sources: SuiteSources | None = None
     environment: Environment | None = None
@@ -258,7 +254,6 @@ class Reply(_Message):
     accuracy: Accuracy | None = None
     fully_checked: FullyChecked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
-    case_sources: CaseSources | None = None
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
     failure: Failure | None = None

@@ -44,7 +44,6 @@ class Worker:
         thread_count: Threads that torch may use; None leaves torch's default.
         rank: Its place among workers that do every job together.
         memory_share: Of the machine's memory, on a CPU; an allocation beyond it fails.
-        is_watched: Have it note what it reads, so that answers say what they were made from.
         cache_folder: Of its own for what it compiles and tunes; None shares the user's.
     """
 
@@ -58,7 +57,6 @@ class Worker:
         thread_count: int | None = None,
         rank: RankPlace | None = None,
         memory_share: float = 1.0,
-        is_watched: bool = False,
         cache_folder: Path | None = None,
     ) -> None:
         self._fork_server = fork_server
@@ -70,7 +68,6 @@ class Worker:
             thread_count=thread_count,
             rank=rank,
             memory_share=memory_share,
-            is_watched=is_watched,
             cache_folder=None if cache_folder is None else str(cache_folder),
         )
         self._pid: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -25,7 +26,7 @@ from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
 from roofwatch.collector.accuracy.check import Checker
 from roofwatch.collector.accuracy.evaluation import References
 from roofwatch.collector.autotune import AutotuneRecorder
-from roofwatch.collector.compile.sources import SourceTracker
+from roofwatch.collector.compile.sources import describe_sources
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
@@ -70,8 +71,8 @@ class _Suite:
     specs: tuple[KernelSpec, ...]
     rank: Rank | None
     """None: works alone."""
-    tracker: SourceTracker | None = None
-    """None: nobody asks what answers were made from."""
+    modules: frozenset[str] = frozenset()
+    """Names of the modules that loading the suite imported."""
     baselines: Baselines = field(default_factory=Baselines)
     draws: Draws = field(default_factory=Draws)
     references: References = field(init=False)
@@ -171,7 +172,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         if device == "cpu":
             limit_memory(settings.memory_share)
             keep_freed_memory()
-        tracker = SourceTracker() if settings.is_watched else None
+        modules_before = frozenset(sys.modules)
         try:
             specs = load_suite(settings.source)
             repository = repository_of(settings.source)
@@ -181,9 +182,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             return
         send(info)
         rank = None if settings.rank is None else Rank(settings.rank, device)
-        if tracker is not None:
-            tracker.suite_is_loaded(settings.source)
-        suite = _Suite(settings.mode, device, specs, rank, tracker)
+        suite = _Suite(settings.mode, device, specs, rank, frozenset(sys.modules) - modules_before)
         for line in jobs:
             send(_do(suite, _JOB.validate_json(line)))
 
@@ -194,7 +193,7 @@ _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 def _do(suite: _Suite, job: Job) -> Reply:
     try:
         if isinstance(job, DescribeSources):
-            return Reply(suite_sources=None if suite.tracker is None else suite.tracker.of_suite(suite.specs))
+            return Reply(suite_sources=describe_sources(suite.specs, suite.modules))
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(suite.device), device_uuid=device_uuid(suite.device))
         if isinstance(job, MeasureCeilings):
@@ -203,7 +202,7 @@ def _do(suite: _Suite, job: Job) -> Reply:
             return Reply(timing=_choose_timing(suite.device, job))
         spec, case, implementation = suite.find(job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
-            return _compile(suite, spec, case, implementation, job)
+            return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
         suite.gather(spec, case)
         if isinstance(job, CheckAccuracy):
             return _check(suite, spec, case, implementation)
@@ -230,13 +229,6 @@ def _choose_timing(device: str, job: ChooseTiming) -> TimingChoice:
         return TimingChoice(chosen=choose_method(device, job.timer, job.cache, job.touched_bytes))
     except TimerError as error:
         return TimingChoice(error=str(error))
-
-
-def _compile(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: CompileStatic) -> Reply:
-    if suite.tracker is not None:
-        suite.tracker.begin_case()
-    facts = tuple(compile_case(spec, implementation, case, job.targets))
-    return Reply(static_facts=facts, case_sources=None if suite.tracker is None else suite.tracker.of_case(spec))
 
 
 def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:

@@ -24,7 +24,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, machine_error
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
-from roofwatch.measuring.affected import may_be_read_by_all
+from roofwatch.measuring.affected import affects_every_kernel
 
 _TIMEOUT_S = 120.0
 
@@ -137,7 +137,7 @@ def _read_inputs(
 ) -> BuildInputs:
     try:
         with suite_at_commit(path, sha) as suite:
-            with Worker(fork_server, suite.source, device="cpu", is_watched=True) as worker:
+            with Worker(fork_server, suite.source, device="cpu") as worker:
                 worker.start()
                 listed = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
             codes = {} if listed is None else listed.codes
@@ -163,13 +163,13 @@ def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
 
 def _changes_documents_alone(repository: Path, before: str, sha: str) -> bool:
     listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--end-of-options", before, sha, "--")
-    return not any(file.endswith(".py") or may_be_read_by_all(file) for file in filter(None, listed.split("\0")))
+    return not any(file.endswith(".py") or affects_every_kernel(file) for file in filter(None, listed.split("\0")))
 
 
 def _other_files(repository: Path, sha: str) -> list[str]:
     """List the files that any kernel may read, such as CUDA sources, with their hashes."""
     listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", sha)
-    return [line for line in listed.split("\0") if line and may_be_read_by_all(line.partition("\t")[2])]
+    return [line for line in listed.split("\0") if line and affects_every_kernel(line.partition("\t")[2])]
 
 
 def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) -> Environment:

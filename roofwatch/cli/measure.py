@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.cli.affected import only_affected
 from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
@@ -131,6 +130,7 @@ def run(
     from roofwatch import tables
     from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import GitError
+    from roofwatch.measuring.affected import only_affected
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.launch_table import launches
     from roofwatch.measuring.memory_table import memory_of_launches

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.cli.affected import only_affected
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
@@ -61,6 +60,7 @@ def ab(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
     from roofwatch.comparison_tables import print_judgement
+    from roofwatch.measuring.affected import only_affected
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.compile.cache import toolchain_digest
 from roofwatch.collector.compile.instructions import instruction_counts
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.record.results import StaticFacts
@@ -70,7 +69,7 @@ def facts_of_all(
         for body, name in names.items():
             facts_of(folder, body, targets, name)
     for target, kept in together.unread.items():
-        instruction_counts(list(kept.values()), target, toolchain_digest())
+        instruction_counts(list(kept.values()), target)
     for body, name in names.items():
         yield body, facts_of(folder, body, targets, name)
 

@@ -37,7 +37,7 @@ def test_the_copy_that_measures_the_l2_reads_past_the_l1_in_full_width(arch: int
         source = torch.empty(whole_blocks(100_000))
         copy_in_rounds(source, torch.empty_like(source), rounds=4)
     [launch] = launches
-    assert launch.compiled is not None, launch.error
+    assert launch.compiled is not None, launch.message
     [code] = sass([instruction_bytes(launch.compiled.binary)], arch)
     loads = [line for line in code.splitlines() if " LDG." in line]
     assert loads

@@ -27,12 +27,11 @@ class ReadTogether:
         self.unread: dict[str, dict[bytes, Compiled]] = {}
         """By target and code, what was compiled."""
 
-        def keep(compiled: Sequence[Compiled], target: str, toolchain: str) -> dict[str, Counts]:
-            others = [one for one in compiled if one.assembly is not None]
-            kept = [one for one in compiled if one.assembly is None]
-            for one in kept:
-                self.unread.setdefault(target, {})[instruction_bytes(one.binary)] = one
-            return instruction_counts(others, target, toolchain) | {one.identity: {TOTAL: 0} for one in kept}
+        def keep(compiled: Sequence[Compiled], target: str) -> list[Counts]:
+            if not target.startswith("sm_"):
+                return instruction_counts(compiled, target)
+            self.unread.setdefault(target, {}).update({instruction_bytes(one.binary): one for one in compiled})
+            return [{TOTAL: 0} for _ in compiled]
 
         patch.setattr(static, "instruction_counts", keep)
 

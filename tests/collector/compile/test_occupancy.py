@@ -53,16 +53,6 @@ def test_what_does_not_fit_once_has_occupancy_zero() -> None:
     assert (found.share, found.blocks, found.limited_by) == (0.0, 0, ("shared memory",))
 
 
-def test_small_blocks_are_limited_by_their_number() -> None:
-    found = theoretical_occupancy(LIMITS["sm_120"], threads=32, registers=16, shared_bytes=0)
-    assert (found.blocks, found.share, found.limited_by) == (24, 0.5, ("blocks",))
-
-
-def test_a_block_without_threads_is_refused() -> None:
-    with pytest.raises(ValueError, match="a block has 0 threads"):
-        theoretical_occupancy(LIMITS["sm_90"], threads=0, registers=16, shared_bytes=0)
-
-
 @settings(deadline=None)
 @given(
     target=st.sampled_from(DEFAULT_TARGETS),

@@ -1,48 +1,58 @@
-"""What counts as a source of a suite: the bundled kernels do, the rest of roofwatch does not."""
+"""Which files count as sources of a kernel."""
 
-import json
-import subprocess
+import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.compile.suite_modules import is_installed, is_toolchain
+from roofwatch.collector.compile.sources import describe_sources, is_installed, is_toolchain
 from roofwatch.install import PACKAGE_DIR
-
-PROGRAM = """
-import json
-from roofwatch.collector.compile.sources import SourceTracker
-from roofwatch.collector.suite import SuiteSource
-from roofwatch.install import PACKAGE_DIR
-tracker = SourceTracker()
-tracker.suite_is_loaded(SuiteSource())
-for name in ("kernels/reduction/softmax.cu", "cuda.py"):
-    (PACKAGE_DIR / name).read_bytes()
-print(json.dumps(sorted(tracker.of_suite([]).sources.files)))
-"""
+from roofwatch.kernels.registry import find_kernel
 
 
-def test_a_file_of_a_bundled_kernel_is_a_source_and_the_toolchain_s_are_not() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    read = json.loads(done.stdout)
-    assert str(PACKAGE_DIR / "kernels" / "reduction" / "softmax.cu") in read
-    assert str(PACKAGE_DIR / "cuda.py") not in read
+def test_the_cuda_source_of_a_bundled_kernel_is_a_source_and_the_toolchain_is_not() -> None:
+    found = describe_sources([find_kernel("softmax")], sys.modules)
+
+    assert str(PACKAGE_DIR / "kernels" / "reduction") in found.paths
+    assert str(PACKAGE_DIR) not in found.paths
 
 
 @pytest.mark.parametrize(
     ("module", "expected"),
     [("roofwatch.kernels.mlp.swiglu", False), ("roofwatch.collector.run", True), ("torch", True)],
 )
-def test_the_bundled_kernels_are_no_part_of_the_toolchain(module: str, expected: bool) -> None:
+def test_the_bundled_kernels_do_not_belong_to_the_toolchain(module: str, expected: bool) -> None:
     assert is_toolchain(module) is expected
 
 
-def test_an_installed_package_is_no_source_and_the_bundled_kernels_are_wherever_they_lie(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        "roofwatch.collector.compile.suite_modules._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/"
-    )
+def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofwatch.collector.compile.sources._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/")
     assert is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
     assert not is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
     assert not is_installed("/home/user/project/bench_copy.py")
+
+
+LAZY = """
+from roofwatch import KernelSpec, cases
+
+def launch(x):
+    import lazy_helper
+    return lazy_helper.double(x)
+
+kernel = KernelSpec(
+    name="kernel", inputs=lambda case, make: {"x": make.normal(case["n"])}, reference=launch,
+    cases=cases(shapes=[{"n": 8}]), flop_count=lambda case: 1, memory_bytes=lambda case: 1,
+)
+"""
+
+
+def test_a_module_that_is_imported_at_launch_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lazy_suite.py").write_text(LAZY)
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "lazy_helper.py").write_text("def double(x): return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    lazy_suite = importlib.import_module("lazy_suite")
+
+    assert str(tmp_path / "library") in describe_sources([lazy_suite.kernel], ["lazy_suite"]).paths
