@@ -1,8 +1,7 @@
-"""Changes between two records besides their times: memory, host time, accuracy, hardware counters. Pure.
+"""Changes between two records other than times: memory, host time, accuracy, hardware counters. Pure.
 
-Memory is counted and a check draws the same inputs every time, so code that did not change shows the same numbers: a
-change needs a size worth reporting, and no test against noise. The host's time of a launch is a time: it is compared
-block by block, in a pair only. Counters say what changed in the work of a kernel; they decide nothing.
+Memory is counted, and an accuracy check draws the same inputs every time. Their changes need a relevant size and no
+test against noise. Host time is compared block by block, in a pair only. Counters decide nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.values import Verdict
 
-_MEMORY = "peak_allocated_bytes"
-_LEAST_BYTES = 512
-"""torch's smallest block: what takes none counts as taking this."""
-_LEAST_SHARE = 0.01
-"""A counted share that stays below it on both sides, such as a stall that nearly never happens, is left out."""
-_SINGLE_SPACING, _DOUBLE_SPACING = 2.0**-23, 2.0**-52
-"""Between 1 and the next number, of float32 and float64. Kernels add up in float32, whatever they read and write."""
+MIN_BLOCK_BYTES = 512
+"""torch's smallest block: less memory counts as this."""
+_MIN_SHARE = 0.01
+"""A counter that is a share is left out if it stays below this on both sides."""
+_MIN_COUNTER_CHANGE = 0.02
+"""Two runs of one kernel differ by less."""
+_FLOAT32_EPSILON, _FLOAT64_EPSILON = 2.0**-23, 2.0**-52
 _ORDER = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 
@@ -50,13 +49,13 @@ class Change:
     part: str = ""
     """Tensor of an accuracy, kernel of a counter."""
     launch_index: int = 0
-    """Of a counter: which launch of a call."""
+    """Launch of a call, for a counter."""
     relative_interval: tuple[float, float] | None = None
-    """Of the change, at 95 %; None of what is counted."""
+    """95 % interval of the change; None for counted metrics."""
 
     @property
     def relative_change(self) -> float:
-        """(head − base) / base; infinite where the base is 0."""
+        """(head - base) / base; infinite where the base is 0."""
         if self.base == self.head:
             return 0.0
         return (self.head - self.base) / self.base if self.base else math.copysign(math.inf, self.head)
@@ -78,101 +77,100 @@ class Change:
         return f"{known.title} {known.format(self.base)} → {known.format(self.head)}{change}"
 
 
-# --- memory and the host's time
+# --- memory and host time
 
 
 def find_secondary_changes(
     base: RunRecord, head: RunRecord, works: Sequence[Key], thresholds: Thresholds, *, is_paired: bool
 ) -> tuple[Change, ...]:
-    """Changes of a launch's memory and of the host's time for it, worst first.
+    """Find changes of a launch's memory and host time, worst first.
 
     Args:
         base: What to compare against.
         head: What is new.
-        works: Cases and implementations that give right results on both sides.
+        works: Cases and implementations with right results on both sides.
         thresholds: What is worth reporting.
-        is_paired: The records are of one job, blocks interleaved, on one device.
+        is_paired: The records are of one job, with blocks interleaved.
     """
     if base.environment.runner_class != head.environment.runner_class:
         return ()
-    there, here = SideResults(base).measurements, SideResults(head).measurements
-    both = [
-        (key, there[key], here[key])
+    before, after = SideResults(base).measurements, SideResults(head).measurements
+    measured = {
+        key: (before[key], after[key])
         for key in works
-        if key in there and key in here and (there[key].timer, there[key].cache) == (here[key].timer, here[key].cache)
-    ]
+        if key in before
+        and key in after
+        and (before[key].timer, before[key].cache) == (after[key].timer, after[key].cache)
+    }
     is_one_allocator = base.environment.torch_version == head.environment.torch_version
-    changes = list(_memory_changes(both, thresholds.memory_relative_change, is_one_allocator=is_one_allocator))
+    changes = [
+        change
+        for key, sides in measured.items()
+        if (change := _memory_change(key, *sides, thresholds, is_one_allocator=is_one_allocator)) is not None
+    ]
     if is_paired:
-        changes += _host_changes(both, thresholds)
-    return tuple(
-        sorted(
-            changes,
-            key=lambda one: (
-                *(_ORDER.index(one.verdict), -abs(one.log_ratio)),
-                *(one.case_id, one.implementation, one.metric),
-            ),
-        )
-    )
+        changes += _host_changes(measured, thresholds)
+
+    def place(change: Change) -> tuple[int, float, str, str, str]:
+        subject = change.case_id, change.implementation, change.metric
+        return _ORDER.index(change.verdict), -abs(change.log_ratio), *subject
+
+    return tuple(sorted(changes, key=place))
 
 
-_Both = Sequence[tuple[Key, Measurement, Measurement]]
+def _memory_change(
+    key: Key, base: Measurement, head: Measurement, thresholds: Thresholds, *, is_one_allocator: bool
+) -> Change | None:
+    if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
+        return None
+    before, after = float(base.memory.peak_allocated_bytes), float(head.memory.peak_allocated_bytes)
+    log_ratio = math.log(max(after, MIN_BLOCK_BYTES) / max(before, MIN_BLOCK_BYTES))
+    if abs(log_ratio) < math.log1p(thresholds.memory_relative_change):
+        return None
+    verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED
+    if is_one_allocator:
+        verdict, reason = Verdict.REGRESSED if after > before else Verdict.IMPROVED, Reason.MEMORY_MOVED
+    return Change(*key, "peak_allocated_bytes", before, after, verdict, reason)
 
 
-def _memory_changes(both: _Both, threshold: float, *, is_one_allocator: bool) -> Iterator[Change]:
-    for key, base, head in both:
-        if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
-            continue
-        before, after = base.memory.peak_allocated_bytes, head.memory.peak_allocated_bytes
-        if abs(math.log(max(after, _LEAST_BYTES) / max(before, _LEAST_BYTES))) < math.log1p(threshold):
-            continue
-        verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED
-        if is_one_allocator:
-            is_worse = metric(_MEMORY).is_worse(base=before, head=after)
-            verdict, reason = Verdict.REGRESSED if is_worse else Verdict.IMPROVED, Reason.MEMORY_MOVED
-        yield Change(*key, _MEMORY, float(before), float(after), verdict, reason)
-
-
-def _host_changes(both: _Both, thresholds: Thresholds) -> Iterator[Change]:
+def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]], thresholds: Thresholds) -> Iterator[Change]:
     compared = {
         key: comparison
-        for key, base, head in both
-        if (comparison := _compare_hosts(base, head, thresholds.host_relative_change)) is not None
+        for key, sides in measured.items()
+        if (comparison := _compare_hosts(*sides, thresholds.host_relative_change)) is not None
     }
-    survivors = control_false_discoveries(list(compared.values()), thresholds.false_discovery_rate)
-    for key, one in zip(compared, survivors, strict=True):
+    controlled = control_false_discoveries(list(compared.values()), thresholds.false_discovery_rate)
+    for key, one in zip(compared, controlled, strict=True):
         if one.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
+            sides = one.base_ns, one.head_ns
             yield Change(
-                *(*key, "host_ns", one.base_ns, one.head_ns, one.verdict, Reason.HOST_MOVED),
-                relative_interval=one.relative_interval,
+                *key, "host_ns", *sides, one.verdict, Reason.HOST_MOVED, relative_interval=one.relative_interval
             )
 
 
 def _compare_hosts(base: Measurement, head: Measurement, threshold: float) -> Comparison | None:
-    """None where a side does not say what its host took in each block."""
+    """None unless every block of both sides has a host time."""
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None
     pairs = block_pairs(base, head)
-    there = [[block.host_ns] for block in pairs.base if block.host_ns is not None]
-    here = [[block.host_ns] for block in pairs.head if block.host_ns is not None]
-    if pairs.are_too_few or not there or len(there) != len(pairs.base) or len(here) != len(pairs.head):
+    sides = [[[block.host_ns] for block in side if block.host_ns is not None] for side in (pairs.base, pairs.head)]
+    if pairs.are_too_few or not pairs.base or any(len(side) < len(pairs.base) for side in sides):
         return None
-    return compare(there, here, threshold=threshold, error_rate=alpha_at(len(base.blocks)))
+    return compare(*sides, threshold=threshold, error_rate=alpha_at(len(base.blocks)))
 
 
 # --- accuracy
 
 
 def find_accuracy_changes(base: RunRecord, head: RunRecord, *, relative_change: float) -> tuple[Change, ...]:
-    """Tensors whose error changed within the tolerance, what got less accurate first, then by the factor.
+    """Find tensors whose error changed within the tolerance, the largest growth first.
 
-    Compared is what was right on both sides and was checked by the same means: on one runner class, or in Triton's
-    interpreter on both.
+    Only results that were right on both sides and checked on one runner class, or in Triton's interpreter, count.
 
     Args:
         base: What to compare against.
         head: What is new.
-        relative_change: Growth of an error that is worth reporting, as a fraction; a fall by the same factor is too.
+        relative_change: Smallest growth of an error to report, as a fraction; a fall by the same factor counts too.
     """
     known = {(one.case_id, one.implementation, one.executor): one for one in base.accuracies}
     is_one_device = base.environment.runner_class == head.environment.runner_class
@@ -190,55 +188,40 @@ def find_accuracy_changes(base: RunRecord, head: RunRecord, *, relative_change: 
                 reason = Reason.LESS_ACCURATE if new > old else Reason.MORE_ACCURATE
                 subject = after.case_id, after.implementation
                 changes.append(Change(*subject, "rmse_ratio", old, new, reason=reason, part=tensor.tensor))
-    return tuple(
-        sorted(
-            (one for one in changes if abs(one.log_ratio) >= math.log1p(relative_change)),
-            key=lambda one: (-one.log_ratio, one.case_id, one.implementation, one.part),
-        )
-    )
+    relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(relative_change)]
+    return tuple(sorted(relevant, key=lambda one: (-one.log_ratio, one.case_id, one.implementation, one.part)))
 
 
 def error_floor(case_id: str) -> float:
-    """RMS of the error / RMS of the reference up to which a result is as right as its arithmetic: a few roundings leave
-    that much, and in another order another part of it.
-    """
-    return _DOUBLE_SPACING if "/float64/" in case_id else _SINGLE_SPACING
+    """RMSE ratio up to which a result is as accurate as its arithmetic. Kernels accumulate in float32 or wider."""
+    return _FLOAT64_EPSILON if "/float64/" in case_id else _FLOAT32_EPSILON
 
 
 # --- counters
 
 
-def find_counter_changes(
-    base: Iterable[Counters], head: Iterable[Counters], *, least_change: float = 0.02
-) -> tuple[Change, ...]:
-    """Hardware counters that changed, the most first.
+def find_counter_changes(base: Iterable[Counters], head: Iterable[Counters]) -> tuple[Change, ...]:
+    """Find hardware counters that changed by 2 % or more, the largest change first.
 
-    Kernels are paired by case, implementation, name and how many of that name went before in the call, so a kernel more
-    or less in between changes nothing. What only one side has is left out.
-
-    Args:
-        base: Of the record to compare against.
-        head: Of the new record.
-        least_change: Two runs of one kernel differ by less than this fraction.
+    Kernels are paired by case, implementation, name and their order among kernels of that name in the call. Kernels of
+    one side alone are left out.
     """
     before = dict(_numbered(base))
-    changes = [
-        Change(
-            *(new.case_id, new.implementation, name, old.values[name], value),
-            part=new.function,
-            launch_index=new.launch_index,
-        )
-        for key, new in _numbered(head)
-        if (old := before.get(key)) is not None
-        for name, value in new.values.items()
-        if name in old.values and not (name.endswith("_share") and max(old.values[name], value) < _LEAST_SHARE)
-    ]
-    return tuple(
-        sorted(
-            (one for one in changes if abs(one.log_ratio) >= math.log1p(least_change)),
-            key=lambda one: (-abs(one.log_ratio), one.case_id, one.implementation, one.launch_index, one.metric),
-        )
-    )
+    changes = []
+    for key, new in _numbered(head):
+        old = before[key].values if key in before else {}
+        for name in new.values.keys() & old.keys():
+            if not name.endswith("_share") or max(old[name], new.values[name]) >= _MIN_SHARE:
+                subject = new.case_id, new.implementation, name
+                sides = old[name], new.values[name]
+                changes.append(Change(*subject, *sides, part=new.function, launch_index=new.launch_index))
+    relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(_MIN_COUNTER_CHANGE)]
+
+    def place(change: Change) -> tuple[float, str, str, int, str]:
+        subject = change.case_id, change.implementation, change.launch_index, change.metric
+        return -abs(change.log_ratio), *subject
+
+    return tuple(sorted(relevant, key=place))
 
 
 def _numbered(counters: Iterable[Counters]) -> Iterator[tuple[tuple[str, str, str, int], Counters]]:

@@ -1,4 +1,4 @@
-"""What of two records may be compared, what else differs between them, and what each says of a case. Pure."""
+"""Which results of two records are comparable, what else differs between them, and the results by case. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.collector.record.results import Accuracy
 
 _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
-_NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 Key = tuple[str, str]
 """Case id, implementation."""
 
 
 @dataclass(frozen=True, order=True)
 class ComparabilityClass:
-    """What two runs must share for their times to compare; `refuse_timing` says what two measurements must share."""
+    """What two runs must share to compare their times."""
 
     runner_class: str
     harness_version: str
@@ -27,19 +26,19 @@ class ComparabilityClass:
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact that is not the same in all of some environments."""
+    """A field that differs between environments."""
 
     name: str
     values: tuple[str, ...]
-    """One of each environment."""
+    """One for each environment."""
     may_move_times: bool
     """It belongs to the toolchain, which may explain a change."""
 
 
 def differences_of(environments: Sequence[Environment]) -> list[Difference]:
-    """What differs between environments of one class, which are compared all the same; the toolchain first."""
+    """List the fields that differ between environments, the toolchain first."""
     found = []
-    for name in (*_TOOLCHAIN, *(name for name in Environment.model_fields if name not in _TOOLCHAIN)):
+    for name in dict.fromkeys((*_TOOLCHAIN, *Environment.model_fields)):
         given = [getattr(environment, name) for environment in environments]
         values = tuple("not known" if value is None else str(value) for value in given)
         if len(set(values)) > 1:
@@ -51,42 +50,41 @@ def differences_of(environments: Sequence[Environment]) -> list[Difference]:
 
 
 def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
-    """Why nothing in the two is compared; none where something may be."""
+    """Why the two records are not compared at all; empty if they may be."""
     refusals = []
     if base.project != head.project:
         refusals.append(Remark("the base is a record of {}, the head of {}", (base.project, head.project)))
     refusals += refuse_harness(base.harness_version, head.harness_version)
-    if base.pairing and head.pairing and base.pairing.pair_id == head.pairing.pair_id:
-        sides = (base.pairing.side, head.pairing.side)
-        if sides != (Side.BASE, Side.HEAD):
-            refusals.append(Remark(f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"))
+    if _is_same_pair(base, head) and not are_paired(base, head):
+        sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
+        refusals.append(Remark(f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"))
     if not (head.measurements or head.accuracies or head.static_facts):
         refusals.append(Remark("the head record holds no results"))
     return refusals
 
 
 def refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
-    """Why their times are not compared."""
+    """Why the times of the two records are not compared; empty if they may be."""
     return refuse_runner(base.environment.runner_class, head.environment.runner_class)
 
 
 def refuse_harness(base: str, head: str) -> list[Remark]:
-    """Why results of two versions of the harness are not compared."""
+    """Why results of two harness versions are not compared; empty if they are equal."""
     if base == head:
         return []
-    text = "the base was measured by harness {}, the head by {}: a change of method moves numbers by itself"
+    text = "the base was measured by harness {}, the head by {}: another method gives other numbers"
     return [Remark(text, (base, head))]
 
 
 def refuse_runner(base: str, head: str) -> list[Remark]:
-    """Why times on two runner classes are not compared."""
+    """Why times of two runner classes are not compared; empty if they are equal."""
     if base == head:
         return []
-    return [Remark("the base ran on {}, the head on {}: their times do not compare", (base, head))]
+    return [Remark("the base ran on {}, the head on {}: their times are not comparable", (base, head))]
 
 
 def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
-    """Why the two times of one case are not compared block by block; None where they may be."""
+    """Why the times of one case are not compared block by block; None if they may be."""
     return _name_differences(
         ("timer", base.timer, head.timer),
         ("cache", base.cache, head.cache),
@@ -105,40 +103,38 @@ class Timing:
 
 
 def refuse_medians(base: Timing, head: Timing) -> Remark | None:
-    """Why the two medians of one case, of runs that are no pair, are not even set beside each other."""
+    """Why the medians of one case in two unpaired runs are not compared; None if they may be."""
     return _name_differences(("timer", base.timer, head.timer), ("cache", base.cache, head.cache))
 
 
 def _name_differences(*facts: tuple[str, object, object]) -> Remark | None:
-    differing = [f"{what} {there} and {here}" for what, there, here in facts if there != here]
+    differing = [f"{what} {base} and {head}" for what, base, head in facts if base != head]
     return Remark("; ".join(differing)) if differing else None
 
 
+def _is_same_pair(base: RunRecord, head: RunRecord) -> bool:
+    return bool(base.pairing and head.pairing and base.pairing.pair_id == head.pairing.pair_id)
+
+
 def are_paired(base: RunRecord, head: RunRecord) -> bool:
-    """Whether they were measured in one job, blocks interleaved, and are given the right way round."""
-    return (
-        base.pairing is not None
-        and head.pairing is not None
-        and base.pairing.pair_id == head.pairing.pair_id
-        and base.pairing.side is Side.BASE
-        and head.pairing.side is Side.HEAD
-    )
+    """Whether the records come from one job with interleaved blocks, in this order."""
+    sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
+    return _is_same_pair(base, head) and sides == [Side.BASE, Side.HEAD]
 
 
 def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[Remark]:
-    """What else differs and may explain a change."""
+    """List other differences that may explain a change."""
     if not is_paired and base.measurements and head.measurements:
         yield Remark("base and head were not measured in one job, so their times are shown but decide nothing")
-    for name in _TOOLCHAIN:
-        there, here = getattr(base.environment, name), getattr(head.environment, name)
-        if there != here:
-            what = name.replace("_version", "").replace("_", " ")
-            yield Remark(what + " differs ({} and {}): what moved may be its doing", (str(there), str(here)))
+    for difference in differences_of([base.environment, head.environment]):
+        if difference.may_move_times:
+            what = difference.name.removesuffix(" version")
+            yield Remark(what + " differs ({} and {}), which may explain changes", difference.values)
     for side, record in (("base", base), ("head", head)):
         if record.commit.is_dirty:
-            yield Remark(f"the {side}'s work tree differed from its commit, so its numbers are not the commit's alone")
+            yield Remark(f"the {side} has uncommitted changes, so its numbers are not those of its commit")
     if base.commit.sha == head.commit.sha:
-        yield Remark("base and head are the same commit: whatever moved is noise")
+        yield Remark("base and head are the same commit: any change is noise")
 
 
 # --- results by case
@@ -146,10 +142,10 @@ def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[R
 
 @dataclass(frozen=True)
 class SideResult:
-    """What one record says of one case and implementation."""
+    """What one record has of one case and implementation."""
 
     measured: Outcome | None
-    """None where the record has no measurement of it."""
+    """None without a measurement."""
     accuracy: Outcome | None
     message: str | None
     median_ns: float | None
@@ -159,12 +155,26 @@ class SideResult:
     """Of the worst tensor."""
     worst_tensor: str | None
 
+    @classmethod
+    def of(cls, measurement: Measurement | None, accuracy: Accuracy | None) -> SideResult:
+        worst = None if accuracy is None else accuracy.worst
+        messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
+        return cls(
+            measured=None if measurement is None else measurement.outcome,
+            accuracy=None if accuracy is None else accuracy.outcome,
+            message=messages[0] if messages else None,
+            median_ns=None if measurement is None else measurement.median_ns,
+            utilisation=None if measurement is None else measurement.utilisation,
+            bound=None if measurement is None else measurement.bound,
+            rmse_ratio=None if worst is None else worst.rmse_ratio,
+            worst_tensor=None if worst is None else worst.tensor,
+        )
+
     @property
     def failure(self) -> Outcome | None:
         """How it failed, a wrong result first; None if it works, or is not supported."""
-        return next(
-            (how for how in (self.accuracy, self.measured) if how is not None and how not in _NOT_FAILURES), None
-        )
+        works = (None, Outcome.OK, Outcome.UNSUPPORTED)
+        return next((outcome for outcome in (self.accuracy, self.measured) if outcome not in works), None)
 
 
 class SideResults:
@@ -176,22 +186,5 @@ class SideResults:
         self.keys = self.measurements.keys() | self.accuracies.keys()
 
     def result(self, key: Key) -> SideResult | None:
-        """None where the record does not know it."""
-        if key not in self.keys:
-            return None
-        return _side_result(self.measurements.get(key), self.accuracies.get(key))
-
-
-def _side_result(measurement: Measurement | None, accuracy: Accuracy | None) -> SideResult:
-    worst = None if accuracy is None else accuracy.worst
-    messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
-    return SideResult(
-        measured=None if measurement is None else measurement.outcome,
-        accuracy=None if accuracy is None else accuracy.outcome,
-        message=messages[0] if messages else None,
-        median_ns=None if measurement is None else measurement.median_ns,
-        utilisation=None if measurement is None else measurement.utilisation,
-        bound=None if measurement is None else measurement.bound,
-        rmse_ratio=None if worst is None else worst.rmse_ratio,
-        worst_tensor=None if worst is None else worst.tensor,
-    )
+        """None if the record has no results of it."""
+        return SideResult.of(self.measurements.get(key), self.accuracies.get(key)) if key in self.keys else None

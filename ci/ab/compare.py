@@ -30,8 +30,6 @@ from roofwatch.db.values import Verdict
 
 MIN_BLOCKS = 3
 """Fewer blocks decide nothing."""
-MAX_FLAT_BLOCKS = 10
-"""Contiguous blocks that a flat list of samples is cut into."""
 
 ERROR_RATE = 0.05
 """How often the intervals of all interim analyses may miss the truth."""
@@ -45,7 +43,8 @@ _POWER_ERROR = 0.4
 """Two-sided error rate of a power of 80 %."""
 _MAX_PLANNED_BLOCKS = 300
 
-Samples = Sequence[float] | Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
+Blocks = Sequence[Sequence[float]] | Sequence[NDArray[np.float64]]
+"""Samples in ns, by block."""
 
 
 @dataclass(frozen=True)
@@ -93,21 +92,15 @@ class Comparison:
         low, high = self.log_interval
         return low > 0 or high < 0
 
-    @property
-    def is_relevant(self) -> bool:
-        """Whether the change is large enough to report."""
-        return abs(self.log_ratio) > math.log1p(self.threshold)
-
 
 def compare(
-    base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03, error_rate: float | None = None
+    base_ns: Blocks, head_ns: Blocks, *, threshold: float = 0.03, error_rate: float | None = None
 ) -> Comparison:
     """Judge the times of a head against those of its base. Swapping the sides flips every sign.
 
     Args:
-        base_ns: Blocks of samples, block i taken next to block i of the head. Or a flat list of samples in the order
-            taken, which is cut into up to ten contiguous blocks.
-        head_ns: In the same form.
+        base_ns: Blocks of samples, block i taken next to block i of the head.
+        head_ns: As many blocks.
         threshold: Smallest change worth reporting, as a fraction.
         error_rate: How often the interval may miss the truth; by default, of the interim analysis at these blocks.
 
@@ -116,12 +109,15 @@ def compare(
         inside, else `inconclusive`.
 
     Raises:
-        ValueError: a sample that is not a finite number above 0, a side without samples, sides of different form or
-            with unequal numbers of blocks, or a threshold that is not above 0.
+        ValueError: a sample is not a finite number above 0, a side has no blocks, the sides have unequal numbers of
+            blocks, or the threshold is not above 0.
     """
     if not (threshold > 0 and math.isfinite(threshold)):
         raise ValueError(f"threshold={threshold}: give a fraction above 0, such as 0.03")
-    base_blocks, head_blocks = _pair_blocks(base_ns, head_ns)
+    if not len(base_ns) or len(base_ns) != len(head_ns):
+        raise ValueError(f"base has {len(base_ns)} blocks and head {len(head_ns)}; blocks are compared in pairs")
+    base_blocks = [read_samples(f"base, block {number}", block) for number, block in enumerate(base_ns)]
+    head_blocks = [read_samples(f"head, block {number}", block) for number, block in enumerate(head_ns)]
     log_ratios = np.array(
         [np.median(np.log(head)) - np.median(np.log(base)) for base, head in zip(base_blocks, head_blocks, strict=True)]
     )
@@ -285,28 +281,6 @@ def critical(degrees: int, error_rate: float) -> float:
 
 def _expm1(value: float) -> float:
     return math.inf if value > 700 else math.expm1(value)
-
-
-def _pair_blocks(base_ns: Samples, head_ns: Samples) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
-    for side, samples in (("base", base_ns), ("head", head_ns)):
-        if len(samples) == 0:
-            raise ValueError(f"{side}: no samples to compare")
-    if _is_flat(base_ns) != _is_flat(head_ns):
-        raise ValueError("base and head: one is a list of blocks and the other of samples; give both in one form")
-    if _is_flat(base_ns):
-        base, head = read_samples("base", base_ns), read_samples("head", head_ns)
-        count = min(MAX_FLAT_BLOCKS, len(base), len(head))
-        return np.array_split(base, count), np.array_split(head, count)
-    if len(base_ns) != len(head_ns):
-        raise ValueError(f"base has {len(base_ns)} blocks and head {len(head_ns)}; blocks are compared in pairs")
-    return (
-        [read_samples(f"base, block {i}", block) for i, block in enumerate(base_ns)],
-        [read_samples(f"head, block {i}", block) for i, block in enumerate(head_ns)],
-    )
-
-
-def _is_flat(samples: Samples) -> bool:
-    return np.ndim(samples[0]) == 0
 
 
 def read_samples(name: str, samples: object) -> NDArray[np.float64]:

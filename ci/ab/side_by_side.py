@@ -26,46 +26,47 @@ _Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was seen of the device while one time was measured; None and empty where nobody watched."""
+    """State of the device during one measurement; None and empty where it was not monitored."""
 
     sm_clock_mhz: float | None
-    """Median over the blocks, as the next two."""
+    """Median over the blocks, like the next two."""
     memory_clock_mhz: float | None
     power_w: float | None
     temperature_c: float | None
     """Highest."""
     held_back_by: tuple[str, ...]
-    """All that held the clock down in any block."""
+    """Reasons for throttling in any block."""
     degraded_block_count: int
-    """Blocks that say less of the kernel: the device was at fault, or shared."""
+    """Blocks in which the device was throttled or shared."""
     block_count: int
 
 
 @dataclass(frozen=True)
 class SideBySide:
+    """Two runs of one case and implementation."""
+
     base: Measurement | None
-    """None where the run has no such measurement."""
+    """None if the run has no such measurement."""
     head: Measurement | None
     base_conditions: Conditions
     head_conditions: Conditions
     refusals: tuple[Remark, ...]
-    """Why the two do not compare."""
+    """Why the times are not compared."""
     code: tuple[StaticJudgement, ...]
     """Compiled functions that differ."""
     unchanged_code_count: int
-    """Compiled functions whose machine code is the same, on all targets."""
+    """Compiled functions with the same machine code, over all targets."""
     counters: tuple[Change, ...]
-    """The most moved first."""
+    """The largest change first."""
     launches: tuple[LaunchMove, ...]
-    """What is launched otherwise, by profiles of both."""
     choices: tuple[Remark, ...]
-    """Of the autotuner, that became others."""
+    """Choices of the autotuner that differ."""
     environment: tuple[Difference, ...]
-    """Of machine and toolchain, the toolchain first; each with the value of the base and that of the head."""
+    """Machine and toolchain, the toolchain first; with the value of the base and of the head."""
 
 
 def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> SideBySide:
-    """Gather what the two runs know of a case and implementation."""
+    """Gather the evidence of two runs about a case and implementation."""
     subject = (case_id, implementation)
     before = next(iter(_of(base.measurements, subject)), None)
     after = next(iter(_of(head.measurements, subject)), None)
@@ -91,10 +92,10 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
 
 
 def code_diff(base: str, head: str, *, line_limit: int) -> tuple[str, int]:
-    """The lines of two disassemblies that differ, as a unified diff with three lines around each.
+    """Make a unified diff of two disassemblies.
 
     Returns:
-        The diff, of at most so many lines, and how many more there are.
+        The first `line_limit` lines, and how many more there are.
     """
     lines = list(difflib.unified_diff(base.splitlines(), head.splitlines(), "base", "head", lineterm=""))
     return "\n".join(lines[:line_limit]), max(len(lines) - line_limit, 0)
@@ -128,54 +129,49 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class BestImplementation:
-    """The fastest of a case, and what it leads by."""
+    """The fastest implementation of a case."""
 
     case_id: str
     implementation: str
     median_ns: float
     runner_up: str | None
-    """The next one that was timed alike; None where there is no other."""
+    """The next one with the same timer and cache state."""
     comparison: Comparison | None
     """The runner-up as base, the best as head."""
 
     @property
     def is_clear(self) -> bool:
-        """The whole interval of the lead lies beyond the practical threshold."""
+        """Whether the whole interval of the lead lies beyond the practical threshold."""
         return self.comparison is not None and self.comparison.verdict is Verdict.IMPROVED
 
 
 def find_best(measurements: Iterable[Measurement], thresholds: Thresholds | None = None) -> list[BestImplementation]:
-    """The best implementation of each case that any was timed of, in the order of the record.
+    """Find the best implementation of each timed case, in the order of the record.
 
-    Block i of one is held against block i of the other, as many as both have. The blocks of two implementations do not
-    lie side by side, so what drifts between them widens the interval; it favours neither.
+    Block i of one is compared with block i of the other. The blocks of two implementations are not interleaved, so a
+    drift between them widens the interval; it favours neither.
 
     Args:
         measurements: Of one run.
-        thresholds: How large a lead is worth telling; the defaults if left out.
+        thresholds: Smallest lead worth reporting; the defaults if left out.
     """
-    limit = (thresholds or Thresholds()).relative_change
     by_case: defaultdict[str, list[Measurement]] = defaultdict(list)
     for measurement in measurements:
         if measurement.blocks:
             by_case[measurement.case_id].append(measurement)
-    return [_best_of(case_id, timed, limit) for case_id, timed in by_case.items()]
-
-
-def _best_of(case_id: str, timed: Sequence[Measurement], threshold: float) -> BestImplementation:
-    best, *others = sorted(timed, key=lambda one: (one.median_ns or 0.0, one.implementation))
-    assert best.median_ns is not None
-    runner_up = next((other for other in others if (other.timer, other.cache) == (best.timer, best.cache)), None)
-    return BestImplementation(
-        case_id=case_id,
-        implementation=best.implementation,
-        median_ns=best.median_ns,
-        runner_up=None if runner_up is None else runner_up.implementation,
-        comparison=None if runner_up is None else _lead(runner_up, best, threshold),
-    )
-
-
-def _lead(runner_up: Measurement, best: Measurement, threshold: float) -> Comparison:
-    count = min(len(runner_up.blocks), len(best.blocks))
-    base, head = ([block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best))
-    return compare(base, head, threshold=threshold)
+    limit = (thresholds or Thresholds()).relative_change
+    found = []
+    for case_id, timed in by_case.items():
+        best, *others = sorted(timed, key=lambda one: (one.median_ns or 0.0, one.implementation))
+        assert best.median_ns is not None
+        runner_up = next((other for other in others if (other.timer, other.cache) == (best.timer, best.cache)), None)
+        name, lead = None, None
+        if runner_up is not None:
+            blocks = list(zip(runner_up.blocks, best.blocks, strict=False))
+            sides = [[pair[side].samples_ns for pair in blocks] for side in (0, 1)]
+            name, lead = (
+                runner_up.implementation,
+                compare(*sides, threshold=limit),
+            )
+        found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
+    return found

@@ -1,10 +1,10 @@
-"""Looking again and again at a growing number of blocks: the level of each look, and how often all of them mislead."""
+"""The paired comparison: verdicts, properties, error rates, interim analyses."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,24 +59,22 @@ def noisy_blocks(
 def test_a_five_percent_slowdown_in_one_percent_noise_is_found() -> None:
     rng = np.random.default_rng(7)
 
-    judged = compare(rng.normal(1_000, 10, size=50), rng.normal(1_050, 10, size=50))
+    judged = compare(rng.normal(1_000, 10, size=(10, 5)), rng.normal(1_050, 10, size=(10, 5)))
 
     assert judged.verdict is Verdict.REGRESSED
     assert judged.reason is Reason.BEYOND_THRESHOLD
     assert judged.relative_change == pytest.approx(0.05, abs=0.01)
     assert judged.speedup == pytest.approx(1 / 1.05, abs=0.01)
     assert judged.is_significant
-    assert judged.is_relevant
 
 
-def test_significant_and_relevant_are_two_questions() -> None:
+def test_a_significant_change_within_the_threshold_is_unchanged() -> None:
     base = [[1_000.0, 1_001.0]] * 6
     head = [[1_010.0, 1_011.0]] * 6
 
     judged = compare(base, head, threshold=0.03)
 
     assert judged.is_significant
-    assert not judged.is_relevant
     assert judged.verdict is Verdict.UNCHANGED
 
 
@@ -101,7 +99,7 @@ def test_drift_that_both_sides_share_cancels() -> None:
     assert judged.relative_change == pytest.approx(0.10, abs=0.005)
 
 
-def test_from_eight_blocks_up_one_spoilt_block_changes_no_verdict() -> None:
+def test_from_eight_blocks_up_one_outlier_block_changes_no_verdict() -> None:
     rng = np.random.default_rng(11)
     base = noisy_blocks(rng, noise=0.003)
     same, slower = noisy_blocks(rng, noise=0.003), noisy_blocks(rng, median_ns=1_100.0, noise=0.003)
@@ -176,14 +174,14 @@ def block_noise(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> 
     kinds: dict[str, Floats] = {
         "normal": normal,
         "heavy tails": rng.standard_t(2, shape),
-        "spoilt blocks": normal * np.where(rng.random(shape) < 0.1, 10, 1),
+        "outlier blocks": normal * np.where(rng.random(shape) < 0.1, 10, 1),
         "unequal blocks": normal * np.exp(rng.standard_normal(shape)),
         "two clocks": 0.1 * normal + rng.choice([-1, 0, 1], shape, p=[0.15, 0.7, 0.15]),
     }
     return kinds[kind]
 
 
-@pytest.mark.parametrize("kind", ["normal", "heavy tails", "spoilt blocks", "unequal blocks", "two clocks"])
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "outlier blocks", "unequal blocks", "two clocks"])
 @pytest.mark.parametrize("block_count", [3, 5, 8, 12])
 def test_the_interval_holds_the_truth_in_95_of_100_families_of_noise(kind: str, block_count: int) -> None:
     rng = np.random.default_rng(2026)
@@ -267,48 +265,42 @@ def test_benjamini_and_hochberg_keep_what_their_own_example_keeps() -> None:
 # --- bad input
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf])
 def test_a_sample_that_is_no_time_is_refused_by_name(bad: float) -> None:
-    good: Sequence[float] = [1.0] * 4
-
-    with pytest.raises(ValueError, match=r"head: sample .* a time is a finite number above 0"):
-        compare(good, [1.0, 1.0, bad, 1.0])
-    with pytest.raises(ValueError, match="base, block 1: sample"):
-        compare([good, [bad], good], [good, good, good])
+    with pytest.raises(ValueError, match=r"base, block 1: sample .* a time is a finite number above 0"):
+        compare([[1.0], [bad]], [[1.0], [1.0]])
 
 
 @pytest.mark.parametrize(
     ("base", "head", "message"),
     [
-        ([], [1.0], "base: no samples"),
-        ([1.0], [], "head: no samples"),
+        ([], [], "base has 0 blocks"),
         ([[1.0], []], [[1.0], [1.0]], "base, block 1"),
         ([[1.0], [1.0]], [[1.0]], "base has 2 blocks and head 1"),
-        ([1.0, 2.0], [[1.0], [2.0]], "in one form"),
         ([[[1.0]]], [[[1.0]]], r"got shape \(1, 1\)"),
-        (["fast"], ["slow"], "numbers of nanoseconds"),
+        ([["fast"]], [["slow"]], "numbers of nanoseconds"),
     ],
 )
-def test_samples_of_a_wrong_form_are_refused(base: list[float], head: list[float], message: str) -> None:
+def test_samples_of_a_wrong_form_are_refused(base: Any, head: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare(base, head)
 
 
-@pytest.mark.parametrize("threshold", [0.0, -0.1, math.nan, math.inf])
+@pytest.mark.parametrize("threshold", [0.0, math.nan])
 def test_a_threshold_that_is_no_fraction_is_refused(threshold: float) -> None:
     with pytest.raises(ValueError, match="give a fraction above 0"):
-        compare([1.0], [1.0], threshold=threshold)
+        compare([[1.0]], [[1.0]], threshold=threshold)
 
 
 LOOKS = (8, 12, 18, 27, 40, 60)
 
 
 @pytest.mark.parametrize(("block_count", "number"), [(1, 1), (3, 1), (8, 1), (9, 2), (12, 2), (13, 3), (60, 6)])
-def test_the_number_of_blocks_alone_says_which_look_it_is(block_count: int, number: int) -> None:
+def test_the_number_of_blocks_determines_the_interim_analysis(block_count: int, number: int) -> None:
     assert look_number(block_count) == number
 
 
-def test_all_looks_together_miss_no_oftener_than_is_promised() -> None:
+def test_all_interim_analyses_together_keep_the_error_rate() -> None:
     rates = [alpha_at(8), *(alpha_at(blocks) for blocks in islice(looks_after(8), 20))]
 
     assert 0.999 * ERROR_RATE < sum(rates) < ERROR_RATE
@@ -329,8 +321,8 @@ def missed(log_ratios: Floats, error_rate: float) -> NDArray[np.bool_]:
     return np.asarray(np.abs(inner.mean(axis=1)) > critical(kept - 2, error_rate) * error)
 
 
-@pytest.mark.parametrize("kind", ["normal", "heavy tails", "spoilt blocks", "unequal blocks"])
-def test_10_000_runs_looked_at_six_times_are_misled_in_5_of_100_at_most(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "outlier blocks", "unequal blocks"])
+def test_six_interim_analyses_are_wrong_in_5_of_100_runs_at_most(kind: str) -> None:
     runs = block_noise(np.random.default_rng(4), kind, (10_000, LOOKS[-1]))
 
     ever = np.any([missed(runs[:, :blocks], alpha_at(blocks)) for blocks in LOOKS], axis=0)
@@ -354,7 +346,7 @@ def pairs(rng: np.random.Generator, count: int, *, factor: float = 1.0) -> tuple
     return np.ones((count, 1)), factor * np.exp(rng.normal(0, 0.01, size=(count, 1)))
 
 
-def test_the_blocks_that_are_asked_for_end_at_a_look() -> None:
+def test_the_blocks_still_needed_end_at_an_interim_analysis() -> None:
     judged = compare(*pairs(np.random.default_rng(1), 8, factor=1.035))
 
     assert judged.reason is Reason.NOISE

@@ -108,7 +108,7 @@ def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_s
 
     assert first.cause is Cause.CODE
     assert first.weight == pytest.approx(0.9)
-    assert f"library kernel changed: {SLOW} instead of {FAST} (93% of a call after)" in first.sentence
+    assert f"kernel changed: {SLOW} instead of {FAST} (93% of a call after)" in first.sentence
     assert "no machine code of this implementation is recorded" in first.sentence
 
 

@@ -52,6 +52,6 @@ def test_a_step_that_was_told_names_what_is_launched_otherwise_once_it_is_profil
     ingest_record(store, last)
     (after,) = analyse_project(store, PROJECT)
 
-    told = "library kernel changed: cublas_gemm_64 instead of cublas_gemm_128"
+    told = "kernel changed: cublas_gemm_64 instead of cublas_gemm_128"
     assert told not in " ".join(suspect.sentence for suspect in before.suspects)
     assert told in " ".join(suspect.sentence for suspect in after.suspects)
