@@ -43,7 +43,7 @@ _POWER_ERROR = 0.4
 """Two-sided error rate of a power of 80 %."""
 _MAX_PLANNED_BLOCKS = 300
 
-Blocks = Sequence[Sequence[float]] | Sequence[NDArray[np.float64]]
+Blocks = Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
 """Samples in ns, by block."""
 
 
