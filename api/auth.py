@@ -32,7 +32,7 @@ from roofwatch.db.auth.values import Scope
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.question import Concerned
 from roofwatch.db.queries.resource_scope import projects_of_bisections, projects_of_runs
-from roofwatch.db.regressions.judging import RunState, read_run_state
+from roofwatch.db.regressions.analysis_requests import RunState, read_run_state
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

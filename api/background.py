@@ -13,7 +13,7 @@ from roofwatch.ci.alerts.delivery import AlertSetup, deliver_waiting
 from roofwatch.ci.alerts.evaluation import raise_alerts
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import reading_session
-from roofwatch.db.regressions.judging import list_waiting, note_judgement
+from roofwatch.db.regressions.analysis_requests import finish_analysis, list_waiting
 
 ANALYSIS_INTERVAL_S = 30.0
 ALERTS_INTERVAL_S = 60.0
@@ -68,7 +68,7 @@ def analyse_waiting(engine: Engine) -> list[str]:
     for project, asked_at in waiting:
         try:
             analyse_project(engine, project)
-            note_judgement(engine, project, asked_at)
+            finish_analysis(engine, project, asked_at)
         except Exception:  # noqa: BLE001  whatever is wrong with one history, others are analysed
             _log.exception("project %r could not be analysed", project)
         else:

@@ -16,7 +16,7 @@ from roofwatch.api.state import State, state_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judging import ask_for_judgement, read_run_state
+from roofwatch.db.regressions.analysis_requests import read_run_state, request_analysis
 
 router = APIRouter(tags=["records"], responses=PROBLEMS)
 
@@ -83,7 +83,7 @@ def _store(state: State, sender: Principal, body: bytes, encoding: str, *, quara
             is_quarantined = known is not None and known.is_quarantined
         named = list_artefacts(session, record.run_id) if record.artefacts else []
     if not is_quarantined:
-        ask_for_judgement(state.engine, record.project)
+        request_analysis(state.engine, record.project)
         state.wake_analysis()
     kind = "known" if not result.was_new else "quarantined" if is_quarantined else "new"
     state.metrics.records.labels(kind).inc()

@@ -28,7 +28,7 @@ from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.run_values import RunDetail, RunSummary
 from roofwatch.db.queries.runs import list_projects, list_runs, run_detail
-from roofwatch.db.regressions.judging import RunState, ask_for_judgement
+from roofwatch.db.regressions.analysis_requests import RunState, request_analysis
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
 
@@ -126,7 +126,7 @@ def post_release(
     state = state_of(request)
     before = administrator.see_run(state, run_id)
     release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason)
-    ask_for_judgement(state.engine, before.project)
+    request_analysis(state.engine, before.project)
     state.wake_analysis()
     return as_json(administrator.see_run(state, run_id))
 

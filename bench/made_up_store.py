@@ -102,10 +102,12 @@ _PROJECT = (
     """,
     """
     INSERT INTO run (run_id, project_id, commit_id, environment_id, content_hash, schema_version, harness_version,
-        branch, is_dirty, started_at, finished_at, unread_fields, spent_ns, outcome_counts, case_version_ids,
-        series_ids, launch_counts, degraded_series_ids)
+        branch, is_dirty, started_at, finished_at, commit_as_recorded, unread_fields, spent_ns,
+        outcome_counts, case_version_ids, series_ids, launch_counts, degraded_series_ids)
     SELECT gen_random_uuid(), project.id, commit.id, environment.id, '', '1.2', '1', 'main', false,
-        committed_at, committed_at, '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series,
+        committed_at, committed_at,
+        json_build_object('sha', sha, 'first_parent_count', first_parent_count, 'committed_at', committed_at),
+        '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series,
         array_fill(100::bigint, ARRAY[cardinality(listed.series)]), '{}'
     FROM project JOIN commit ON project_id = project.id, environment, (
         SELECT array_agg(version.id ORDER BY series.id) AS versions, array_agg(series.id ORDER BY series.id) AS series
@@ -275,8 +277,7 @@ _NEWEST_RUNS = text(
 )
 _IS_JUDGED = text(
     """
-    SELECT EXISTS (SELECT FROM regression JOIN commit ON commit.id = commit_id
-        JOIN project ON project.id = commit.project_id WHERE name = :project)
+    SELECT EXISTS (SELECT FROM regression JOIN project ON project.id = project_id WHERE name = :project)
     """
 )
 

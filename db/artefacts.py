@@ -1,11 +1,11 @@
-"""Files that belong to runs: stored and read in pieces, so that none is ever held whole; equal ones are kept once."""
+"""Files of runs, stored and read in chunks; equal contents are stored once."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 from uuid import UUID
 
 import zstandard
@@ -14,7 +14,6 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.session import WAIT_FOR_DISK
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.schema.runs import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
@@ -25,30 +24,31 @@ _LEVEL = 3
 
 @dataclass(frozen=True)
 class StoredArtefact:
-    """A file as the record of a run names it."""
+    """A file that the record of a run names."""
 
     name: str
     kind: str
-    """`trace`, `ncu_report`, `nsys_export`, `disassembly`, `html`, `other`; a newer roofwatch may know more."""
+    """`trace`, `ncu_report`, `nsys_export`, `disassembly`, `html`, `other`."""
     sha256: str
     size_bytes: int
     is_stored: bool
-    """False where nobody has sent its content yet."""
+    """Its content was sent."""
 
 
 def list_artefacts(session: Session, run_id: UUID) -> list[StoredArtefact]:
-    """What the record of a run names, in its order; nothing where there is no such run."""
+    """Files that the record of a run names, in its order; empty if there is no such run."""
+    query = select(RunArtefactRow).where(RunArtefactRow.run_id == run_id).order_by(RunArtefactRow.position)
     return [
         StoredArtefact(row.name, row.kind, row.sha256, row.size_bytes, row.content_sha256 is not None)
-        for row in _named(session, run_id)
+        for row in session.scalars(query)
     ]
 
 
 def read_artefact(engine: Engine, run_id: UUID, sha256: str) -> Iterator[bytes]:
-    """The content of a run's file, piece by piece. No connection is held between two pieces, however slow the reader.
+    """Read the content of a run's file in chunks. No connection is held between chunks.
 
     Raises:
-        StoreError: the run has no such content; or it was removed or damaged meanwhile, once that is met.
+        StoreError: the run has no such content, or it is damaged.
     """
     with Session(engine) as session:
         sizes = {one.sha256: one.size_bytes for one in list_artefacts(session, run_id) if one.is_stored}
@@ -58,19 +58,19 @@ def read_artefact(engine: Engine, run_id: UUID, sha256: str) -> Iterator[bytes]:
 
 
 def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
-    """Store the content of a file that the record of a run names: all of it or nothing.
+    """Store the content of a file that the record of a run names, in one transaction.
 
     Args:
         engine: Of a store with a current schema.
-        run_id: Of a run that is stored.
-        sha256: Of the content, as the record has it.
-        content: Read from where it stands to its end.
+        run_id: Of a stored run.
+        sha256: Of the content, as in the record.
+        content: Read to its end.
 
     Returns:
-        False where the run had it before.
+        False if the run had it before.
 
     Raises:
-        IngestError: the record names no such file, or the content is another.
+        IngestError: the record names no such file, or the content differs.
         StoreError: the database failed.
     """
     try:
@@ -81,23 +81,8 @@ def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]
         raise StoreError(f"artefact {sha256[:12]}… of run {run_id}: the database failed: {reason}; try again") from None
 
 
-def artefact_rows(record: RunRecord) -> list[dict[str, Any]]:
-    """Of `run_artefact`, for a record that is being stored."""
-    return [
-        {
-            "run_id": record.run_id,
-            "name": artefact.name,
-            "position": position,
-            "kind": artefact.kind,
-            "sha256": artefact.sha256,
-            "size_bytes": artefact.size_bytes,
-        }
-        for position, artefact in enumerate(record.artefacts)
-    ]
-
-
 def link_contents(connection: Connection, run_id: UUID, contents: Sequence[str]) -> None:
-    """Say that a run has contents that are stored; for a run that is stored anew and had them before."""
+    """Link a run with contents that are stored."""
     connection.execute(
         update(RunArtefactRow)
         .where(RunArtefactRow.run_id == run_id, RunArtefactRow.sha256.in_(contents))
@@ -106,15 +91,10 @@ def link_contents(connection: Connection, run_id: UUID, contents: Sequence[str])
 
 
 def drop_unlinked(connection: Connection) -> int:
-    """Remove contents that belong to no run any more; how many there were. One that is being linked is left alone."""
+    """Delete contents without a run, and return their number. Contents that are being linked are skipped."""
     unlinked = ~exists().where(RunArtefactRow.content_sha256 == ArtefactContentRow.sha256)
     free = select(ArtefactContentRow.sha256).where(unlinked).with_for_update(skip_locked=True)
     return connection.execute(delete(ArtefactContentRow).where(ArtefactContentRow.sha256.in_(free))).rowcount
-
-
-def _named(session: Session, run_id: UUID) -> Sequence[RunArtefactRow]:
-    query = select(RunArtefactRow).where(RunArtefactRow.run_id == run_id).order_by(RunArtefactRow.position)
-    return session.scalars(query).all()
 
 
 def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
@@ -126,14 +106,14 @@ def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]
     )
     named = connection.execute(query).first()
     if named is None:
-        raise IngestError(f"run {run_id}: its record names no file of sha256 {sha256[:12]}…; send what it names")
+        raise IngestError(f"run {run_id}: its record names no file with sha256 {sha256[:12]}…")
     row = {"sha256": sha256, "size_bytes": named.size_bytes}
-    # a second one with the same content waits here until the first is done, and finds it
+    # waits here for a concurrent writer of the same content
     inserted = connection.scalar(
         upsert(ArtefactContentRow).values(row).on_conflict_do_nothing().returning(ArtefactContentRow.sha256)
     )
     digest, size_bytes = hashlib.sha256(), 0
-    packing = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     position = 0
     while chunk := content.read(CHUNK_BYTES):
         digest.update(chunk)
@@ -141,20 +121,20 @@ def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]
         if size_bytes > named.size_bytes:
             break
         if inserted is not None:
-            packed = {"sha256": sha256, "position": position, "packed": packing.compress(chunk)}
+            packed = {"sha256": sha256, "position": position, "packed": compressor.compress(chunk)}
             connection.execute(insert(ArtefactChunkRow), packed)
         position += 1
     if size_bytes != named.size_bytes or digest.hexdigest() != sha256:
         raise IngestError(
-            f"run {run_id}: the content is not that of sha256 {sha256[:12]}… and {named.size_bytes} bytes that its "
-            "record names; send the file that lay beside the record"
+            f"run {run_id}: the content is not the file with sha256 {sha256[:12]}… and {named.size_bytes} bytes that "
+            "its record names"
         )
     link_contents(connection, run_id, [sha256])
     return named.content_sha256 is None
 
 
 def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[bytes]:
-    unpacking = zstandard.ZstdDecompressor()
+    decompressor = zstandard.ZstdDecompressor()
     digest, read_bytes = hashlib.sha256(), 0
     position = 0
     while read_bytes < size_bytes:
@@ -164,7 +144,7 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         with engine.connect() as connection:
             packed = connection.scalar(query)
         try:
-            chunk = b"" if packed is None else unpacking.decompress(packed, max_output_size=CHUNK_BYTES)
+            chunk = b"" if packed is None else decompressor.decompress(packed, max_output_size=CHUNK_BYTES)
         except zstandard.ZstdError:
             chunk = b""
         if not chunk:
@@ -174,4 +154,4 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         position += 1
         yield chunk
     if read_bytes != size_bytes or digest.hexdigest() != sha256:
-        raise StoreError(f"artefact {sha256[:12]}…: what is stored is not whole any more; restore it from a backup")
+        raise StoreError(f"artefact {sha256[:12]}…: the stored content is damaged; restore it from a backup")

@@ -1,4 +1,4 @@
-"""Bisections: requested, claimed by one runner, stored while they run, and read."""
+"""Bisections: request, claim, store progress and result, read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sqlalchemy.orm import Session, defer
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.bisections import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import BisectionRange, BisectionState, CommitRef
 
 
-class Standing(StrEnum):
+class CommitStatus(StrEnum):
     """What is known about one commit of the range."""
 
     OPEN = "open"
-    """Nothing yet."""
     MEASURED = "measured"
     SAME = "same"
-    """Built from the same sources or machine code as the commit before."""
+    """Same sources or machine code as the commit before."""
     SKIPPED = "skipped"
     """Cannot be measured."""
 
@@ -38,7 +38,7 @@ class BisectionCommit:
     commit: CommitRef
     probability: float
     """Of the change being in this commit."""
-    standing: Standing = Standing.OPEN
+    status: CommitStatus = CommitStatus.OPEN
     reason: str = ""
     """Why it was skipped or not measured."""
     pair_count: int = 0
@@ -127,7 +127,8 @@ _ANSWER = TypeAdapter(Answer)
 LEASE = timedelta(hours=2)
 """Time without progress after which another runner may take over; one step can take minutes."""
 
-_UNFINISHED = BisectionRow.state.in_([BisectionState.REQUESTED.value, BisectionState.RUNNING.value])
+_UNFINISHED = BisectionRow.state.in_([BisectionState.REQUESTED, BisectionState.RUNNING])
+_RANGE = ("project_id", "case_id", "implementation", "runner_class", "good_sha", "bad_sha")
 
 
 class ClaimLostError(StoreError):
@@ -156,8 +157,17 @@ def request_bisection(
     Returns:
         Its ID; that of an unfinished identical request if there is one.
     """
-    row = _new_row(session, asked, requested_by) | {
-        "state": BisectionState.REQUESTED.value,
+    session.execute(upsert(ProjectRow).values(name=asked.project).on_conflict_do_nothing())
+    row = {
+        "bisection_id": uuid4(),
+        "project_id": session.scalars(select(ProjectRow.id).where(ProjectRow.name == asked.project)).one(),
+        "case_id": asked.case_id,
+        "implementation": asked.implementation,
+        "runner_class": asked.runner_class,
+        "good_sha": asked.good_sha,
+        "bad_sha": asked.bad_sha,
+        "state": BisectionState.REQUESTED,
+        "requested_by": requested_by,
         "regression_id": regression_id,
     }
     added: UUID | None = session.scalar(
@@ -165,12 +175,11 @@ def request_bisection(
     )
     if added is not None:
         return added
-    keys = ("project_id", "case_id", "implementation", "runner_class", "good_sha", "bad_sha")
-    same = [getattr(BisectionRow, key).is_not_distinct_from(row[key]) for key in keys]
-    there = session.scalar(select(BisectionRow.bisection_id).where(_UNFINISHED, *same))
-    if there is None:  # it ended between the two statements
+    same = [getattr(BisectionRow, name).is_not_distinct_from(row[name]) for name in _RANGE]
+    known = session.scalar(select(BisectionRow.bisection_id).where(_UNFINISHED, *same))
+    if known is None:  # it ended between the two statements
         return request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)
-    return there
+    return known
 
 
 def begin_bisection(
@@ -225,7 +234,7 @@ def release_bisection(engine: Engine, claim: Claim) -> None:
         ClaimLostError: another runner has taken it over.
     """
     with Session(engine) as session, session.begin():
-        _update(session, claim, state=BisectionState.REQUESTED.value, claim_id=None, leased_until=None)
+        _update(session, claim, state=BisectionState.REQUESTED, claim_id=None, leased_until=None)
 
 
 def finish_bisection(
@@ -252,7 +261,7 @@ def finish_bisection(
     """
     with Session(engine) as session, session.begin():
         ended: dict[str, Any] = {
-            "state": state.value,
+            "state": state,
             "finished_at": func.now(),
             "claim_id": None,
             "leased_until": None,
@@ -293,24 +302,10 @@ def _detail(session: Session, query: Select[BisectionRow, str]) -> BisectionDeta
     return BisectionDetail(_value(row, project), progress.commits, progress.steps)
 
 
-def _new_row(session: Session, asked: BisectionRange, requested_by: str) -> dict[str, Any]:
-    session.execute(upsert(ProjectRow).values(name=asked.project).on_conflict_do_nothing())
-    return {
-        "bisection_id": uuid4(),
-        "project_id": session.scalars(select(ProjectRow.id).where(ProjectRow.name == asked.project)).one(),
-        "case_id": asked.case_id,
-        "implementation": asked.implementation,
-        "runner_class": asked.runner_class,
-        "good_sha": asked.good_sha,
-        "bad_sha": asked.bad_sha,
-        "requested_by": requested_by,
-    }
-
-
 def _take(session: Session, condition: Any) -> Claim | None:
     is_free = or_(
-        BisectionRow.state == BisectionState.REQUESTED.value,
-        and_(BisectionRow.state == BisectionState.RUNNING.value, BisectionRow.leased_until < func.now()),
+        BisectionRow.state == BisectionState.REQUESTED,
+        and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
     )
     oldest = (
         select(BisectionRow.bisection_id)
@@ -327,7 +322,7 @@ def _take(session: Session, condition: Any) -> Claim | None:
         update(BisectionRow)
         .where(BisectionRow.bisection_id == bisection_id)
         .values(
-            state=BisectionState.RUNNING.value,
+            state=BisectionState.RUNNING,
             claim_id=claim.claim_id,
             leased_until=func.now() + LEASE,
             started_at=func.coalesce(BisectionRow.started_at, func.now()),
@@ -348,21 +343,5 @@ def _bisections() -> Select[BisectionRow, str]:
 
 
 def _value(row: BisectionRow, project: str) -> Bisection:
-    return Bisection(
-        bisection_id=row.bisection_id,
-        project=project,
-        case_id=row.case_id,
-        implementation=row.implementation,
-        runner_class=row.runner_class,
-        good_sha=row.good_sha,
-        bad_sha=row.bad_sha,
-        state=BisectionState(row.state),
-        requested_by=row.requested_by,
-        regression_id=row.regression_id,
-        requested_at=row.requested_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        measurement_count=row.measurement_count,
-        note=row.note,
-        answer=None if row.answer is None else _ANSWER.validate_python(row.answer),
-    )
+    answer = None if row.answer is None else _ANSWER.validate_python(row.answer)
+    return to_value(Bisection, row, project=project, answer=answer)

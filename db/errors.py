@@ -1,12 +1,12 @@
-"""What goes wrong in the store."""
+"""Errors of the store."""
 
 
 class StoreError(Exception):
-    """The database cannot do what it was asked; the message names the thing and the way out."""
+    """The database cannot do what was asked; the message names what, and what to do."""
 
 
 class FullDiskError(StoreError):
-    """The server's disk has no room for it."""
+    """The server's disk is full."""
 
 
 class NotStoredError(StoreError):
@@ -14,7 +14,7 @@ class NotStoredError(StoreError):
 
 
 class AgedError(StoreError):
-    """What was asked for went by the policy of what is kept."""
+    """Retention removed it."""
 
 
 class IngestError(StoreError):

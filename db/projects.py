@@ -1,35 +1,41 @@
-"""Whole projects. Records that nobody vouches for are kept in a project of their own beside the one that they speak of,
-its quarantine: they share no commit or case with it, so nothing that they say can move or block what is trusted.
+"""Projects and their quarantines.
+
+Records from untrusted sources are stored in a quarantine: a project of its own, which shares no commit or case with the
+trusted one.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Engine, delete, select
-from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
+from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.runs import ProjectRow
 
 QUARANTINE = "?quarantine"
-"""How the name of every quarantine ends; no project of a record can have such a name."""
+"""Suffix of a quarantine's name; a record's project cannot contain it."""
 
 
 def delete_project(engine: Engine, name: str) -> None:
-    """Remove a project with all its runs and judgements and its quarantine; does nothing if there is none."""
+    """Delete a project and its quarantine with everything that refers to them."""
     with Session(engine) as session, session.begin():
-        both = ProjectRow.name.in_([name, quarantine_name(name)])
-        session.execute(delete(ProjectRow).where(both))  # the foreign keys take the rest along
+        session.execute(delete(ProjectRow).where(ProjectRow.name.in_([name, quarantine_name(name)])))
 
 
-def ensure_project(session: Session, name: str) -> int:
-    """The number of a project's row, which is made if it is not there, and is there until the transaction ends."""
-    session.execute(upsert(ProjectRow).values(name=name).on_conflict_do_nothing())
+def lock_project(session: Session, name: str) -> int:
+    """Lock a project until the transaction ends, and return its row ID. Ingest goes on meanwhile.
+
+    Raises:
+        StoreError: the project is not there.
+    """
     lock = select(ProjectRow.id).where(ProjectRow.name == name).with_for_update(key_share=True)
-    return session.scalars(lock).one()
+    project_id = session.scalar(lock)
+    if project_id is None:
+        raise StoreError(f"project {name!r}: not in this database; ingest a record of it first")
+    return project_id
 
 
 def quarantine_name(project: str) -> str:
-    """What a project's quarantine is called in the database."""
     return project + QUARANTINE
 
 
@@ -38,5 +44,5 @@ def is_quarantine(name: str) -> bool:
 
 
 def record_name(name: str) -> str:
-    """The project that records speak of: for a quarantine that of which it is."""
+    """The project that records name, also for its quarantine."""
     return name.removesuffix(QUARANTINE)

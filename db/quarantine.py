@@ -1,4 +1,4 @@
-"""Let a run out of quarantine, once somebody vouches for it."""
+"""Release a run from quarantine."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import lock_run, store_record
-from roofwatch.db.maintenance.as_sent import load_as_sent
 from roofwatch.db.projects import is_quarantine, record_name
-from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.schema.runs import ProjectRow, RunRow
 
 
 class NotQuarantinedError(StoreError):
-    """The run counts already."""
+    """The run is not in quarantine."""
 
 
 def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> None:
-    """Make a run one of its project.
+    """Move a run from quarantine to its project.
 
     Args:
         engine: Of the store.
-        run_id: Of a run that is stored.
-        actor: Who was let in.
+        run_id: Of a stored run.
+        actor: Who was authenticated.
         person: Who vouches for the record.
         reason: Why.
 
     Raises:
-        NotQuarantinedError: the run counts already.
-        IngestError: the project knows a case of it by another meaning.
-        AgedError: its samples are no longer kept.
+        NotQuarantinedError: the run is not in quarantine.
+        IngestError: the project gives one of its case IDs another meaning.
+        AgedError: its samples were pruned.
         StoreError: no such run.
     """
     with engine.begin() as connection, Session(connection) as session:
@@ -41,29 +41,22 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         run = session.get(RunRow, run_id, with_for_update=True)
         if run is None:
             raise StoreError(f"run {run_id}: not in this database")
-        name = session.scalars(
-            select(ProjectRow.name)
-            .join(CommitRow, CommitRow.project_id == ProjectRow.id)
-            .where(CommitRow.id == run.commit_id)
-        ).one()
+        name = session.scalars(select(ProjectRow.name).where(ProjectRow.id == run.project_id)).one()
         if not is_quarantine(name):
-            raise NotQuarantinedError(f"run {run_id} is not in quarantine; it counts already")
-        record = load_as_sent(session, run_id)
-        digest = run.content_hash
-        telemetry_pruned_at = run.telemetry_pruned_at
+            raise NotQuarantinedError(f"run {run_id} is not in quarantine")
+        record = load_record(session, run_id)
+        digest, telemetry_pruned_at = run.content_hash, run.telemetry_pruned_at
         contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
         store_record(connection, record, digest)
         link_contents(connection, run_id, contents)
-        aged = update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at)
-        session.execute(aged)
-        project = record_name(name)
+        session.execute(update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at))
         add_entry(
             session,
             actor=actor,
             person=person,
             action="run.release",
-            project=project,
+            project=record_name(name),
             subject=str(run_id),
             before="quarantined",
             after="counted",

@@ -27,7 +27,7 @@ from roofwatch.ci.alerts.conditions import (
 from roofwatch.ci.alerts.ownership import CodeOwners, Ownership
 from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
-from roofwatch.db.alerts.standing import lock_alerts, write_steps
+from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
 from roofwatch.db.auth.values import Triage
 from roofwatch.db.bisections import request_bisection
@@ -41,8 +41,7 @@ from roofwatch.db.queries.runner_history import (
 )
 from roofwatch.db.queries.runs import list_projects
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.regressions.judgements import list_regressions
-from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import Regression
 
 
@@ -130,8 +129,7 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
 
 
 def _triaged(session: Session, project: str) -> list[tuple[Regression, Triage]]:
-    triage = read_triage(session, project)
-    return [(one, triage[one.key]) for one in list_regressions(session, project) if one.key in triage]
+    return list_triaged(session, project)
 
 
 def _message_context(

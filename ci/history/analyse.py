@@ -36,8 +36,8 @@ from roofwatch.db.queries.profiled import read_profiled_runs
 from roofwatch.db.queries.runs import count_analysed_values
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.reachability import note_unreachable
 from roofwatch.db.values import Regression, SeriesKey
 
 Subject = tuple[str, str]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Message = Annotated[str, Field(max_length=4_000)]
@@ -15,6 +16,17 @@ PositiveNs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _MAX_INTEGER = 2**63 - 1
 Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
 Integer = Annotated[int, Field(ge=-_MAX_INTEGER, le=_MAX_INTEGER)]
+
+
+def _to_utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the time is outside the years 1 to 9999 in UTC") from None
+
+
+UtcDatetime = Annotated[AwareDatetime, AfterValidator(_to_utc)]
+"""A time with a zone, converted to UTC."""
 
 
 class Outcome(StrEnum):
@@ -126,7 +138,7 @@ class Telemetry(Part):
     status: Literal["ok", "unavailable", "not_permitted", "unsupported"]
     message: Message | None = None
     """Why there are no readings, or not all."""
-    started_at: AwareDatetime
+    started_at: UtcDatetime
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
     """Of each reading, after `started_at`, by a clock that never goes back; parts of a run that was cut short lie as
     far apart as the wall clock says, and between them stands a reading of which nothing is known."""

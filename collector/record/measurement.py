@@ -7,9 +7,19 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 
-from roofwatch.collector.record.machine import Count, DeviceState, Integer, Message, Name, Outcome, Part, PositiveNs
+from roofwatch.collector.record.machine import (
+    Count,
+    DeviceState,
+    Integer,
+    Message,
+    Name,
+    Outcome,
+    Part,
+    PositiveNs,
+    UtcDatetime,
+)
 from roofwatch.collector.record.metrics import METRICS
 
 
@@ -77,7 +87,7 @@ class CacheState(StrEnum):
 class Block(Part):
     """Samples taken back to back in one process. Blocks of a pair share their position in the list."""
 
-    started_at: AwareDatetime
+    started_at: UtcDatetime
     samples_ns: Annotated[tuple[PositiveNs, ...], Field(min_length=1)]
     """Of each launch: how long the device was busy, the union of its kernels' intervals; what is judged."""
     span_ns: tuple[PositiveNs, ...] = ()

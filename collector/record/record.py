@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from uuid import UUID
 
 import orjson
-from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import (
@@ -26,7 +26,7 @@ from roofwatch.collector.outbox.files import (
     read_document,
     reason_of,
 )
-from roofwatch.collector.record.machine import Ceiling, Count, Environment, Name, Part, Sha, Telemetry
+from roofwatch.collector.record.machine import Ceiling, Count, Environment, Name, Part, Sha, Telemetry, UtcDatetime
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, StaticFacts
 
@@ -118,7 +118,7 @@ class Commit(Part):
     parents: tuple[Sha, ...] = ()
     first_parent_count: Count
     """Commits from the root along first parents: the order of commits on a branch."""
-    committed_at: AwareDatetime
+    committed_at: UtcDatetime
     author: Annotated[str, Field(max_length=500)] = ""
     subject: Annotated[str, Field(max_length=1_000)] = ""
     branch: Annotated[str, Field(max_length=500)] | None = None
@@ -138,8 +138,8 @@ class RunRecord(Part):
     run_id: UUID
     project: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w.][\w./-]*$")]
     commit: Commit
-    started_at: AwareDatetime
-    finished_at: AwareDatetime
+    started_at: UtcDatetime
+    finished_at: UtcDatetime
     harness_version: Name
     """Version of what measured: a change of method moves numbers, so it is part of what must be equal to compare."""
     environment: Environment

@@ -234,7 +234,7 @@ def _show_bisection(detail: BisectionDetail | None, regression_id: UUID) -> None
             {
                 "commit": [one.commit.short_sha for one in detail.commits],
                 "probability": [one.probability for one in detail.commits],
-                "standing": [f"{one.standing}: {one.reason}" if one.reason else one.standing for one in detail.commits],
+                "standing": [f"{one.status}: {one.reason}" if one.reason else one.status for one in detail.commits],
                 "pairs of blocks": [one.pair_count for one in detail.commits],
                 "against the good end": [
                     "" if one.relative_change is None else percent(one.relative_change) for one in detail.commits

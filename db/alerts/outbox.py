@@ -1,8 +1,7 @@
-"""The outbox: messages that wait to be sent, and what became of those that were.
+"""The outbox: messages to send, and what became of those that were sent.
 
-A delivery that is `sending` has its row locked by whoever is at it, for as long as it takes, beside the committed state
-that says so. So one that says `sending` and is not locked was left by a sender that died: it is claimed again at once,
-and known to be uncertain. No clock decides that, and no slow sender is taken for a dead one.
+A sender commits the state `sending` and keeps the row locked while it sends. A row that is `sending` but not locked was
+left by a sender that died; it is claimed again, and marked as uncertain.
 """
 
 from __future__ import annotations
@@ -12,71 +11,72 @@ from contextlib import contextmanager
 from datetime import datetime
 from uuid import uuid4
 
+from pydantic import TypeAdapter
 from sqlalchemy import Engine, Select, exists, select
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.db.alerts.standing import to_alert, to_message
-from roofwatch.db.alerts.values import AlertEvent, Delivery, DeliveryState
+from roofwatch.db.alerts.alerts import to_alert
+from roofwatch.db.alerts.values import Delivery, DeliveryState, Message
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import to_value
 
-_OPEN = (DeliveryState.WAITING.value, DeliveryState.SENDING.value)
+_OPEN = (DeliveryState.WAITING, DeliveryState.SENDING)
+_MESSAGE = TypeAdapter(Message)
 
 
 class Claim:
-    """A delivery that this process alone is at. What became of it is committed when the block ends."""
+    """A delivery that only this process may send. Its outcome is committed when the `with` block ends."""
 
     def __init__(self, row: DeliveryRow, delivery: Delivery) -> None:
         self._row = row
         self.delivery = delivery
 
     def note_sent(self, now: datetime) -> None:
-        self._row.state, self._row.sent_at, self._row.error = DeliveryState.SENT.value, now, None
+        self._row.state, self._row.sent_at, self._row.error = DeliveryState.SENT, now, None
 
     def note_failure(self, error: str, *, is_uncertain: bool, next_attempt_at: datetime | None) -> None:
-        """Note why it could not be sent.
+        """Note a failed attempt.
 
         Args:
-            error: For a person, without anything secret.
-            is_uncertain: It may have arrived for all that.
+            error: For people, without secrets.
+            is_uncertain: The message may have arrived.
             next_attempt_at: When to try again; None to give up.
         """
         row = self._row
         row.error, row.is_uncertain = error, row.is_uncertain or is_uncertain
         if next_attempt_at is None:
-            row.state = DeliveryState.FAILED.value
+            row.state = DeliveryState.FAILED
         else:
-            row.state, row.next_attempt_at = DeliveryState.WAITING.value, next_attempt_at
+            row.state, row.next_attempt_at = DeliveryState.WAITING, next_attempt_at
 
 
 @contextmanager
 def claim_next(engine: Engine, now: datetime) -> Iterator[Claim | None]:
-    """Claim the delivery that has been due the longest for the time of a `with` block; None where none is.
+    """Claim the delivery that is due longest; None if none is due.
 
-    Messages of one alert go through a channel one after the other, in the order in which they were written.
+    Messages of one alert pass a channel in the order in which they were written.
     """
     attempt_id = uuid4()
     with Session(engine) as session, session.begin():
-        row = session.scalars(_due(now).with_for_update(of=DeliveryRow, skip_locked=True).limit(1)).one_or_none()
-        if row is None:
-            delivery_id = None
-        else:
-            delivery_id = row.id
-            # whoever was at it before died: nobody knows how far it had come
-            row.is_uncertain = row.is_uncertain or row.state == DeliveryState.SENDING.value
-            row.state, row.attempt_id, row.attempt_count = (
-                DeliveryState.SENDING.value,
-                attempt_id,
-                row.attempt_count + 1,
-            )
+        due = _due(now).with_for_update(of=DeliveryRow, skip_locked=True).limit(1)
+        row = session.scalars(due).one_or_none()
+        delivery_id = None if row is None else row.id
+        if row is not None:
+            row.is_uncertain = row.is_uncertain or row.state is DeliveryState.SENDING
+            row.state, row.attempt_id, row.attempt_count = DeliveryState.SENDING, attempt_id, row.attempt_count + 1
     if delivery_id is None:
         yield None
         return
     with Session(engine) as session, session.begin():
-        mine = select(DeliveryRow).where(DeliveryRow.id == delivery_id, DeliveryRow.attempt_id == attempt_id)
-        row = session.scalars(mine.with_for_update()).one_or_none()
-        # between the two, somebody else may have taken ours for a dead one's, or its alert may be gone
-        yield None if row is None else Claim(row, _delivery(session, row))
+        # another sender may have claimed it between the two transactions
+        own = select(DeliveryRow).where(DeliveryRow.id == delivery_id, DeliveryRow.attempt_id == attempt_id)
+        row = session.scalars(own.with_for_update()).one_or_none()
+        if row is None:
+            yield None
+        else:
+            _, alert, project = session.execute(_deliveries().where(DeliveryRow.id == row.id)).one()
+            yield Claim(row, _to_delivery(row, alert, project))
 
 
 def list_deliveries(
@@ -86,18 +86,18 @@ def list_deliveries(
     states: Collection[DeliveryState] | None = None,
     limit: int = 100,
 ) -> list[Delivery]:
-    """Deliveries, the newest first; of one project or some states only where these are given."""
-    query = _with_alert().order_by(DeliveryRow.id.desc()).limit(limit)
+    """Deliveries, the newest first; only of one project or some states if given."""
+    query = _deliveries().order_by(DeliveryRow.id.desc()).limit(limit)
     if project is not None:
         query = query.where(ProjectRow.name == project)
     if states is not None:
-        query = query.where(DeliveryRow.state.in_([state.value for state in states]))
+        query = query.where(DeliveryRow.state.in_(states))
     return [_to_delivery(*row) for row in session.execute(query)]
 
 
 def _due(now: datetime) -> Select[DeliveryRow]:
     earlier = aliased(DeliveryRow)
-    comes_first = exists().where(
+    has_earlier = exists().where(
         earlier.alert_id == DeliveryRow.alert_id,
         earlier.channel == DeliveryRow.channel,
         earlier.id < DeliveryRow.id,
@@ -105,12 +105,12 @@ def _due(now: datetime) -> Select[DeliveryRow]:
     )
     return (
         select(DeliveryRow)
-        .where(DeliveryRow.state.in_(_OPEN), DeliveryRow.next_attempt_at <= now, ~comes_first)
+        .where(DeliveryRow.state.in_(_OPEN), DeliveryRow.next_attempt_at <= now, ~has_earlier)
         .order_by(DeliveryRow.next_attempt_at, DeliveryRow.id)
     )
 
 
-def _with_alert() -> Select[DeliveryRow, AlertRow, str]:
+def _deliveries() -> Select[DeliveryRow, AlertRow, str]:
     return (
         select(DeliveryRow, AlertRow, ProjectRow.name)
         .join(AlertRow, AlertRow.id == DeliveryRow.alert_id)
@@ -118,25 +118,11 @@ def _with_alert() -> Select[DeliveryRow, AlertRow, str]:
     )
 
 
-def _delivery(session: Session, row: DeliveryRow) -> Delivery:
-    return _to_delivery(*session.execute(_with_alert().where(DeliveryRow.id == row.id)).one())
-
-
 def _to_delivery(row: DeliveryRow, alert: AlertRow, project: str) -> Delivery:
-    return Delivery(
+    return to_value(
+        Delivery,
+        row,
         delivery_id=row.id,
-        key=row.key,
-        channel=row.channel,
-        event=AlertEvent(row.event),
-        episode=row.episode,
         alert=to_alert(alert, project),
-        message=to_message(row.message),
-        state=DeliveryState(row.state),
-        attempt_count=row.attempt_count,
-        attempt_id=row.attempt_id,
-        is_uncertain=row.is_uncertain,
-        created_at=row.created_at,
-        next_attempt_at=row.next_attempt_at,
-        sent_at=row.sent_at,
-        error=row.error,
+        message=_MESSAGE.validate_python(row.message),
     )

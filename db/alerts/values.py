@@ -1,4 +1,4 @@
-"""Values of alerts: what fires, what it says, and how far each message of it has come."""
+"""Values of alerts: conditions, alerts with their state, messages and deliveries."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ class Severity(StrEnum):
 class AlertState(StrEnum):
     FIRING = "firing"
     ACKNOWLEDGED = "acknowledged"
-    """Somebody has seen it: it is not escalated."""
+    """Someone works on it: it is not escalated."""
     RESOLVED = "resolved"
 
 
 class AlertEvent(StrEnum):
-    """What a message tells of an alert."""
-
     FIRED = "fired"
     ESCALATED = "escalated"
     RESOLVED = "resolved"
@@ -34,7 +32,7 @@ class AlertEvent(StrEnum):
 class DeliveryState(StrEnum):
     WAITING = "waiting"
     SENDING = "sending"
-    """Somebody is at it, or died at it: whether it arrived is not known."""
+    """Being sent, or its sender died."""
     SENT = "sent"
     FAILED = "failed"
     """Given up."""
@@ -45,9 +43,8 @@ class Fact:
     """A line of a message."""
 
     name: str
-    """Ours."""
     text: str
-    """From records and repositories, so foreign."""
+    """From records and repositories, so untrusted."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Message:
-    """What is said of an alert. All of its texts may come from records: whoever writes them out makes them inert."""
+    """The text of an alert. All of it is untrusted; channels escape it."""
 
     title: str
-    """One line: what, and how much."""
     facts: tuple[Fact, ...] = ()
     owners: tuple[str, ...] = ()
     """`@name`, `@organisation/team` or an address."""
@@ -70,23 +66,22 @@ class Message:
 
 @dataclass(frozen=True)
 class AlertCondition:
-    """What a rule has to tell now."""
+    """A condition that a rule finds true now."""
 
     rule: str
     cause: str
-    """Tells it from whatever else the rule tells; the same as long as it is the same thing."""
+    """Identifies the condition among those of the rule."""
     severity: Severity
     message: Message
     regression_id: UUID | None = None
     is_acknowledged: bool = False
-    """Somebody is at it already."""
     is_past: bool = False
-    """It began too long ago to be news: what fires already goes on, but nothing begins."""
+    """Too old for a new alert; an alert that fires already continues."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule and a cause, with how it stands. One that fires again is the same, in its next episode."""
+    """A rule and a cause. Each time it fires is a new episode."""
 
     project: str
     rule: str
@@ -96,12 +91,12 @@ class Alert:
     episode: int
     """From 1."""
     message: Message
-    """As it was last seen firing."""
+    """As of the last evaluation that found it firing."""
     fired_at: datetime
     """In this episode."""
     regression_id: UUID | None = None
     told_at: datetime | None = None
-    """When somebody was last told that it fires, in whichever episode."""
+    """Last message that it fires, in any episode."""
     escalated_at: datetime | None = None
     """In this episode."""
     acknowledged_at: datetime | None = None
@@ -111,18 +106,18 @@ class Alert:
 
     @property
     def alert_id(self) -> UUID:
-        """The same wherever the database is made again."""
+        """Depends only on project, rule and cause."""
         return uuid5(_NAMESPACE, "\n".join((self.project, self.rule, self.cause)))
 
     @property
     def is_told(self) -> bool:
-        """Somebody was told in this episode."""
+        """Whether a message was sent in this episode."""
         return self.told_at is not None and self.told_at >= self.fired_at
 
 
 @dataclass(frozen=True)
 class Notification:
-    """What a channel is to be told."""
+    """A message to send."""
 
     channel: str
     event: AlertEvent
@@ -130,7 +125,7 @@ class Notification:
 
 @dataclass(frozen=True)
 class AlertStep:
-    """An alert as it stands from now on, and what is told of that."""
+    """The new state of an alert, and the messages about it."""
 
     alert: Alert
     notifications: tuple[Notification, ...] = ()
@@ -138,36 +133,36 @@ class AlertStep:
 
 @dataclass(frozen=True)
 class CaseError:
-    """The error of one case and implementation in one run, timed there or not."""
+    """The numerical error of one case and implementation in one run."""
 
     case_id: str
     kernel: str
     implementation: str
     rmse_ratio: float
-    """Of its worst tensor."""
+    """Of the worst tensor."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message on its way through one channel."""
+    """A message for one channel."""
 
     delivery_id: int
     key: UUID
-    """Of the message, the same in every attempt: by it a receiver knows one that it has."""
+    """The same in every attempt, for receivers to drop duplicates."""
     channel: str
     event: AlertEvent
     episode: int
     alert: Alert
     message: Message
-    """What is told, as it was when it was decided to."""
+    """As of the event."""
     state: DeliveryState
     attempt_count: int
-    """Attempts that were begun."""
+    """Attempts begun."""
     attempt_id: UUID | None
     is_uncertain: bool
-    """An earlier attempt may have arrived: its sender died, or its receiver did not answer."""
+    """An earlier attempt may have arrived: its sender died, or the receiver did not answer."""
     created_at: datetime
     next_attempt_at: datetime
     sent_at: datetime | None
     error: str | None
-    """Why the last attempt failed."""
+    """Of the last attempt."""

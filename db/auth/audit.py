@@ -1,4 +1,4 @@
-"""The audit trail: who did what and why, newest first."""
+"""The audit trail: who did what and why."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.values import AuditEntry
 from roofwatch.db.schema.access import AuditEntryRow
+from roofwatch.db.schema.table import to_value
 
 
 def add_entry(
@@ -21,7 +22,7 @@ def add_entry(
     after: str | None = None,
     reason: str | None = None,
 ) -> None:
-    """Note what is done, in the transaction that does it."""
+    """Add an entry in the transaction that makes the change."""
     entry = {
         "actor": actor,
         "person": person,
@@ -38,24 +39,11 @@ def add_entry(
 def list_entries(
     session: Session, project: str, *, subject: str | None = None, before_id: int | None = None, limit: int = 100
 ) -> list[AuditEntry]:
-    """What was done in a project, newest first; to one subject, or only before an entry, if those are given."""
+    """Entries of a project, newest first; only of one subject, or before one entry, if given."""
     query = select(AuditEntryRow).where(AuditEntryRow.project == project)
     if subject is not None:
         query = query.where(AuditEntryRow.subject == subject)
     if before_id is not None:
-        query = query.where(AuditEntryRow.id < before_id)
-    return [
-        AuditEntry(
-            entry_id=row.id,
-            at=row.at,
-            actor=row.actor,
-            person=row.person,
-            action=row.action,
-            project=row.project,
-            subject=row.subject,
-            before=row.before,
-            after=row.after,
-            reason=row.reason,
-        )
-        for row in session.scalars(query.order_by(AuditEntryRow.id.desc()).limit(limit))
-    ]
+        query = query.where(AuditEntryRow.entry_id < before_id)
+    rows = session.scalars(query.order_by(AuditEntryRow.entry_id.desc()).limit(limit))
+    return [to_value(AuditEntry, row) for row in rows]

@@ -1,4 +1,4 @@
-"""Which repositories' CI may send records of which projects."""
+"""Trusted repositories: whose CI may send records of a project without a token of ours."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from roofwatch.db.schema.access import TrustedRepositoryRow
 
 
 def trust_repository(engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str) -> None:
-    """Let a repository's workflows send records of a project; those of other refs land in quarantine.
+    """Let a repository's workflows send records of a project. Records of other refs are quarantined.
 
     Args:
         engine: Of the store.
-        repository: `owner/name`, or its number.
+        repository: `owner/name`, or GitHub's repository ID.
         project: Of the records.
-        refs: Patterns such as `refs/heads/main`, in the place of those of before.
-        actor: Who does it, for the audit trail.
+        refs: Patterns such as `refs/heads/main`; they replace earlier ones.
+        actor: For the audit trail.
     """
     row = {"repository": repository, "project": project, "refs": list(refs)}
     with Session(engine) as session, session.begin():
@@ -38,7 +38,7 @@ def trust_repository(engine: Engine, repository: str, project: str, refs: Sequen
 
 
 def distrust_repository(engine: Engine, repository: str, project: str, *, actor: str) -> None:
-    """Take that back.
+    """Stop trusting a repository.
 
     Raises:
         StoreError: it was not trusted.
@@ -50,12 +50,12 @@ def distrust_repository(engine: Engine, repository: str, project: str, *, actor:
             .returning(TrustedRepositoryRow.repository)
         ).all()
         if not gone:
-            raise StoreError(f"repository {repository}: it may not send records of {project} anyway")
+            raise StoreError(f"repository {repository}: not trusted for {project}")
         add_entry(session, actor=actor, action="repository.distrust", project=project, subject=repository)
 
 
 def list_trusted(session: Session, names: Collection[str] | None = None) -> list[TrustedRepository]:
-    """All trusted repositories; of some names only where they are given."""
+    """All trusted repositories, or those with some names."""
     query = select(TrustedRepositoryRow).order_by(TrustedRepositoryRow.repository, TrustedRepositoryRow.project)
     if names is not None:
         query = query.where(TrustedRepositoryRow.repository.in_(names))

@@ -1,4 +1,4 @@
-"""Values of who may do what, and who did what."""
+"""Values of access: scopes, tokens, trusted repositories, triage and the audit trail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 class Scope(StrEnum):
-    """What a token is good for. No scope includes another but `admin`, which includes all."""
+    """What a token may do. Only `admin` includes the others."""
 
     INGEST = "ingest"
     READ = "read"
@@ -18,17 +18,17 @@ class Scope(StrEnum):
 
 
 class TriageState(StrEnum):
-    """What became of a regression."""
+    """What people decided about a regression."""
 
     NEW = "new"
-    """Nobody has decided, or it came back after that."""
+    """Not triaged, or found again."""
     ACKNOWLEDGED = "acknowledged"
-    """Somebody is at it."""
+    """Someone works on it."""
     EXPECTED = "expected"
-    """It is real and stays: the price of something."""
+    """Real and accepted."""
     FIXED = "fixed"
     INVALID = "invalid"
-    """It is none."""
+    """Not a regression."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Token:
     """None for all projects."""
     scopes: tuple[Scope, ...]
     is_quarantined: bool
-    """All that is sent with it lands in quarantine."""
+    """Records sent with it are quarantined."""
     created_at: datetime
     expires_at: datetime
     last_used_at: datetime | None
@@ -53,7 +53,7 @@ class Token:
 class NewToken:
     token: Token
     text: str
-    """What its holder sends. It is not stored and cannot be shown again."""
+    """What clients send. It is not stored and cannot be shown again."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class TrustedRepository:
     """A repository whose CI may send records of a project."""
 
     repository: str
-    """`owner/name`, or the number that GitHub gave it, which outlives a change of name."""
+    """`owner/name`, or GitHub's repository ID, which survives a rename."""
     project: str
     refs: tuple[str, ...]
-    """Patterns of refs whose records count; those of other refs land in quarantine."""
+    """Patterns of trusted refs; records of other refs are quarantined."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Triage:
     """The last decision about a regression."""
 
     regression_id: UUID
-    """The same in every judgement, though where it lies and what belongs to it may be seen better later."""
+    """The same in every analysis that finds the regression."""
     state: TriageState = TriageState.NEW
     person: str | None = None
     reason: str | None = None
@@ -84,9 +84,9 @@ class AuditEntry:
     entry_id: int
     at: datetime
     actor: str
-    """Who was let in: a token by its id, a workflow by its repository and ref, or the command line."""
+    """Who was authenticated: a token by its ID, a workflow by repository and ref, or the command line."""
     person: str | None
-    """For whom, as the actor says."""
+    """For whom, as the actor claims."""
     action: str
     project: str | None
     subject: str

@@ -1,92 +1,228 @@
-"""What runs share: stored by the first run that speaks of it.
+"""Rows that runs share: project, environment, commit, cases, series and facts of machine code.
 
-Everybody asks in one order (project, environment, commit, cases, what is said of them, series, machine code), and
-within a table by its key, so that two at once may wait for each other but never both. Most of it is there already: it
-is looked up first, which locks nothing and uses up no id.
+Every writer stores them in this order, and within a table in the order of its key, so writers cannot deadlock. Known
+rows are only read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, TextClause, UniqueConstraint, case, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.record import Commit
-from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.db.errors import IngestError
+from roofwatch.db.schema.measurements import SeriesRow, StaticFactRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow
+from roofwatch.db.schema.table import Base
 
+_FACT_FIELDS = sorted(set(StaticFactRow.__table__.columns.keys()) - {"id", "case_id", "fingerprint"})
+_FLAGS = ("has_utilisation", "has_energy", "has_host_time", "has_memory")
 _NEW_COMMIT = upsert(CommitRow)
-_KNOWS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)
+_HAS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)
 _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
     index_elements=[CommitRow.project_id, CommitRow.sha],
     set_={
         "first_parent_count": func.greatest(CommitRow.first_parent_count, _NEW_COMMIT.excluded.first_parent_count),
-        "parents": case((_KNOWS_MORE_PARENTS, _NEW_COMMIT.excluded.parents), else_=CommitRow.parents),
+        "parents": case((_HAS_MORE_PARENTS, _NEW_COMMIT.excluded.parents), else_=CommitRow.parents),
     },
-    where=(CommitRow.first_parent_count < _NEW_COMMIT.excluded.first_parent_count) | _KNOWS_MORE_PARENTS,
-).returning(CommitRow.id)
+)
+_ANY_NEW_FLAG = " OR ".join(f"(NOT {flag} AND id = ANY(CAST(:{flag} AS int[])))" for flag in _FLAGS)
+_LOCK_SERIES = text(f"SELECT id FROM series WHERE {_ANY_NEW_FLAG} ORDER BY id FOR NO KEY UPDATE")
+_SET_FLAGS = text(
+    f"UPDATE series SET {', '.join(f'{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))' for flag in _FLAGS)} "
+    "WHERE id = ANY(CAST(:ids AS int[]))"
+)
 
 
-def store_project(connection: Connection, name: str) -> int:
-    """Its id, whoever stored it."""
-    find = select(ProjectRow.id).where(ProjectRow.name == name)
-    known = connection.execute(find).scalar_one_or_none()
-    if known is not None:
-        return known
-    connection.execute(upsert(ProjectRow).values(name=name).on_conflict_do_nothing())
-    return connection.execute(find).scalar_one()
+@dataclass(frozen=True)
+class SharedIds:
+    """Row IDs of what a run shares with others. Sequences are in the order of the record."""
+
+    project: int
+    environment: int
+    commit: int
+    cases: dict[str, int]
+    """By case ID."""
+    case_versions: Sequence[int]
+    series: Sequence[int]
+    """Of each measurement."""
+    static_facts: Sequence[int]
 
 
-def store_environment(connection: Connection, environment: Environment) -> int:
-    """Its id, whoever stored it."""
-    values = {name: getattr(environment, name) for name in Environment.model_fields}
-    row = values | {"fingerprint": fingerprint(values), "runner_class": environment.runner_class}
-    find = select(EnvironmentRow.id).where(EnvironmentRow.fingerprint == row["fingerprint"])
-    known = connection.execute(find).scalar_one_or_none()
-    if known is not None:
-        return known
-    connection.execute(upsert(EnvironmentRow).values(row).on_conflict_do_nothing())
-    return connection.execute(find).scalar_one()
+def store_shared(connection: Connection, record: RunRecord, project_name: str) -> SharedIds:
+    """Find or insert the rows that a record shares with other runs.
 
-
-def store_commit(connection: Connection, project: int, commit: Commit) -> int:
-    """Id of a commit, whose row takes what this record knows better: a shallow clone counts too few commits below its
-    own and knows no parents of the last one that it has.
+    Raises:
+        IngestError: earlier runs gave a case ID another meaning.
     """
+    (project,) = ensure_rows(connection, ProjectRow, [{"name": project_name}])
+    environment = _store_environment(connection, record.environment)
+    commit = _store_commit(connection, project, record.commit)
+    cases, versions = _store_cases(connection, project, record)
+    version_of = dict(zip(cases, versions, strict=True))
+    series = ensure_rows(
+        connection,
+        SeriesRow,
+        [
+            {
+                "case_version_id": version_of[one.case_id],
+                "implementation": one.implementation,
+                "timer": one.timer,
+                "cache": one.cache,
+                "runner_class": record.environment.runner_class,
+                **_flags(one),
+            }
+            for one in record.measurements
+        ],
+    )
+    facts = [{name: getattr(one, name) for name in _FACT_FIELDS} for one in record.static_facts]
+    static_facts = ensure_rows(
+        connection,
+        StaticFactRow,
+        [
+            {"case_id": cases[one.case_id], "fingerprint": _fingerprint(columns), **columns}
+            for one, columns in zip(record.static_facts, facts, strict=True)
+        ],
+    )
+    return SharedIds(project, environment, commit, cases, versions, series, static_facts)
+
+
+def ensure_rows(connection: Connection, table: type[Base], rows: Sequence[dict[str, Any]]) -> list[int]:
+    """Return the IDs of rows, in their order. Insert those whose unique key is not in the table."""
+    if not rows:
+        return []
+    key, find, insert = _statements(table, tuple(rows[0]))
+
+    def known() -> dict[tuple[Any, ...], int]:
+        keys = as_json([{name: row[name] for name in key} for row in rows])
+        return {tuple(values): row_id for row_id, *values in connection.execute(find, {"rows": keys})}
+
+    ids = known()
+    missing = [row for row in rows if tuple(row[name] for name in key) not in ids]
+    if missing:
+        connection.execute(insert, {"rows": as_json(missing)})
+        ids = known()
+    return [ids[tuple(row[name] for name in key)] for row in rows]
+
+
+def note_values(connection: Connection, record: RunRecord, series_ids: Sequence[int]) -> None:
+    """Set the flags of series whose measurements have a value for the first time.
+
+    This locks rows of other runs, so it comes last in the transaction.
+    """
+    flags = [_flags(one) for one in record.measurements]
+    new = {name: [one for one, has in zip(series_ids, flags, strict=True) if has[name]] for name in _FLAGS}
+    ids = connection.scalars(_LOCK_SERIES, new).all()
+    if ids:
+        connection.execute(_SET_FLAGS, {"ids": ids, **new})
+
+
+def as_json(value: object) -> str:
+    """JSON text; models in it become documents without their defaults."""
+    return orjson.dumps(value, default=lambda model: model.model_dump(mode="json", exclude_defaults=True)).decode()
+
+
+@cache
+def _statements(table: type[Base], columns: tuple[str, ...]) -> tuple[tuple[str, ...], TextClause, TextClause]:
+    """The columns of the unique key, and the statements that find and insert rows given as JSON."""
+    constraint = next(one for one in table.__table__.constraints if isinstance(one, UniqueConstraint))  # type: ignore[attr-defined]
+    key = tuple(constraint.columns.keys())
+    name, keys, listed = f'"{table.__tablename__}"', ", ".join(key), ", ".join(columns)
+    given = f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given"
+    stored_key = ", ".join(f"stored.{column}" for column in key)
+    find = f"SELECT stored.id, {stored_key} FROM {given} JOIN {name} stored USING ({keys})"
+    insert = f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {given} ORDER BY {keys} ON CONFLICT DO NOTHING"
+    return key, text(find), text(insert)
+
+
+def _store_environment(connection: Connection, environment: Environment) -> int:
+    values = {name: getattr(environment, name) for name in Environment.model_fields}
+    row = values | {"fingerprint": _fingerprint(values), "runner_class": environment.runner_class}
+    return ensure_rows(connection, EnvironmentRow, [row])[0]
+
+
+def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
+    """Store a commit, or what this record knows better: a shallow clone counts too few commits and knows no parents."""
     find = select(CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents)).where(
         CommitRow.project_id == project, CommitRow.sha == commit.sha
     )
     known = connection.execute(find).one_or_none()
-    if known is not None and known[1] >= commit.first_parent_count and known[2] >= len(commit.parents):
-        return int(known[0])
-    row = {
-        "project_id": project,
-        "sha": commit.sha,
-        "parents": list(commit.parents),
-        "first_parent_count": commit.first_parent_count,
-        "committed_at": in_utc(commit.committed_at),
-        "author": commit.author,
-        "subject": commit.subject,
+    if known is None or known[1] < commit.first_parent_count or known[2] < len(commit.parents):
+        row = {name: getattr(commit, name) for name in Commit.model_fields if name not in {"branch", "is_dirty"}}
+        connection.execute(_STORE_COMMIT, row | {"project_id": project, "parents": list(commit.parents)})
+        known = connection.execute(find).one()
+    return int(known[0])
+
+
+def _store_cases(connection: Connection, project: int, record: RunRecord) -> tuple[dict[str, int], list[int]]:
+    """IDs of cases by name, and of their versions in the order of the record."""
+    meanings = [
+        {"kernel": one.kernel, "shape": one.shape, "dtype": one.dtype, "direction": one.direction}
+        for one in record.cases
+    ]
+    ids = ensure_rows(
+        connection,
+        CaseRow,
+        [
+            {"project_id": project, "name": one.case_id, **meaning}
+            for one, meaning in zip(record.cases, meanings, strict=True)
+        ],
+    )
+    stored = {
+        row.id: row
+        for row in connection.execute(
+            select(CaseRow.id, CaseRow.kernel, CaseRow.shape, CaseRow.dtype, CaseRow.direction).where(
+                CaseRow.id == func.any(ids)
+            )
+        )
     }
-    stored = connection.execute(_STORE_COMMIT, row).scalar_one_or_none()
-    # another record may have told as much by now
-    return int(connection.execute(find).one()[0]) if stored is None else stored
+    for one, row_id, meaning in zip(record.cases, ids, meanings, strict=True):
+        for field, value in meaning.items():
+            known = getattr(stored[row_id], field)
+            if value != known:
+                raise IngestError(
+                    f"run {record.run_id} of {record.project}: case {one.case_id!r} has {field} {value!r}, but earlier "
+                    f"runs of the project gave it {known!r}; a case ID keeps its meaning: give the new case another ID"
+                )
+    costs = [
+        {
+            "family": one.family,
+            "flop_count": one.flop_count,
+            "memory_bytes": one.memory_bytes,
+            "bus_bytes": one.bus_bytes,
+            "tags": one.tags,
+        }
+        for one in record.cases
+    ]
+    versions = ensure_rows(
+        connection,
+        CaseVersionRow,
+        [
+            {"case_id": row_id, "fingerprint": _fingerprint(cost), **cost}
+            for row_id, cost in zip(ids, costs, strict=True)
+        ],
+    )
+    return dict(zip((one.case_id for one in record.cases), ids, strict=True)), versions
 
 
-def fingerprint(values: dict[str, Any]) -> str:
-    """sha256 of values by name."""
+def _fingerprint(values: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def as_json(value: object) -> str:
-    """A document; the quickest way, too, to give a statement a long list."""
-    return orjson.dumps(value, option=orjson.OPT_UTC_Z).decode()
-
-
-def in_utc(time: datetime) -> datetime:
-    """Raises OverflowError for the few times at either end that have no year 1 to 9999 in UTC."""
-    return time.astimezone(UTC)
+def _flags(one: Measurement) -> dict[str, bool]:
+    """Which optional values a measurement has."""
+    return {
+        "has_utilisation": one.utilisation is not None,
+        "has_energy": one.joules_per_launch is not None,
+        "has_host_time": one.host_ns is not None,
+        "has_memory": one.memory is not None and bool(one.blocks),
+    }

@@ -1,9 +1,9 @@
-"""Copy the tables into Parquet files, one per table, for people who want the data elsewhere."""
+"""Export every table to a Parquet file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,17 @@ from sqlalchemy.orm import Session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.schema.every import Base
+from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.table import Coded
 
 SECRET = frozenset({"token"})
-"""Tables that stay out."""
+"""Tables that are not exported."""
 _BATCH_ROWS = 10_000
-_ARROW: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
+_SAMPLES = SampleSetRow.__table__.c.content
+_ARROW_TYPES: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
     (Coded, pa.string()),
     (sql.Uuid, pa.string()),
     (sql.JSON, pa.string()),
-    (sql.BigInteger, pa.int64()),
     (sql.Integer, pa.int64()),
     (sql.Boolean, pa.bool_()),
     (sql.Float, pa.float64()),
@@ -48,22 +49,22 @@ class ExportedTable:
 def export_parquet(
     engine: Engine, folder: Path, *, on_progress: Callable[[str, int], None] = lambda _table, _rows: None
 ) -> list[ExportedTable]:
-    """Write `<table>.parquet` for every table, all as of one moment.
+    """Write `<table>.parquet` for every table, from one snapshot.
 
-    Samples are lists of nanoseconds, one row per measurement. Documents are JSON text.
+    Samples are lists of nanoseconds, one row per measurement. JSON columns are text.
 
     Args:
         engine: Of a store with a current schema.
-        folder: Made if it is not there.
+        folder: Created if missing.
         on_progress: Called with the table and the rows written so far.
 
     Raises:
-        StoreError: a file is there already, or cannot be written; nothing half-written is left.
+        StoreError: a file exists already, or cannot be written; no partial file is left.
     """
     tables = [table for table in Base.metadata.sorted_tables if table.name not in SECRET]
     existing = [table.name for table in tables if (folder / f"{table.name}.parquet").exists()]
     if existing:
-        raise StoreError(f"{folder / existing[0]}.parquet: is there already; choose an empty folder")
+        raise StoreError(f"{folder / existing[0]}.parquet exists already; choose an empty folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Session(engine.execution_options(isolation_level="REPEATABLE READ")) as session:
@@ -73,14 +74,19 @@ def export_parquet(
 
 
 def _export(session: Session, table: Table, folder: Path, on_progress: Callable[[str, int], None]) -> ExportedTable:
-    path = folder / f"{table.name}.parquet"
-    temporary = folder / f".{table.name}.parquet.tmp"
+    path, temporary = folder / f"{table.name}.parquet", folder / f".{table.name}.parquet.tmp"
+    schema = pa.schema([_field(column) for column in table.columns])
+    rows = session.execute(select(table).execution_options(yield_per=_BATCH_ROWS))
     row_count = 0
     try:
-        with pq.ParquetWriter(temporary, _schema(table), compression="zstd") as writer:
-            for batch in _batches(session, table):
-                writer.write_batch(batch)
-                row_count += batch.num_rows
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for batch in rows.partitions():
+                arrays = [
+                    pa.array([_value(column, value) for value in values], field.type)
+                    for column, field, values in zip(table.columns, schema, zip(*batch, strict=True), strict=True)
+                ]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+                row_count += len(batch)
                 on_progress(table.name, row_count)
         temporary.replace(path)
     finally:
@@ -88,46 +94,23 @@ def _export(session: Session, table: Table, folder: Path, on_progress: Callable[
     return ExportedTable(table.name, row_count, path.stat().st_size)
 
 
-def _schema(table: Table) -> pa.Schema:
-    return pa.schema([_field(column) for column in table.columns])
-
-
 def _field(column: Column[Any]) -> pa.Field:
-    if _is_samples(column):
+    if column is _SAMPLES:
         return pa.field("samples_ns", pa.list_(pa.float64()))
     return pa.field(column.name, _arrow_type(column.type))
-
-
-def _is_samples(column: Column[Any]) -> bool:
-    return (column.table.name, column.name) == ("sample_set", "content")
 
 
 def _arrow_type(kind: sql.TypeEngine[Any]) -> pa.DataType:
     if isinstance(kind, sql.ARRAY):
         return pa.list_(_arrow_type(kind.item_type))
-    return next(arrow for sql_type, arrow in _ARROW if isinstance(kind, sql_type))
-
-
-def _batches(session: Session, table: Table) -> Iterator[pa.RecordBatch]:
-    schema = _schema(table)
-    rows = session.execute(select(table).execution_options(yield_per=_BATCH_ROWS))
-    for part in rows.partitions():
-        columns = [
-            [_value(column, value) for value in values]
-            for column, values in zip(table.columns, zip(*part, strict=True), strict=True)
-        ]
-        yield pa.record_batch(
-            [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
-        )
+    return next(arrow for sql_type, arrow in _ARROW_TYPES if isinstance(kind, sql_type))
 
 
 def _value(column: Column[Any], value: Any) -> Any:
     if value is None:
         return None
-    if _is_samples(column):
+    if column is _SAMPLES:
         return unpack(value).samples_ns
     if isinstance(column.type, sql.JSON):
         return json.dumps(value)
-    if isinstance(column.type, sql.Uuid):
-        return str(value)
-    return value
+    return str(value) if isinstance(column.type, sql.Uuid) else value

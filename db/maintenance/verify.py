@@ -1,12 +1,13 @@
-"""Prove that the store is whole: what was put in comes out again, to the last bit."""
+"""Verify the store: every run reads back with its content hash, every reference resolves, every index is valid."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Column, Connection, Engine, exists, func, select, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -14,107 +15,131 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.record import SCHEMA_VERSION
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.errors import StoreError
-from roofwatch.db.maintenance.as_sent import load_as_sent, load_as_sent_without_measurements
-from roofwatch.db.maintenance.soundness import find_unsound
+from roofwatch.db.queries.records import load_record, load_without_measurements
+from roofwatch.db.schema.every import Base
+from roofwatch.db.schema.partitions import PARTITIONED, SCHEMA
 from roofwatch.db.schema.runs import RunRow
 
-_MOST_PROBLEMS = 1_000
+_MAX_PROBLEMS = 1_000
+_INVALID_INDEXES = text(
+    "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+    "WHERE relnamespace IN (to_regnamespace('public'), to_regnamespace(:partitions)) "
+    "AND NOT (indisvalid AND indisready AND indislive) ORDER BY 1"
+)
+_MEASURED = ("run_number", "series_id", "measured_on")
+_CHECKED = ("run_number", "case_id", "implementation", "measured_on")
+_REFERENCES = (
+    *((table, ("run_number", "measured_on"), "run", ("number", "measured_on")) for table in PARTITIONED),
+    ("run", ("project_id", "commit_id"), "commit", ("project_id", "id")),
+    ("measurement", ("series_id",), "series", ("id",)),
+    ("sample_set", _MEASURED, "measurement", _MEASURED),
+    ("accuracy", ("case_id",), "case", ("id",)),
+    ("tensor_error", _CHECKED, "accuracy", _CHECKED),
+    ("compilation", ("static_fact_id",), "static_fact", ("id",)),
+    ("counters", ("case_id",), "case", ("id",)),
+    ("profile", ("case_id",), "case", ("id",)),
+    ("profile_row", _CHECKED, "profile", _CHECKED),
+)
+"""References without a foreign key: partitioned tables have none."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verification:
-    run_count: int
-    proven_count: int
-    """Runs that read back with the content hash of what was sent."""
-    aged_count: int
-    """Runs of which parts were removed on purpose; what is left reads back."""
-    unproven_count: int
-    """Runs of another minor version of the record: they read back, without fields that this version does not know."""
-    problems: tuple[str, ...]
+    run_count: int = 0
+    proven_count: int = 0
+    """Runs that read back with the content hash of their record."""
+    aged_count: int = 0
+    """Pruned runs; the rest of each reads back."""
+    unproven_count: int = 0
+    """Runs with another minor version of the record: fields that this version does not know are not stored."""
+    problems: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
         return not self.problems
 
 
-@dataclass
-class _Tally:
-    runs: int = 0
-    proven: int = 0
-    aged: int = 0
-    unproven: int = 0
-
-
 def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> Verification:
-    """Look at everything; ingest goes on meanwhile.
+    """Check every table and read every run. Ingest may go on meanwhile.
 
     Args:
-        engine: Of a store, whatever its state.
-        on_progress: Told how many runs are done, of how many.
+        engine: Of a store with any schema.
+        on_progress: Called with the runs done and all runs.
     """
-    tally = _Tally()
-    problems: list[str] = []
+    verification = Verification()
     try:
         ensure_current(engine)
     except StoreError as error:
-        return Verification(0, 0, 0, 0, problems=(str(error),))
-    for problem in _find_problems(engine, tally, on_progress):
-        problems.append(problem)
-        if len(problems) == _MOST_PROBLEMS:
-            problems.append(f"and more: only the first {_MOST_PROBLEMS} are listed")
-            break
-    return Verification(
-        run_count=tally.runs,
-        proven_count=tally.proven,
-        aged_count=tally.aged,
-        unproven_count=tally.unproven,
-        problems=tuple(problems),
-    )
+        return Verification(problems=(str(error),))
+    found = _find_problems(engine, verification, on_progress)
+    verification.problems = tuple(islice(found, _MAX_PROBLEMS))
+    return verification
 
 
-def _find_problems(engine: Engine, tally: _Tally, on_progress: Callable[[int, int], None]) -> Iterator[str]:
-    with _one_state(engine) as connection:
-        yield from find_unsound(connection)
+def _find_problems(
+    engine: Engine, verification: Verification, on_progress: Callable[[int, int], None]
+) -> Iterator[str]:
+    with _snapshot(engine) as connection:
+        for name in connection.scalars(_INVALID_INDEXES, {"partitions": SCHEMA}):
+            yield f"index {name} is invalid; run in psql: REINDEX INDEX {name}"
+        yield from _find_orphans(connection)
         run_ids = connection.scalars(select(RunRow.run_id).order_by(RunRow.started_at)).all()
-    # given back by now: a process may have but one connection, and the runs of years take hours
+    # a transaction per run: reading all runs can take hours
     for run_id in run_ids:
-        problem = _check_run(engine, run_id, tally)
+        problem = _check_run(engine, run_id, verification)
         if problem is not None:
             yield problem
-        tally.runs += 1
-        on_progress(tally.runs, len(run_ids))
+        verification.run_count += 1
+        on_progress(verification.run_count, len(run_ids))
 
 
-def _one_state(engine: Engine) -> Connection:
+def _snapshot(engine: Engine) -> Connection:
     return engine.connect().execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
-def _check_run(engine: Engine, run_id: UUID, tally: _Tally) -> str | None:
+def _check_run(engine: Engine, run_id: UUID, verification: Verification) -> str | None:
     try:
-        # a transaction for each: a page that cannot be read ends no more than its own
-        with _one_state(engine) as connection, Session(connection) as session:
+        with _snapshot(engine) as connection, Session(connection) as session:
             run = session.get(RunRow, run_id)
             if run is None:
-                return None  # it went since this began
-            load = load_as_sent if run.samples_pruned_at is None else load_as_sent_without_measurements
+                return None  # deleted meanwhile
+            load = load_record if run.samples_pruned_at is None else load_without_measurements
             record = load(session, run_id)
     except (OperationalError, InterfaceError, PoolTimeoutError):
-        raise  # the server is gone, or no connection to it is free
-    except Exception as error:  # noqa: BLE001  whatever damage does to the reading, it is named and the others are read
-        return f"run {run_id}: does not read back as a record: {_one_line(error)}"
+        raise  # the server is gone, or no connection is free
+    except Exception as error:  # noqa: BLE001  damage can fail anywhere; report it and go on
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return f"run {run_id}: does not read back as a record: {reason}"
     if record.content_hash == run.content_hash:
-        tally.proven += 1
+        verification.proven_count += 1
     elif run.samples_pruned_at is not None or run.telemetry_pruned_at is not None:
-        tally.aged += 1
+        verification.aged_count += 1
     elif run.schema_version != SCHEMA_VERSION:
-        tally.unproven += 1
+        verification.unproven_count += 1
     else:
-        return (
-            f"run {run_id}: reads back with other content (sha256 {record.content_hash[:12]}…) than was stored "
-            f"({run.content_hash[:12]}…)"
-        )
+        hashes = f"sha256 {record.content_hash[:12]}…, stored {run.content_hash[:12]}…"
+        return f"run {run_id}: reads back with other content ({hashes})"
     return None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def _find_orphans(connection: Connection) -> Iterator[str]:
+    """Rows whose reference points at no row."""
+    for child in Base.metadata.sorted_tables:
+        for key in sorted(child.foreign_key_constraints, key=lambda key: str(key.name)):
+            yield from _check_reference(connection, list(key.columns), [element.column for element in key.elements])
+    for name, columns, parent_name, targets in _REFERENCES:
+        table, parent = Base.metadata.tables[name], Base.metadata.tables[parent_name]
+        yield from _check_reference(connection, [table.c[one] for one in columns], [parent.c[one] for one in targets])
+
+
+def _check_reference(
+    connection: Connection, columns: Sequence[Column[object]], targets: Sequence[Column[object]]
+) -> Iterator[str]:
+    table, parent = columns[0].table, targets[0].table.alias("parent")
+    pairs = zip(columns, targets, strict=True)
+    has_parent = exists().where(*(column == parent.c[target.name] for column, target in pairs))
+    is_set = (column.is_not(None) for column in columns)
+    count = connection.scalar(select(func.count()).select_from(table).where(*is_set, ~has_parent))
+    if count:
+        names = ", ".join(column.name for column in columns)
+        yield f"table {table.name}: {count} row(s) whose {names} point at no row of {targets[0].table.name}"

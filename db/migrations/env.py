@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `roofwatch.db.engine.migrate` hands over, and on nothing else."""
+"""Alembic's entry point; it runs on the connection of `roofwatch.db.engine.migrate`."""
 
 from alembic import context
 from sqlalchemy import Connection

@@ -42,7 +42,7 @@ from roofwatch.db.queries.trend import list_window_ends as query_list_window_end
 from roofwatch.db.queries.trend import read_trend as query_read_trend
 from roofwatch.db.queries.trend_values import Trend, WindowEnd
 from roofwatch.db.regressions.judgements import list_triaged as query_list_triaged
-from roofwatch.db.regressions.triage import DECIDED
+from roofwatch.db.regressions.triage import TRIAGE_ACTION
 from roofwatch.db.values import MeasuredCommit, Pair, Regression, Series, SeriesKey
 
 _HISTORY_POINTS = 2_000
@@ -166,7 +166,7 @@ def read_case_of_runs(session: Session, base_id: RunId, head_id: RunId, case_id:
 def list_decisions(session: Session, project: Word, regression_id: UUID) -> list[AuditEntry]:
     """Only these: the rest of the audit trail is for administrators."""
     found = query_list_entries(session, project, subject=str(regression_id))
-    return [entry for entry in found if entry.action == DECIDED]
+    return [entry for entry in found if entry.action == TRIAGE_ACTION]
 
 
 @question(_of_run)

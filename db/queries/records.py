@@ -72,9 +72,7 @@ class _Stored:
 
 
 def load_record(session: Session, run_id: UUID) -> RunRecord:
-    """The record that was ingested, its times in UTC.
-
-    What its commit says of itself is as the project knows it: the same in every record of the commit.
+    """Read the record that was ingested.
 
     Raises:
         AgedError: its samples are no longer kept.
@@ -148,22 +146,13 @@ def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Sel
 
 
 def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True) -> RunRecord:
-    run, commit, rows = of.run, of.commit, of.rows
+    run, rows = of.run, of.rows
     versions = run.case_version_ids if is_whole else [row["id"] for row in rows["cases"]]
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
         "project": record_name(of.project),
-        "commit": {
-            "sha": commit.sha,
-            "parents": commit.parents,
-            "first_parent_count": commit.first_parent_count,
-            "committed_at": commit.committed_at,
-            "author": commit.author,
-            "subject": commit.subject,
-            "branch": run.branch,
-            "is_dirty": run.is_dirty,
-        },
+        "commit": run.commit_as_recorded,
         "started_at": run.started_at,
         "finished_at": run.finished_at,
         "harness_version": run.harness_version,

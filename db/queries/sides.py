@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.comparing import find_runs_to_compare
-from roofwatch.db.regressions.judging import read_run_state
+from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.schema.runs import CommitRow, ProjectRow
 
 SIDE_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"

@@ -1,12 +1,9 @@
-"""Triage: what people decide about regressions, and who decided when and why.
-
-A decision outlives the judgement that found the regression: a later one is told apart or known again by
-`roofwatch.db.regressions.recognise`, and by `roofwatch.db.regressions.reopening` some decisions change by themselves.
-"""
+"""Triage: what people decide about regressions. A decision follows its regression through later analyses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from sqlalchemy import Engine, func, select
@@ -15,35 +12,44 @@ from sqlalchemy.orm import Session
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
+from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.regressions.recognise import Known, recognise, series_in_words
-from roofwatch.db.regressions.reopening import ROOFWATCH, Standing, change_of
 from roofwatch.db.schema.regressions import TriageRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import Regression
 
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")
+_MIN_COMMON_SERIES = 0.5
 
-DECIDED = "regression.triage"
-"""What the audit trail calls a decision."""
-
-Key = tuple[str, str, str, str]
-"""Project, sha, kernel, verdict: `Regression.key`."""
+TRIAGE_ACTION = "regression.triage"
+"""Action of a decision in the audit trail."""
+ROOFWATCH = "roofwatch"
+"""Person and actor of automatic decisions."""
+REOPEN_AFTER_COMMITS = 3
+"""A fixed regression that is still found after this many newer measured commits is reopened."""
 
 
 class StaleTriageError(StoreError):
-    """Somebody decided otherwise in the meantime."""
+    """The state changed since the person looked."""
+
+
+@dataclass(frozen=True)
+class FoundBefore:
+    """A regression of an earlier analysis, as last found."""
+
+    regression_id: UUID
+    sha: str
+    kernel: str
+    verdict: str
+    series: frozenset[str]
+    first_parent_count: int | None
+    """Of its commit; None if the commit is gone."""
 
 
 def regression_id(regression: Regression) -> UUID:
-    """Of one that is found for the first time: the same wherever the same records are judged."""
+    """ID of a regression that is found for the first time. It depends only on the regression's key."""
     return uuid5(_NAMESPACE, "\n".join(regression.key))
-
-
-def read_triage(session: Session, project: str) -> Mapping[Key, Triage]:
-    """How each regression of the last judgement of a project stands."""
-    query = select(TriageRow).join(ProjectRow).where(ProjectRow.name == project, TriageRow.is_found)
-    return {(project, row.sha, row.kernel, row.verdict): triage_of(row) for row in session.scalars(query)}
 
 
 def set_triage(
@@ -57,22 +63,7 @@ def set_triage(
     reason: str,
     actor: str,
 ) -> Triage:
-    """Decide about a regression, and note that in the audit trail.
-
-    Args:
-        engine: Of the store.
-        project: Its name.
-        regression_id: Of one that was found.
-        state: The decision.
-        expected: What the person saw before; None to decide whatever was decided before.
-        person: Who decides.
-        reason: Why.
-        actor: Who was let in.
-
-    Raises:
-        StaleTriageError: the state is no longer the expected one.
-        StoreError: there is no such regression in the project.
-    """
+    """Decide about a regression in a transaction of its own; otherwise as `decide`."""
     with Session(engine) as session, session.begin():
         return decide(
             session, project, regression_id, state, expected=expected, person=person, reason=reason, actor=actor
@@ -90,73 +81,149 @@ def decide(
     reason: str,
     actor: str,
 ) -> Triage:
-    """The same as `set_triage`, as a part of a transaction."""
-    # decisions of a project follow each other, so that what was seen before is what is replaced
-    lock = select(ProjectRow.id).where(ProjectRow.name == project).with_for_update(key_share=True)
-    project_id = session.scalar(lock)
+    """Decide about a regression, with an entry in the audit trail.
+
+    Args:
+        session: In a transaction.
+        project: Its name.
+        regression_id: Of a regression that was found.
+        state: The decision.
+        expected: The state that the person saw; None to skip this check.
+        person: Who decides.
+        reason: Why.
+        actor: Who was authenticated.
+
+    Raises:
+        StaleTriageError: the state is not the expected one.
+        StoreError: the project has no such regression.
+    """
+    project_id = lock_project(session, project)
     row = session.get(TriageRow, regression_id)
     if row is None or row.project_id != project_id:
         raise StoreError(f"regression {regression_id}: not in project {project!r}")
-    if expected is not None and row.state != expected.value:
+    if expected is not None and row.state is not expected:
         raise StaleTriageError(f"the regression is {row.state}, not {expected}; look again, then decide")
-    row.newest_place = max(_measured_places(session, project), default=0)
+    row.newest_first_parent_count = max(_measured_commits(session, project), default=0)
     _change(session, row, project, state, person=person, reason=reason, actor=actor)
-    return triage_of(row)
+    return to_value(Triage, row)
 
 
 def follow_regressions(session: Session, project_id: int, regressions: Sequence[Regression]) -> None:
-    """Have decisions follow what a new judgement found: known again, begun, and changed where it says so.
+    """Update triage after an analysis: match regressions with earlier ones, add new ones, apply automatic decisions.
 
     Args:
-        session: In a transaction that holds the project.
+        session: In a transaction that locks the project.
         project_id: Its row.
-        regressions: All that was found.
+        regressions: All that the analysis found.
     """
     query = (
         select(TriageRow, CommitRow.first_parent_count)
         .outerjoin(CommitRow, (CommitRow.project_id == TriageRow.project_id) & (CommitRow.sha == TriageRow.sha))
         .where(TriageRow.project_id == project_id)
-        # of two that bear a name, the later one in the list is meant: what stood last
+        # of two with the same key, the later in this order wins: the one that was found last
         .order_by(TriageRow.is_found, TriageRow.regression_id)
     )
-    placed = session.execute(query).all()
-    rows = {row.regression_id: row for row, _ in placed}
-    known = [
-        Known(row.regression_id, row.sha, row.kernel, row.verdict, frozenset(row.series), place)
-        for row, place in placed
+    known = session.execute(query).all()
+    rows = {row.regression_id: row for row, _ in known}
+    found_before = [
+        FoundBefore(row.regression_id, row.sha, row.kernel, row.verdict, frozenset(row.series), count)
+        for row, count in known
     ]
-    before = {known_id: row.is_found for known_id, row in rows.items()}
+    was_found = {row.regression_id: row.is_found for row in rows.values()}
     for row in rows.values():
         row.is_found = False
     session.flush()
-    places: list[int] | None = None
-    for regression, known_id in zip(regressions, recognise(known, regressions), strict=True):
-        is_new = known_id is None
-        row = _begin(session, project_id, regression, rows) if known_id is None else rows[known_id]
-        row.sha, row.kernel, row.verdict = regression.commit.sha, regression.kernel, regression.verdict.value
-        row.series, row.is_found = sorted(series_in_words(regression)), True
-        if places is None and row.state == TriageState.FIXED:
-            places = _measured_places(session, regression.project)
-        later_count = sum(place > row.newest_place for place in places or ())
-        standing = Standing(TriageState(row.state), row.person, is_new or before[row.regression_id], later_count)
-        change = change_of(standing, regression)
+    measured = _measured_commits(session, regressions[0].project) if regressions else []
+    for regression, known_id in zip(regressions, match_regressions(found_before, regressions), strict=True):
+        row = _add(session, project_id, regression, rows) if known_id is None else rows[known_id]
+        row.sha, row.kernel, row.verdict = regression.commit.sha, regression.kernel, regression.verdict
+        row.series, row.is_found = sorted(series_names(regression)), True
+        later_count = sum(count > row.newest_first_parent_count for count in measured)
+        change = automatic_decision(
+            to_value(Triage, row),
+            regression,
+            was_found=known_id is None or was_found[known_id],
+            later_count=later_count,
+        )
         if change is not None:
-            row.newest_place = max(places or (), default=row.newest_place)
-            _change(
-                *(session, row, regression.project, change.state),
-                person=ROOFWATCH,
-                reason=change.reason,
-                actor=ROOFWATCH,
-            )
+            row.newest_first_parent_count = max(measured, default=row.newest_first_parent_count)
+            state, reason = change
+            _change(session, row, regression.project, state, person=ROOFWATCH, reason=reason, actor=ROOFWATCH)
     session.flush()
 
 
-def _begin(session: Session, project_id: int, regression: Regression, rows: dict[UUID, TriageRow]) -> TriageRow:
-    """The row of one that is new."""
+def match_regressions(known: Sequence[FoundBefore], found: Sequence[Regression]) -> list[UUID | None]:
+    """The ID of each regression that was found before, or None. No ID is used twice.
+
+    More data can move a regression by a commit or add a kernel. So they match by key, or else if the verdict is equal,
+    the ranges of commits overlap, and they share half of the series of the smaller one.
+    """
+    by_key = {(one.sha, one.kernel, one.verdict): one.regression_id for one in known}
+    ids = [by_key.get((one.commit.sha, one.kernel, one.verdict)) for one in found]
+    used = set(ids)
+    shares = [
+        (share, position, one.regression_id)
+        for position, regression in enumerate(found)
+        if ids[position] is None
+        for one in known
+        if one.regression_id not in used and (share := _common_series(one, regression)) >= _MIN_COMMON_SERIES
+    ]
+    for _, position, known_id in sorted(shares, key=lambda each: (-each[0], each[1], str(each[2]))):
+        if ids[position] is None and known_id not in used:
+            ids[position] = known_id
+            used.add(known_id)
+    return ids
+
+
+def series_names(regression: Regression) -> frozenset[str]:
+    """Series of a regression, without tensor and function: a rewrite renames these."""
+    keys = [point.series for point in regression.change_points]
+    return frozenset(" · ".join((key.case_id, key.implementation, key.metric, key.runner_class)) for key in keys)
+
+
+def automatic_decision(
+    triage: Triage, regression: Regression, *, was_found: bool, later_count: int
+) -> tuple[TriageState, str] | None:
+    """The new state and the reason, if an analysis changes a decision.
+
+    Args:
+        triage: The decision so far.
+        regression: As the analysis found it.
+        was_found: Whether the analysis before found it too.
+        later_count: Measured commits newer than the newest at the time of the decision.
+    """
+    recovered = regression.recovered_at
+    if recovered is not None:
+        if triage.state in {TriageState.NEW, TriageState.ACKNOWLEDGED}:
+            return TriageState.FIXED, f"recovered at {recovered.short_sha} ({recovered.subject[:200]})"
+    elif triage.state is TriageState.FIXED:
+        if not was_found:
+            return TriageState.NEW, "found again"
+        if triage.person == ROOFWATCH:
+            return TriageState.NEW, "no longer recovered"
+        if later_count >= REOPEN_AFTER_COMMITS:
+            return TriageState.NEW, f"still there after {later_count} commits measured since"
+    return None
+
+
+def _common_series(known: FoundBefore, found: Regression) -> float:
+    """Share of common series; 0 if the two cannot be the same regression."""
+    if known.verdict != found.verdict or known.first_parent_count is None or not found.change_points:
+        return 0.0
+    first = min(point.previous_commit.first_parent_count for point in found.change_points)
+    last = max(point.commit.first_parent_count for point in found.change_points)
+    if not first < known.first_parent_count <= last + (last - first):
+        return 0.0
+    series = series_names(found)
+    smaller = min(len(series), len(known.series))
+    return len(series & known.series) / smaller if smaller else 0.0
+
+
+def _add(session: Session, project_id: int, regression: Regression, rows: dict[UUID, TriageRow]) -> TriageRow:
     new_id = regression_id(regression)
-    while new_id in rows:  # what first bore this name has moved on
+    while new_id in rows:  # the regression that had this key first has another key now
         new_id = uuid5(_NAMESPACE, str(new_id))
-    row = TriageRow(regression_id=new_id, project_id=project_id, newest_place=0, state=TriageState.NEW.value)
+    row = TriageRow(regression_id=new_id, project_id=project_id, newest_first_parent_count=0, state=TriageState.NEW)
     rows[new_id] = row
     session.add(row)
     return row
@@ -165,24 +232,24 @@ def _begin(session: Session, project_id: int, regression: Regression, rows: dict
 def _change(
     session: Session, row: TriageRow, project: str, state: TriageState, *, person: str, reason: str, actor: str
 ) -> None:
-    changed_at = session.scalars(select(func.now())).one()
-    before, row.state = row.state, state.value
-    row.person, row.reason, row.changed_at = person, reason, changed_at
+    now = session.scalars(select(func.now())).one()  # first, since a query flushes the row
+    before, row.state = row.state, state
+    row.person, row.reason, row.changed_at = person, reason, now
     add_entry(
         session,
         actor=actor,
         person=person,
-        action=DECIDED,
+        action=TRIAGE_ACTION,
         project=project,
         subject=str(row.regression_id),
         before=before,
-        after=state.value,
+        after=state,
         reason=reason,
     )
 
 
-def _measured_places(session: Session, project: str) -> list[int]:
-    """Places on the default branch that runs of it were made at."""
+def _measured_commits(session: Session, project: str) -> list[int]:
+    """First-parent counts of the measured commits of the default branch."""
     query = (
         select(CommitRow.first_parent_count)
         .distinct()
@@ -192,14 +259,3 @@ def _measured_places(session: Session, project: str) -> list[int]:
         .where(of_series(project, include_dirty=False, include_pairs=False, include_branches=False))
     )
     return list(session.scalars(query))
-
-
-def triage_of(row: TriageRow) -> Triage:
-    """The value of a row."""
-    return Triage(
-        regression_id=row.regression_id,
-        state=TriageState(row.state),
-        person=row.person,
-        reason=row.reason,
-        changed_at=row.changed_at,
-    )

@@ -1,4 +1,4 @@
-"""The tables of who may do what, and who did what: tokens, trusted repositories and the audit trail."""
+"""The tables of access: tokens, trusted repositories and the audit trail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roofwatch.db.schema.table import Base, quoted
 
 
 class TokenRow(Base):
-    """Of the secret only the sha256, from which 256 random bits cannot be found: no salt or stretching is needed."""
+    """Only the sha256 of a secret is stored. It has 256 random bits, so it needs no salt."""
 
     __tablename__ = "token"
     __table_args__ = (
@@ -25,7 +25,7 @@ class TokenRow(Base):
     token_id: Mapped[str] = mapped_column(primary_key=True)
     secret_sha256: Mapped[bytes] = mapped_column(LargeBinary)
     name: Mapped[str]
-    # not a foreign key: a project is there with its first record, which needs a token
+    # no foreign key: a project is created by its first record, which needs a token
     project: Mapped[str | None]
     scopes: Mapped[list[str]]
     is_quarantined: Mapped[bool]
@@ -46,12 +46,12 @@ class TrustedRepositoryRow(Base):
 
 
 class AuditEntryRow(Base):
-    """Only ever added to. `actor` is who was let in, `person` who that one says it was for."""
+    """Append-only. `actor` was authenticated; `person` is whom the actor names."""
 
     __tablename__ = "audit_entry"
-    __table_args__ = (Index(None, "project", "id"), Index(None, "at"))
+    __table_args__ = (Index(None, "project", "entry_id"), Index(None, "at"))
 
-    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    entry_id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.now())
     actor: Mapped[str]
     person: Mapped[str | None]

@@ -1,4 +1,4 @@
-"""The tables of alerts, and the outbox of what they tell. Of a channel only its name is here, never its address."""
+"""The tables of alerts and of their deliveries. Channels are stored by name, never by address."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
 from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import Base, one_of
+from roofwatch.db.schema.table import Base
 
 
 class AlertRow(Base):
-    """One for each rule and cause, however often it fires: each time is an episode."""
+    """One row per rule and cause. Each time it fires is an episode."""
 
     __tablename__ = "alert"
     __table_args__ = (
         UniqueConstraint("project_id", "rule", "cause"),
-        one_of("severity", Severity),
-        one_of("state", AlertState),
         CheckConstraint("episode > 0", name="episode_positive"),
         CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at_a_time"),
         CheckConstraint(
@@ -34,11 +32,11 @@ class AlertRow(Base):
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     rule: Mapped[str]
     cause: Mapped[str]
-    severity: Mapped[str]
-    state: Mapped[str]
+    severity: Mapped[Severity]
+    state: Mapped[AlertState]
     episode: Mapped[int]
     message: Mapped[dict[str, Any]]
-    # of its decision, which may be made anew from the records
+    # no foreign key: analyses replace regressions
     regression_id: Mapped[UUID | None]
     fired_at: Mapped[datetime]
     told_at: Mapped[datetime | None]
@@ -50,15 +48,13 @@ class AlertRow(Base):
 
 
 class DeliveryRow(Base):
-    """A message for one channel. `attempt_id` is that of the last attempt, `key` that of all of them."""
+    """A message for one channel. All attempts share `key`; `attempt_id` is the last attempt."""
 
     __tablename__ = "delivery"
     __table_args__ = (
         UniqueConstraint("key"),
         UniqueConstraint("alert_id", "episode", "event", "channel"),
         Index(None, "next_attempt_at", postgresql_where=text("state IN ('waiting', 'sending')")),
-        one_of("event", AlertEvent),
-        one_of("state", DeliveryState),
         CheckConstraint("(state = 'sent') = (sent_at IS NOT NULL)", name="sent_at_a_time"),
         CheckConstraint("state <> 'sending' OR attempt_id IS NOT NULL", name="sending_is_an_attempt"),
         CheckConstraint("attempt_count >= 0", name="attempt_count_not_negative"),
@@ -67,11 +63,11 @@ class DeliveryRow(Base):
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     alert_id: Mapped[int] = mapped_column(ForeignKey(AlertRow.id, ondelete="CASCADE"))
     episode: Mapped[int]
-    event: Mapped[str]
+    event: Mapped[AlertEvent]
     channel: Mapped[str]
     key: Mapped[UUID]
     message: Mapped[dict[str, Any]]
-    state: Mapped[str]
+    state: Mapped[DeliveryState]
     is_uncertain: Mapped[bool]
     attempt_count: Mapped[int]
     attempt_id: Mapped[UUID | None]

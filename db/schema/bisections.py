@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import Base, one_of
+from roofwatch.db.schema.table import Base
 from roofwatch.db.values import BisectionState
 
 _UNFINISHED = "state IN ('requested', 'running')"
@@ -22,7 +22,6 @@ class BisectionRow(Base):
 
     __tablename__ = "bisection"
     __table_args__ = (
-        one_of("state", BisectionState),
         CheckConstraint("(state = 'running') = (claim_id IS NOT NULL)", name="claimed_while_running"),
         CheckConstraint("(claim_id IS NULL) = (leased_until IS NULL)", name="claim_has_lease"),
         CheckConstraint("(state IN ('requested', 'running')) = (finished_at IS NULL)", name="finished_when_over"),
@@ -46,7 +45,7 @@ class BisectionRow(Base):
     runner_class: Mapped[str | None]
     good_sha: Mapped[str]
     bad_sha: Mapped[str]
-    state: Mapped[str]
+    state: Mapped[BisectionState]
     requested_by: Mapped[str]
     # no foreign key: the rows of regressions are replaced by every analysis
     regression_id: Mapped[UUID | None]

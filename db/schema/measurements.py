@@ -1,8 +1,7 @@
-"""The tables of what runs found. They grow with every run, so they are partitioned by the month in which a run was
-measured (`partitions.py`), and what they say of series and of machine code is one row that all runs share.
+"""The tables of results. They grow with every run and are partitioned by month (`partitions.py`).
 
-None of the partitioned tables has a foreign key: looking each of them up would take most of the time of an ingest.
-A run and its results are written in one transaction, and a trigger on `run` takes them along when it goes.
+Partitioned tables have no foreign keys, which would take most of the time of an ingest. A run and its results are
+written in one transaction, and a trigger on `run` deletes the results with it.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ _OUTCOMES = (
     *("ok", "incorrect", "compile_error", "out_of_memory"),
     *("crashed", "timed_out", "unsupported", "invalid"),
 )
-"""Written out: what is stored is the place in this list."""
+"""Rows store the index in this list."""
 
 
 class SeriesRow(Base):
-    """What is the same in all measurements of a series. One whose case began to cost otherwise, or that was timed in
-    another way, goes on in a row of its own. `has_utilisation`, `has_energy`, `has_host_time` and `has_memory` say
-    whether any measurement has that value.
+    """What all measurements of a series share. A change of case version, timer or cache begins another row.
+
+    The `has_...` flags tell whether any measurement of the series has that value.
     """
 
     __tablename__ = "series"
@@ -66,10 +65,9 @@ class SeriesRow(Base):
 
 
 class MeasurementRow(Base):
-    """One row for each time that was measured, or that could not be.
+    """One case and implementation in one run. Measured values are NULL unless the outcome is `ok`.
 
-    No constraint says that a run has a series once: that index would be larger than both others together, the record
-    was checked for it, and a run is stored once. All that is measured is NULL where the outcome is not `ok`.
+    There is no unique index on run and series: it would be larger than both others, and records are validated.
     """
 
     __tablename__ = "measurement"
@@ -89,7 +87,7 @@ class MeasurementRow(Base):
         _BY_MONTH,
     )
 
-    # in an order that leaves no gaps between the columns of a row
+    # in an order without padding between columns
     median_ns: Mapped[float | None]
     q1_ns: Mapped[float | None]
     q3_ns: Mapped[float | None]
@@ -110,9 +108,7 @@ class MeasurementRow(Base):
 
 
 class SampleSetRow(Base):
-    """What a measurement consists of, packed (`samples.py`): samples, facts of blocks, memory, autotuning. These age
-    out, a partition at a time; the measurement stays.
-    """
+    """The samples of a measurement and facts of its blocks, packed (`ingest/samples.py`). Retention removes these."""
 
     __tablename__ = "sample_set"
     __table_args__ = (_BY_MONTH,)
@@ -159,31 +155,13 @@ class TensorErrorRow(Base):
 
 
 class StaticFactRow(Base):
-    """Facts of machine code. Runs that found the very same share a row: `fingerprint` is the sha256 of all that is
-    said but the time that compiling took, which is never the same.
-    """
+    """Facts of machine code. Runs with identical facts share a row; `fingerprint` is their sha256."""
 
     __tablename__ = "static_fact"
     __table_args__ = (
         UniqueConstraint("case_id", "fingerprint"),
         one_of("outcome", Outcome),
         CheckConstraint("(outcome = 'ok') = (code_hash IS NOT NULL)", name="code_only_if_ok"),
-        *not_negative(
-            "thread_count",
-            "registers",
-            "accumulation_registers",
-            "scalar_registers",
-            "spilled_registers",
-            "spill_store_count",
-            "spill_load_count",
-            "local_bytes",
-            "shared_bytes",
-            "static_shared_bytes",
-            "tensor_memory_columns",
-            "theoretical_occupancy",
-            "instruction_count",
-            "code_bytes",
-        ),
     )
 
     id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
@@ -216,7 +194,7 @@ class StaticFactRow(Base):
 
 
 class CompilationRow(Base):
-    """That a run found some facts of machine code, and how long each stage of compiling took."""
+    """The facts that a run found, and the time of each compile stage."""
 
     __tablename__ = "compilation"
     __table_args__ = (Index(None, "static_fact_id"), _BY_MONTH)
@@ -233,7 +211,6 @@ class CountersRow(Base):
     __table_args__ = (
         Index(None, "case_id"),
         one_of("source", ("ncu",)),
-        *not_negative("launch_index"),
         _BY_MONTH,
     )
 
@@ -250,14 +227,13 @@ class CountersRow(Base):
 
 
 class ProfileRow(Base):
-    """What a profiler saw of some calls of one case; where the time went is in `ProfileActivityRow`."""
+    """A profile of some calls of one case. Its activities are in `ProfileActivityRow`."""
 
     __tablename__ = "profile"
     __table_args__ = (
         one_of("source", ("torch_profiler",)),
         CheckConstraint("call_count > 0", name="call_count_positive"),
         CheckConstraint("busy_ns BETWEEN 0 AND span_ns", name="busy_within_the_span"),
-        *not_negative("left_out_count", "left_out_ns"),
         _BY_MONTH,
     )
 
@@ -276,21 +252,12 @@ class ProfileRow(Base):
 
 
 class ProfileActivityRow(Base):
-    """All activities of one kind and name on one device, the longest in all first."""
+    """All activities of one kind and name on one device, the longest first."""
 
     __tablename__ = "profile_row"
     __table_args__ = (
         one_of("kind", ("kernel", "memcpy", "memset", "operator")),
         CheckConstraint("count > 0", name="count_positive"),
-        *not_negative(
-            "total_ns",
-            "max_ns",
-            "bytes",
-            "registers",
-            "shared_bytes",
-            "estimated_occupancy",
-            "configuration_count",
-        ),
         _BY_MONTH,
     )
 

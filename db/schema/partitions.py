@@ -1,8 +1,4 @@
-"""Monthly partitions of the tables that grow with every run.
-
-Ten years are 120 partitions, over which Postgres still plans in milliseconds. They live in a schema of their own:
-whoever may read the tables may read them through these, whatever is added.
-"""
+"""Monthly partitions of the tables of results, in a schema of their own."""
 
 from __future__ import annotations
 
@@ -16,12 +12,12 @@ PARTITIONED = (
 )
 SCHEMA = "partitions"
 _LOCK = 7_340_582
-"""Any number, the same in every version: key of the lock of those who make partitions."""
+"""Key of the advisory lock for creating partitions."""
 _NAMES = text("SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(:schema) AND relispartition")
 
 
 def ensure_partitions(engine: Engine, day: date) -> None:
-    """Make the partitions of a day's month; takes one query where they exist."""
+    """Create the partitions of a day's month; one query if they exist."""
     month = day.replace(day=1)
     names = {f"{table}_{month:%Y_%m}": table for table in PARTITIONED}
     with engine.connect() as connection:
@@ -32,12 +28,12 @@ def ensure_partitions(engine: Engine, day: date) -> None:
         following = (month + timedelta(days=31)).replace(day=1)
         for name in sorted(names.keys() - list_partitions(connection)):
             table = names[name]
-            # attached, not created as a partition: that would lock out readers of the table
+            # CREATE ... PARTITION OF would lock out readers of the table
             connection.execute(text(f"CREATE TABLE {SCHEMA}.{name} (LIKE {table} INCLUDING ALL)"))
             bounds = f"FROM ('{month}') TO ('{following}')"
             connection.execute(text(f"ALTER TABLE {table} ATTACH PARTITION {SCHEMA}.{name} FOR VALUES {bounds}"))
 
 
 def list_partitions(connection: Connection) -> set[str]:
-    """Names of all partitions, as in `measurement_2026_03`."""
+    """Names of all partitions, for example `measurement_2026_03`."""
     return set(connection.scalars(_NAMES, {"schema": SCHEMA}))

@@ -1,4 +1,4 @@
-"""The tables of runs, of what runs share (project, environment, commit, case), and of files that belong to runs."""
+"""The tables of runs, of what runs share (project, environment, commit, case), and of their files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.collector.record.record import Side
-from roofwatch.db.schema.table import Base, RowId, not_negative, one_of
+from roofwatch.db.schema.table import Base, RowId, not_negative, one_of, to_value
 from roofwatch.db.values import CommitRef
 
 
@@ -37,7 +37,7 @@ class ProjectRow(Base):
 
 
 class EnvironmentRow(Base):
-    """Equal environments share a row: `fingerprint` is the sha256 of all other columns."""
+    """Equal environments share a row; `fingerprint` is the sha256 of the other columns."""
 
     __tablename__ = "environment"
     __table_args__ = (
@@ -74,8 +74,9 @@ class EnvironmentRow(Base):
 
 
 class CommitRow(Base):
-    """What git says of a commit. Where records of one commit disagree, the first is kept; but the place on the branch
-    takes the largest count, and parents the longest list, since a shallow clone counts too few and knows none.
+    """A commit as its first record has it, with the largest count and the most parents of all records.
+
+    A shallow clone counts too few commits and knows no parents.
     """
 
     __tablename__ = "commit"
@@ -94,17 +95,11 @@ class CommitRow(Base):
     subject: Mapped[str]
 
     def to_ref(self) -> CommitRef:
-        return CommitRef(
-            first_parent_count=self.first_parent_count,
-            sha=self.sha,
-            author=self.author,
-            subject=self.subject,
-            committed_at=self.committed_at,
-        )
+        return to_value(CommitRef, self)
 
 
 class CaseRow(Base):
-    """`name` is the record's case_id. What a case costs belongs to the run: a spec may count differently later."""
+    """`name` is the record's case ID. Its costs are in `CaseVersionRow`: a spec may count differently later."""
 
     __tablename__ = "case"
     __table_args__ = (
@@ -123,9 +118,7 @@ class CaseRow(Base):
 
 
 class CaseVersionRow(Base):
-    """What runs said of a case beyond its meaning: what it costs, and words about it. Runs that say the same share a
-    row: `fingerprint` is the sha256 of all that is said.
-    """
+    """Costs and tags of a case. Equal ones share a row; `fingerprint` is their sha256."""
 
     __tablename__ = "case_version"
     __table_args__ = (
@@ -144,14 +137,11 @@ class CaseVersionRow(Base):
 
 
 class RunRow(Base):
-    """`content_hash` tells whether a run that comes again is the same; `unread_fields` keeps what has no column, by
-    path in the record: what a newer harness wrote and this version does not know, and what no query asks for. What
-    hangs on a run does so by its `number`, which is shorter than its id; `measured_on`, the day in UTC, says in which
-    partition to look for it. `project_id` is its commit's, so that the runs of a project are found at once. The lists
-    of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
-    `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
-    (`retention.py`). `is_unreachable` is derived: its commit is not on the line of its branch any more
-    (`roofwatch.db.regressions.reachability`).
+    """A run. Results refer to its `number`; `measured_on`, the day in UTC, names their partition.
+
+    `project_id` is its commit's. `unread_fields` holds fields of the record without a column. Lists of IDs and
+    `launch_counts` are in the order of the record. `..._pruned_at` tells when retention removed a part.
+    `is_unreachable` is derived: the commit is no longer on its branch (`regressions/branch_line.py`).
     """
 
     __tablename__ = "run"
@@ -160,7 +150,7 @@ class RunRow(Base):
         Index(None, "commit_id"),
         Index(None, "environment_id"),
         Index(None, "started_at"),
-        # all that series want to know of a run: rows, with their lists, lie far apart where projects take turns
+        # covers queries of series: whole rows are long
         Index(
             None,
             *("project_id", "started_at"),
@@ -199,7 +189,7 @@ class RunRow(Base):
     series_ids: Mapped[list[int]] = mapped_column(deferred=True)
     launch_counts: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     degraded_series_ids: Mapped[list[int]]
-    as_sent: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    commit_as_recorded: Mapped[dict[str, Any]]
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]
     is_unreachable: Mapped[bool] = mapped_column(server_default=false())
@@ -227,7 +217,7 @@ class CeilingRow(Base):
 
 
 class ArtefactContentRow(Base):
-    """A file by what is in it."""
+    """The content of a file, stored once."""
 
     __tablename__ = "artefact_content"
     __table_args__ = (
@@ -241,7 +231,7 @@ class ArtefactContentRow(Base):
 
 
 class ArtefactChunkRow(Base):
-    """A piece of a file as a zstd frame of its own, so that one piece is all that is ever held of it."""
+    """A piece of a file, a zstd frame of its own: no more is held in memory."""
 
     __tablename__ = "artefact_chunk"
     __table_args__ = (CheckConstraint("position >= 0", name="position_not_negative"),)
@@ -252,8 +242,9 @@ class ArtefactChunkRow(Base):
 
 
 class RunArtefactRow(Base):
-    """What a run's record names. `content_sha256` is NULL until the content came in for this very run: that another
-    run has it does not show it to who merely knows its sha256.
+    """A file that a record names. `content_sha256` is NULL until this run's content was sent.
+
+    A client that only knows a sha256 cannot read the content that another run sent.
     """
 
     __tablename__ = "run_artefact"

@@ -1,10 +1,12 @@
-"""What every table is made with: names of constraints, types of columns, and checks."""
+"""What every table is made with: naming of constraints, column types, checks."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
@@ -14,6 +16,7 @@ from sqlalchemy import (
     DateTime,
     Dialect,
     Double,
+    Enum,
     Integer,
     MetaData,
     SmallInteger,
@@ -21,6 +24,8 @@ from sqlalchemy import (
     TypeDecorator,
 )
 from sqlalchemy.orm import DeclarativeBase, mapped_column
+
+T = TypeVar("T")
 
 _NAMES = {
     "pk": "pk_%(table_name)s",
@@ -30,9 +35,8 @@ _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
 }
 
-
 RowId = Annotated[int, mapped_column(Integer)]
-"""Of the tables whose keys are repeated most, in four bytes."""
+"""Key of a table whose keys are stored most often, in four bytes."""
 
 
 class Base(DeclarativeBase):
@@ -48,7 +52,20 @@ class Base(DeclarativeBase):
         list[datetime]: ARRAY(DateTime(timezone=True)),
         # json, not jsonb: it keeps the order of a shape's dimensions, and 1e20 stays a float
         dict[str, Any]: JSON(),
+        # text with a check of the values
+        enum.Enum: Enum(
+            enum.Enum,
+            native_enum=False,
+            create_constraint=True,
+            values_callable=lambda kind: [one.value for one in kind],
+        ),
     }
+
+
+def to_value(kind: type[T], row: Base, **others: object) -> T:
+    """Build a dataclass from the columns that are named like its fields, and from other values."""
+    columns = {field.name for field in fields(kind)} - others.keys()  # type: ignore[arg-type]  # a dataclass
+    return kind(**{name: getattr(row, name) for name in columns}, **others)
 
 
 def quoted(values: Iterable[str]) -> str:
@@ -56,7 +73,7 @@ def quoted(values: Iterable[str]) -> str:
 
 
 def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
-    """A check that NULL passes too."""
+    """Check that a column has one of some values, or NULL."""
     return CheckConstraint(f"{column} IN ({quoted(values)})", name=column)
 
 
@@ -65,7 +82,7 @@ def not_negative(*columns: str) -> list[CheckConstraint]:
 
 
 class Coded(TypeDecorator[str]):
-    """One of a few words, stored as its place among them: a word more may only be added at the end."""
+    """One of a few words, stored as its index. New words are added at the end."""
 
     impl = SmallInteger
     cache_ok = True

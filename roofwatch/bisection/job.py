@@ -34,8 +34,7 @@ from roofwatch.db.bisections import (
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.regressions.judgements import list_regressions
-from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import BisectionRange, BisectionState
 from roofwatch.terminal import console, print_error, progress
 
@@ -239,8 +238,8 @@ def range_of_regression(url: str | None, folder: Path, project: str, regression_
         StoreError: no such regression, or nothing of it to bisect.
     """
     with open_store(url, folder=folder) as engine, Session(engine) as session:
-        keys = {key for key, triage in read_triage(session, project).items() if triage.regression_id == regression_id}
-        found = next((one for one in list_regressions(session, project) if one.key in keys), None)
+        triaged = list_triaged(session, project)
+        found = next((one for one, triage in triaged if triage.regression_id == regression_id), None)
         if found is None:
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
         point = series_to_bisect(found)

@@ -17,7 +17,7 @@ from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, Result, prior_weights
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import run_git
-from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, Standing
+from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, CommitStatus
 from roofwatch.db.values import BisectionState, CommitRef, Verdict
 from roofwatch.terminal import one_line, printable
 
@@ -42,9 +42,9 @@ def progress_of(state: BisectState, refs: Sequence[CommitRef]) -> BisectionProgr
     commits = []
     for position, (ref, pairs) in enumerate(zip(refs, evidence.log_ratios, strict=True)):
         error, reason = state.error_at(position), reasons[position]
-        standing = Standing.SAME if reason else Standing.OPEN
+        standing = CommitStatus.SAME if reason else CommitStatus.OPEN
         if error or pairs:
-            standing = Standing.SKIPPED if error else Standing.MEASURED
+            standing = CommitStatus.SKIPPED if error else CommitStatus.MEASURED
         probability = min(1.0, float(probabilities[position]))
         commits.append(BisectionCommit(ref, probability, standing, error or reason, len(pairs), _change(pairs)))
     steps = [
@@ -106,7 +106,7 @@ def table(progress: BisectionProgress) -> Table:
             f"{known.probability:.1%}",
             "━" * round(known.probability * _BAR_WIDTH),
             printable(known.reason[:80]),
-            style=None if known.standing is Standing.MEASURED else "dim",
+            style=None if known.status is CommitStatus.MEASURED else "dim",
         )
     return shown
 
@@ -132,9 +132,9 @@ def sentences(plan: BisectPlan, ended: Ended) -> Iterator[str]:
     yield from ended.notes
     measured = sum(known.pair_count > 0 for known in commits)
     yield f"{ended.progress.measurement_count} measurements of {measured} of {len(commits)} commits and the good end"
-    for standing, label in ((Standing.SKIPPED, "skipped"), (Standing.SAME, "not measured")):
+    for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
         for known in commits:
-            if known.standing is standing:
+            if known.status is status:
                 yield f"{label}: {known.commit.short_sha} {one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
 
 

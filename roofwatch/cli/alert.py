@@ -69,8 +69,8 @@ def list_(
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.alerts.alerts import list_alerts
     from roofwatch.db.alerts.outbox import list_deliveries
-    from roofwatch.db.alerts.standing import list_alerts
     from roofwatch.db.alerts.values import AlertState, DeliveryState
     from roofwatch.terminal import print_json, print_note
 
@@ -165,7 +165,7 @@ def acknowledge_(
     from datetime import UTC, datetime
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.alerts.standing import acknowledge
+    from roofwatch.db.alerts.alerts import acknowledge
     from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 

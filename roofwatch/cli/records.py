@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from roofwatch.collector.record.record import Artefact
-    from roofwatch.db.ingest.result import IngestResult
+    from roofwatch.db.ingest.ingest import IngestResult
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
@@ -57,8 +57,7 @@ def ingest(
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.db.ingest.ingest import ingest_record
-    from roofwatch.db.ingest.result import OnConflict
+    from roofwatch.db.ingest.ingest import OnConflict, ingest_record
     from roofwatch.records import read_record_files
     from roofwatch.store.artefacts import store_artefacts
 

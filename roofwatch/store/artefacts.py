@@ -156,7 +156,7 @@ class _Store:
 
         from roofwatch.db.artefacts import list_artefacts
         from roofwatch.db.errors import StoreError
-        from roofwatch.db.regressions.judging import read_run_state
+        from roofwatch.db.regressions.analysis_requests import read_run_state
 
         with Session(self.engine) as session:
             if read_run_state(session, run_id) is None:

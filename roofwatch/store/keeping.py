@@ -14,10 +14,9 @@ from roofwatch.collector.outbox.files import atomic_path, reason_of
 from roofwatch.collector.record.metrics import format_bytes
 from roofwatch.collector.run import Progress
 from roofwatch.db.errors import StoreError
-from roofwatch.db.maintenance.aged_parts import Part
 from roofwatch.db.maintenance.backup import write_backup
 from roofwatch.db.maintenance.parquet import ExportedTable, export_parquet
-from roofwatch.db.maintenance.retention import Pruned, prune
+from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.settings import load_settings
 from roofwatch.store.access import ACTOR

@@ -29,8 +29,7 @@ from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.aged_parts import Part
-from roofwatch.db.maintenance.retention import prune
+from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries import questions

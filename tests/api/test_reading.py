@@ -16,11 +16,10 @@ from starlette.testclient import TestClient
 from roofwatch.api.background import analyse_waiting
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.aged_parts import Part
-from roofwatch.db.maintenance.retention import prune
+from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.regressions.analysis_requests import list_waiting, request_analysis
 from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
-from roofwatch.db.regressions.judging import ask_for_judgement, list_waiting
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import (
@@ -111,14 +110,14 @@ def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine)
 
 
 def test_a_wish_that_comes_while_a_project_is_judged_is_kept(store: Engine) -> None:
-    from roofwatch.db.regressions.judging import note_judgement
+    from roofwatch.db.regressions.analysis_requests import finish_analysis
 
     ingest_record(store, make_record())
-    ask_for_judgement(store, PROJECT)
+    request_analysis(store, PROJECT)
     with Session(store) as session:
         ((_, asked_at),) = list_waiting(session)
-    ask_for_judgement(store, PROJECT)
-    note_judgement(store, PROJECT, asked_at)
+    request_analysis(store, PROJECT)
+    finish_analysis(store, PROJECT, asked_at)
 
     with Session(store) as session:
         assert [name for name, _ in list_waiting(session)] == [PROJECT]

@@ -94,7 +94,7 @@ def test_who_knows_a_sha256_alone_is_not_given_its_content(store: Engine) -> Non
 def test_content_that_is_not_what_the_record_names_leaves_nothing(store: Engine, sent: bytes) -> None:
     record = ingest(store, CONTENT)
 
-    with pytest.raises(IngestError, match="not that of sha256"):
+    with pytest.raises(IngestError, match="not the file with sha256"):
         store_artefact(store, record.run_id, record.artefacts[0].sha256, io.BytesIO(sent))
 
     assert count(store, "artefact_content") == count(store, "artefact_chunk") == 0
@@ -141,7 +141,7 @@ def test_what_was_damaged_is_not_given_out_as_whole(store: Engine) -> None:
     with store.begin() as connection:
         connection.execute(text("DELETE FROM artefact_chunk WHERE position = 1"))
 
-    with pytest.raises(StoreError, match="not whole any more"):
+    with pytest.raises(StoreError, match="the stored content is damaged"):
         read(store, record, CONTENT)
 
 

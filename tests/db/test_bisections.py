@@ -17,7 +17,7 @@ from roofwatch.db.bisections import (
     BisectionStep,
     Claim,
     ClaimLostError,
-    Standing,
+    CommitStatus,
     begin_bisection,
     claim_bisection,
     finish_bisection,
@@ -34,10 +34,10 @@ from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", sha_of(0), sha_of(4), "H200")
 PROGRESS = BisectionProgress(
     commits=(
-        BisectionCommit(make_commit_ref(1), 0.0, Standing.SAME, "nothing that it is made from changed"),
-        BisectionCommit(make_commit_ref(2), 0.0, Standing.SKIPPED, "does not import"),
-        BisectionCommit(make_commit_ref(3), 0.99, Standing.MEASURED, "", 3, 0.05),
-        BisectionCommit(make_commit_ref(4), 0.01, Standing.OPEN),
+        BisectionCommit(make_commit_ref(1), 0.0, CommitStatus.SAME, "nothing that it is made from changed"),
+        BisectionCommit(make_commit_ref(2), 0.0, CommitStatus.SKIPPED, "does not import"),
+        BisectionCommit(make_commit_ref(3), 0.99, CommitStatus.MEASURED, "", 3, 0.05),
+        BisectionCommit(make_commit_ref(4), 0.01, CommitStatus.OPEN),
     ),
     steps=(
         BisectionStep(sha_of(4), 8, 0.05, 1.0, "", NOON),
@@ -186,7 +186,7 @@ def test_one_that_is_not_there_is_none(store: Engine) -> None:
 IMPOSSIBLE = {
     "an unknown state": (
         "UPDATE bisection SET state = 'lost', claim_id = NULL, leased_until = NULL, finished_at = now()",
-        "ck_bisection_state",
+        "ck_bisection_bisectionstate",
     ),
     "running by nobody": (
         "UPDATE bisection SET claim_id = NULL, leased_until = NULL",

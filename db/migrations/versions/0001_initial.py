@@ -1,4 +1,4 @@
-"""All tables, as the models declare them, and what models cannot say: partitions, storage and a trigger.
+"""Create all tables of the models, and the partitions' schema, storage options and a trigger.
 
 Revision: 0001, after nothing
 """
@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 COMPRESSED = {"artefact_chunk": "packed", "sample_set": "content"}
-"""Columns whose values are compressed already, so that Postgres need not try."""
+"""Columns with compressed values."""
 
 
 def upgrade() -> None:
@@ -22,7 +22,7 @@ def upgrade() -> None:
     op.execute(f"CREATE SCHEMA {SCHEMA}")
     for table, column in COMPRESSED.items():
         op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
-    # a foreign key from each partition would be checked row by row
+    # instead of foreign keys, which are checked row by row
     deletions = "".join(
         f"DELETE FROM {table} WHERE measured_on = OLD.measured_on AND run_number = OLD.number; "
         for table in PARTITIONED

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from roofwatch.alerting import read_alerts
 from roofwatch.ci.alerts.delivery import AlertSetup, deliver_waiting
 from roofwatch.ci.alerts.evaluation import raise_alerts
+from roofwatch.db.alerts.alerts import list_alerts
 from roofwatch.db.alerts.outbox import list_deliveries
-from roofwatch.db.alerts.standing import list_alerts
 from roofwatch.db.alerts.values import DeliveryState
 from roofwatch.settings import Settings
 from tests.builders import NOON, PROJECT

@@ -14,12 +14,11 @@ from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Sender, deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.errors import AlertError
+from roofwatch.db.alerts.alerts import acknowledge, list_alerts
 from roofwatch.db.alerts.outbox import list_deliveries
-from roofwatch.db.alerts.standing import acknowledge, list_alerts
 from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.ci.alerts.receivers import Hook, Mailbox
@@ -258,7 +257,7 @@ def test_who_acknowledges_an_alert_acknowledges_its_regression_and_nobody_is_cal
     service.at(LATER + 10 * HOUR)
 
     with Session(judged) as session:
-        (after,), (triage,) = list_alerts(session), read_triage(session, PROJECT).values()
+        (after,), ((_, triage),) = list_alerts(session), list_triaged(session, PROJECT)
     assert after.state is AlertState.ACKNOWLEDGED
     assert (triage.state, triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
     assert mailbox.messages == []

@@ -16,8 +16,8 @@ from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import list_bisections
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judging import ask_for_judgement
-from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.regressions.analysis_requests import request_analysis
+from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import BisectionState, Verdict
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
 from tests.ci.alerts.receivers import Hook, Mailbox
@@ -50,7 +50,7 @@ def test_a_slowdown_of_the_main_branch_is_told_once_bisected_and_told_to_be_over
             measured = make_measurement(median_ns=level_ns * (1 + 0.005 * rng.standard_normal()))
             commit = make_commit(number, branch=branch)
             ingest_record(store, make_record(number, commit=commit, measurements=[measured]))
-        ask_for_judgement(store, PROJECT)
+        request_analysis(store, PROJECT)
         assert analyse_waiting(store) == [PROJECT]
         now = NOON + timedelta(hours=first + count)
         raise_alerts(store, AlertPlan(RULES), now)
@@ -71,7 +71,7 @@ def test_a_slowdown_of_the_main_branch_is_told_once_bisected_and_told_to_be_over
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
     assert len(mailbox.messages) == 2
     with Session(store) as session:
-        states = [(key[3], triage.state) for key, triage in read_triage(session, PROJECT).items()]
+        states = [(one.verdict, triage.state) for one, triage in list_triaged(session, PROJECT)]
     assert (Verdict.REGRESSED, TriageState.FIXED) in states
 
 

@@ -18,8 +18,7 @@ from roofwatch.ci.history.history import unconfirmed
 from roofwatch.collector.git import read_commit, run_git
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.aged_parts import Part
-from roofwatch.db.maintenance.retention import prune
+from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.runs import list_commits, list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend

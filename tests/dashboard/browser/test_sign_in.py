@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine import migrate
-from roofwatch.db.regressions.triage import read_triage, regression_id
+from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Regression
 from tests.builders import PROJECT
 from tests.dashboard.browsing import Watched, launched, new_context, watch
@@ -49,7 +50,7 @@ class Setting:
     @property
     def state(self) -> TriageState:
         with Session(self.engine) as session:
-            return read_triage(session, PROJECT)[self.regression.key].state
+            return dict(list_triaged(session, PROJECT))[self.regression].state
 
 
 @pytest.fixture(scope="module")

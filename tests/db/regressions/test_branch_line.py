@@ -6,13 +6,13 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.db.regressions.branch_line import Measured, find_unreachable
+from roofwatch.db.regressions.branch_line import BranchCommit, find_unreachable
 from tests.builders import NOON
 
 
-def measured(sha: str, hour: int, *, run_hour: int | None = None, **fields: bool) -> Measured:
+def measured(sha: str, hour: int, *, run_hour: int | None = None, **fields: bool) -> BranchCommit:
     run_at = NOON + timedelta(hours=hour + 1 if run_hour is None else run_hour)
-    return Measured(sha, NOON + timedelta(hours=hour), run_at, **{"is_alone": True, "is_named": True} | fields)
+    return BranchCommit(sha, NOON + timedelta(hours=hour), run_at, **{"is_alone": True, "is_named": True} | fields)
 
 
 def line(text: str) -> dict[str, str]:
@@ -21,7 +21,7 @@ def line(text: str) -> dict[str, str]:
     return {child: parent for commits in links for parent, child in pairwise(commits)}
 
 
-def commits(shas: str, **fields: bool) -> list[Measured]:
+def commits(shas: str, **fields: bool) -> list[BranchCommit]:
     """Each an hour newer than the one before it."""
     return [measured(sha, hour, **fields) for hour, sha in enumerate(shas)]
 

@@ -129,11 +129,7 @@ def test_ingest_goes_on_while_a_judgement_is_being_written(history: Engine) -> N
 
 UNKNOWN = {
     "commit": (make_regression(9), rf"commit {min(sha_of(9), sha_of(8))}: not in project"),
-    "case": (
-        make_regression(1, change_points=(make_change_point(1, series=make_series_key(case_id="k/n=1/f/fwd")),)),
-        r"case k/n=1/f/fwd: not in project",
-    ),
-    "project": (make_regression(1, project="other"), "it speaks of project .*other"),
+    "project": (make_regression(1, project="other"), "is of project .*other"),
 }
 
 

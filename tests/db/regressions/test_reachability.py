@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.reachability import note_unreachable
+from roofwatch.db.regressions.branch_line import note_unreachable
 from tests.builders import PROJECT, make_record
 
 

@@ -10,8 +10,8 @@ from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import read_triage, regression_id, set_triage
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import Regression
 from tests.builders import (
     PROJECT,
@@ -34,7 +34,7 @@ def judge(engine: Engine, *regressions: Regression) -> list[Triage]:
     """How each stands after a judgement that found these."""
     replace_regressions(engine, PROJECT, regressions)
     with Session(engine) as session:
-        decided = read_triage(session, PROJECT)
+        decided = {one.key: triage for one, triage in list_triaged(session, PROJECT)}
     return [decided[one.key] for one in regressions]
 
 
@@ -98,7 +98,7 @@ def test_what_recovered_is_fixed_by_itself_with_the_commit_that_did_it(history: 
     (fixed,) = judge(history, make_regression(1, recovered_at=make_commit_ref(5)))
 
     assert (fixed.state, fixed.person) == (TriageState.FIXED, "roofwatch")
-    assert fixed.reason == f"back where it was at {make_commit_ref(5).short_sha} (Change number 5)"
+    assert fixed.reason == f"recovered at {make_commit_ref(5).short_sha} (Change number 5)"
     assert trail(history, one.regression_id) == [("new", "fixed", "roofwatch")]
 
 

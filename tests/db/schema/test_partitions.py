@@ -54,7 +54,7 @@ def test_a_run_of_a_day_that_no_clock_should_show_is_refused_and_makes_no_partit
     with store.connect() as connection:
         before = list_partitions(connection)
 
-    with pytest.raises(IngestError, match="Set the clock of the runner right"):
+    with pytest.raises(IngestError, match="Correct the clock of the runner"):
         ingest_record(store, record_of(started_at))
 
     with store.connect() as connection:

@@ -20,11 +20,10 @@ from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError, SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisections import Standing, claim_bisection, read_bisection, request_bisection
+from roofwatch.db.bisections import CommitStatus, claim_bisection, read_bisection, request_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.roofwatch.bisection.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
@@ -101,7 +100,7 @@ def test_what_was_asked_for_in_the_database_is_taken_by_a_runner_and_its_answer_
     assert detail.bisection.answer is not None
     assert detail.bisection.answer.first.sha == culprit
     # nothing but a page came after it, so the ends tell all
-    assert [known.standing for known in detail.commits] == [Standing.OPEN, Standing.MEASURED]
+    assert [known.status for known in detail.commits] == [CommitStatus.OPEN, CommitStatus.MEASURED]
     assert [step.pair_count >= 8 for step in detail.steps] == [True]
 
 
@@ -180,7 +179,7 @@ def test_a_regression_of_the_store_says_what_to_bisect(store: Engine, database_u
         ingest_record(store, make_record(number))
     replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])
     with Session(store) as session:
-        (triage,) = read_triage(session, PROJECT).values()
+        ((_, triage),) = list_triaged(session, PROJECT)
     assert triage.regression_id is not None
     url = database_url.render_as_string(hide_password=False)
 

@@ -11,7 +11,7 @@ from roofwatch.bisection.report import Ended, end_of, exit_status, sentences, st
 from roofwatch.bisection.state import BisectPlan, BisectState, Visit
 from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.db.bisections import Standing
+from roofwatch.db.bisections import CommitStatus
 from roofwatch.db.values import BisectionState
 from tests.builders import NOON, make_commit_ref, sha_of
 
@@ -64,8 +64,8 @@ def test_one_commit_is_named_with_its_author_its_change_and_what_was_left_out() 
     assert ended.answer.relative_change == pytest.approx(0.0513, abs=0.001)
     low, high = ended.answer.relative_interval
     assert 0.04 < low < 0.0513 < high < 0.06
-    assert [known.standing for known in ended.progress.commits] == [
-        *(Standing.MEASURED, Standing.MEASURED, Standing.SKIPPED, Standing.OPEN, Standing.MEASURED),
+    assert [known.status for known in ended.progress.commits] == [
+        *(CommitStatus.MEASURED, CommitStatus.MEASURED, CommitStatus.SKIPPED, CommitStatus.OPEN, CommitStatus.MEASURED),
     ]
     text = "\n".join(sentences(ASKED, ended))
     assert f"{REFS[1].sha} is the first slower commit: {REFS[1].subject} ({REFS[1].author})" in text

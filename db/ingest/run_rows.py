@@ -1,0 +1,180 @@
+"""The rows of one run: the run itself, and by COPY everything that it found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from typing import Any
+
+import numpy as np
+import orjson
+from sqlalchemy import JSON, Connection, insert
+
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.engine.session import driver_connection
+from roofwatch.db.ingest.samples import SampleSet, pack
+from roofwatch.db.ingest.shared_rows import SharedIds, as_json
+from roofwatch.db.schema.measurements import (
+    AccuracyRow,
+    CompilationRow,
+    CountersRow,
+    MeasurementRow,
+    ProfileActivityRow,
+    ProfileRow,
+    SampleSetRow,
+    TensorErrorRow,
+)
+from roofwatch.db.schema.runs import CeilingRow, RunArtefactRow, RunRow
+from roofwatch.db.schema.table import Base
+
+_MEASUREMENT = (
+    *("run_number", "measured_on", "series_id", "outcome", "message", "median_ns", "q1_ns", "q3_ns"),
+    *("sample_count", "block_count", "utilisation", "joules_per_launch", "is_memory_bound"),
+    *("host_ns", "peak_allocated_bytes"),
+)
+_OUTCOME_CODES = {word: code for code, word in enumerate(MeasurementRow.outcome.type.words)}
+_OF_CASE = ("run_number", "measured_on", "case_id", "implementation", "position")
+_RunKey = tuple[int, date]
+"""Number and day of a run, which every row of its results begins with."""
+
+
+def store_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> None:
+    """Insert a run with its results, in the caller's transaction.
+
+    Raises:
+        psycopg.Error: a value cannot be stored, or the connection is lost.
+    """
+    key = _insert_run(connection, record, content_hash, ids)
+    measured = list(zip(ids.series, record.measurements, strict=True))
+    _copy(connection, MeasurementRow, _MEASUREMENT, ((*key, series, *_summary(one)) for series, one in measured))
+    _copy(
+        connection,
+        SampleSetRow,
+        ("run_number", "measured_on", "series_id", "content"),
+        ((*key, series, pack(_sample_set(one))) for series, one in measured if _has_samples(one)),
+    )
+    _copy(
+        connection,
+        CompilationRow,
+        ("run_number", "measured_on", "position", "static_fact_id", "compile_ns"),
+        (
+            (*key, position, fact_id, as_json(facts.compile_ns))
+            for position, (fact_id, facts) in enumerate(zip(ids.static_facts, record.static_facts, strict=True))
+        ),
+    )
+
+    def copy_parts(table: type[Base], parts: Iterable[tuple[Any, int, Any]]) -> None:
+        """Copy parts of results: of which case and implementation, at which position, and the part."""
+        columns = [column for column in table.__table__.columns if column.name not in _OF_CASE]
+        fields = [(column.name, isinstance(column.type, JSON)) for column in columns]
+        rows = (
+            (*key, ids.cases[owner.case_id], owner.implementation, position, *_values(part, fields))
+            for owner, position, part in parts
+        )
+        _copy(connection, table, (*_OF_CASE, *(name for name, _ in fields)), rows)
+
+    copy_parts(AccuracyRow, ((one, at, one) for at, one in enumerate(record.accuracies)))
+    copy_parts(TensorErrorRow, ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)))
+    copy_parts(ProfileRow, ((one, at, one) for at, one in enumerate(record.profiles)))
+    copy_parts(ProfileActivityRow, ((one, at, part) for one in record.profiles for at, part in enumerate(one.rows)))
+    copy_parts(CountersRow, ((one, at, one) for at, one in enumerate(record.counters)))
+
+
+def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> _RunKey:
+    measured = list(zip(ids.series, record.measurements, strict=True))
+    values = {
+        "run_id": record.run_id,
+        "project_id": ids.project,
+        "commit_id": ids.commit,
+        "environment_id": ids.environment,
+        "content_hash": content_hash,
+        "schema_version": record.schema_version,
+        "harness_version": record.harness_version,
+        "preset": record.preset,
+        "branch": record.commit.branch,
+        "is_dirty": record.commit.is_dirty,
+        "pair_id": record.pairing and record.pairing.pair_id,
+        "pair_side": record.pairing and record.pairing.side.value,
+        "started_at": record.started_at,
+        "finished_at": record.finished_at,
+        "commit_as_recorded": record.commit.model_dump(mode="json"),
+        "unread_fields": _fields_without_column(record),
+        "telemetry": None if record.telemetry is None else orjson.loads(as_json(record.telemetry)),
+        "spent_ns": record.spent_ns,
+        "outcome_counts": dict(Counter(str(one.outcome) for one in record.measurements)),
+        "case_version_ids": list(ids.case_versions),
+        "series_ids": list(ids.series),
+        "launch_counts": [
+            sum(len(block.samples_ns) for block in one.blocks) * one.launches_per_sample for _, one in measured
+        ],
+        "degraded_series_ids": [
+            series
+            for series, one in measured
+            if any(block.device_state is not None and block.device_state.degraded_by for block in one.blocks)
+        ],
+    }
+    number, day = connection.execute(insert(RunRow).values(values).returning(RunRow.number, RunRow.measured_on)).one()
+    for table, parts in ((CeilingRow, record.ceilings), (RunArtefactRow, record.artefacts)):
+        names = set(table.__table__.columns.keys())
+        rows = [
+            {"run_id": record.run_id, "position": position, **part.model_dump(include=names)}
+            for position, part in enumerate(parts)
+        ]
+        if rows:
+            connection.execute(insert(table), rows)
+    return number, day
+
+
+def _fields_without_column(record: RunRecord) -> dict[str, Any]:
+    return {
+        name: [part.model_dump(mode="json") for part in getattr(record, name)]
+        for name in ("source_lines", "skipped")
+        if getattr(record, name)
+    }
+
+
+def _summary(one: Measurement) -> tuple[object, ...]:
+    """Values of a measurement's row, without samples."""
+    q1_ns, q3_ns = one.quartiles_ns or (None, None)
+    # a failed launch proves nothing about its memory
+    memory = one.memory if one.blocks else None
+    return (
+        *(_OUTCOME_CODES[one.outcome], one.message, one.median_ns, q1_ns, q3_ns),
+        *(len(one.samples_ns) or None, len(one.blocks) or None, one.utilisation, one.joules_per_launch),
+        None if one.bound is None else one.bound == "memory",
+        one.host_ns,
+        None if memory is None else memory.peak_allocated_bytes,
+    )
+
+
+def _has_samples(one: Measurement) -> bool:
+    """Whether a measurement has anything that is stored with its samples."""
+    return bool(one.blocks or one.memory is not None or one.autotuning or one.launches_per_sample != 1)
+
+
+def _sample_set(one: Measurement) -> SampleSet:
+    return SampleSet(
+        launches_per_sample=one.launches_per_sample,
+        memory=None if one.memory is None else one.memory.model_dump(exclude_defaults=True),
+        autotuning=[tuning.model_dump(exclude_defaults=True) for tuning in one.autotuning],
+        started_at=[block.started_at for block in one.blocks],
+        lengths=[len(block.samples_ns) for block in one.blocks],
+        facts=[block.model_dump(exclude_defaults=True, exclude={"started_at", "samples_ns"}) for block in one.blocks],
+        samples_ns=np.array(one.samples_ns, dtype=np.float64),
+    )
+
+
+def _values(part: Any, fields: Sequence[tuple[str, bool]]) -> Iterator[object]:
+    for name, is_json in fields:
+        value = getattr(part, name)
+        yield as_json(value) if is_json else list(value) if isinstance(value, tuple) else value
+
+
+def _copy(connection: Connection, table: type[Base], columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    names = ", ".join(f'"{name}"' for name in columns)
+    statement = f"COPY {table.__tablename__} ({names}) FROM STDIN"
+    with driver_connection(connection).cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for row in rows:
+            copy.write_row(row)
