@@ -83,14 +83,6 @@ def test_a_kernel_is_an_operator_that_torch_can_trace(spec: KernelSpec, place: s
         torch.library.opcheck(operator, tuple(as_leaves(arguments, not name.endswith("_backward"))), keywords)
 
 
-@pytest.mark.parametrize(("first_col", "n_cols"), [(1, 64), (2, 64), (8, LONG)])
-def test_rows_of_a_wider_matrix_are_read_where_they_lie(place: str, first_col: int, n_cols: int):
-    rows = torch.randn(3, n_cols + 24, device=place)[:, first_col : first_col + n_cols]
-    weight = torch.randn(n_cols, device=place)
-    assert torch.allclose(softmax_cuda(rows), softmax_cuda(rows.contiguous()), rtol=1e-6, atol=0)
-    assert torch.allclose(rms_norm_cuda(rows, weight), rms_norm_cuda(rows.contiguous(), weight), rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize("n_cols", [1000, LONG])
 def test_masked_logits_get_probability_zero(place: str, n_cols: int):
     x = torch.randn(3, n_cols, device=place)

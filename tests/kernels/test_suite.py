@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
+from roofwatch.collector.accuracy.check import Checker
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
@@ -79,6 +80,18 @@ def test_each_torch_implementation_agrees_with_the_reference_that_it_does_not_sh
             assert implementation.name != "eager"  # which everything is compared with, everywhere
         else:
             assert accuracy.outcome is Outcome.OK, f"{implementation.name}: {accuracy.message}"
+
+
+@pytest.mark.parametrize("spec", launched_alone(), ids=lambda spec: spec.name)
+def test_every_memory_layout_is_read_right_or_refused(spec: KernelSpec, device: str):
+    case = smallest(spec)
+    implementation = spec.implementations["triton"]
+    checker = Checker()
+    for layout in checker.layouts(spec, case, device):
+        report = checker.check(
+            spec, case, implementation, launch=implementation.launch, device=device, executor="device", layout=layout
+        )
+        assert not report.has_failed, f"{layout}: {report.message}"
 
 
 @pytest.mark.xdist_group("torch_compile")  # one worker: to load what traces takes as long as all of these tests
@@ -236,6 +249,28 @@ def test_a_broken_kernel_is_found_incorrect(spec: KernelSpec, break_one: Break):
     accuracy = check_stand_in(spec, smallest(spec), broken_launch(spec, break_one))
     is_right = (spec.name, break_one.__name__) in IS_WHAT_IT_DOES
     assert accuracy.outcome is (Outcome.OK if is_right else Outcome.INCORRECT)
+
+
+@pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=lambda spec: spec.name)
+def test_a_gradient_expanded_from_a_scalar_is_read_right(spec: KernelSpec, device: str):
+    case = smallest(spec)
+    launch = spec.implementations["triton"].launch
+
+    def gradients(expands: bool) -> list[torch.Tensor]:
+        made = spec.inputs(case, InputMaker(case, device))
+        leaves = [
+            value.requires_grad_()
+            for value in made.values()
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_leaf
+        ]
+        outputs = as_tuple(launch(**made))
+        upstream = [torch.ones((), device=device, dtype=out.dtype).expand(out.shape) for out in outputs]
+        given = upstream if expands else [one.contiguous() for one in upstream]
+        found = torch.autograd.grad(outputs, leaves, given, allow_unused=True)
+        return [one for one in found if one is not None]
+
+    for expanded, contiguous in zip(gradients(True), gradients(False), strict=True):
+        assert torch.equal(expanded, contiguous)
 
 
 def detached_in_its_last_tile(output: torch.Tensor, _inputs: dict[str, Any]) -> torch.Tensor:

@@ -10,23 +10,6 @@ from tests.kernels.builders import make_case
 HEADS = torch.zeros(1, 2, 64, 64)
 
 
-def test_forward_cost_of_two_heads_of_three_tokens_that_share_their_keys():
-    case = make_case("attention", "bfloat16", B=1, H=2, H_KV=1, T=3, D=16, mask="causal")
-    # queries see 1, 2 and 3 keys: 6 pairs per head, each 16 multiplications and 16 additions for the score and as many
-    # for the weighted sum of values
-    assert attention_spec.flop_count(case) == 2 * 6 * (32 + 32)
-    # 96 elements of 2 bytes of q, 48 each of k and v in, 96 out
-    assert attention_spec.memory_bytes(case) == 192 + 96 + 96 + 192
-
-
-def test_backward_cost_of_two_heads_of_three_tokens_that_share_their_keys():
-    case = make_case("attention", "bfloat16", "bwd", B=1, H=2, H_KV=1, T=3, D=16, mask="causal")
-    # the same 6 pairs per head: the score again, the probability's gradient, and the shares of q's, k's and v's
-    assert attention_spec.flop_count(case) == 2 * 6 * (32 + 32 + 32 + 32 + 32)
-    # q, out, out's gradient and q's of 192 bytes each; k, v and their gradients of 96
-    assert attention_spec.memory_bytes(case) == 4 * 192 + 4 * 96
-
-
 def test_cost_counts_the_pairs_that_the_mask_leaves():
     full = make_case("attention", B=1, H=1, H_KV=1, T=5, D=16, mask="full")
     windowed = make_case("attention", B=1, H=1, H_KV=1, T=5, D=16, mask="window", window=2)

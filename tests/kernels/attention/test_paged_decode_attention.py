@@ -9,7 +9,6 @@ from roofwatch.kernels.attention.paged_decode_attention import (
     paged_decode_attention_spec,
 )
 from roofwatch.kernels.errors import KernelError
-from tests.kernels.builders import make_case
 
 
 def make_inputs(device: str, *lengths: int, n_blocks: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
@@ -23,14 +22,6 @@ def make_inputs(device: str, *lengths: int, n_blocks: int, dtype: torch.dtype = 
         "block_tables": torch.randperm(n_blocks).int().view(len(lengths), per_sequence).to(device),
         "context_lengths": torch.tensor(lengths, dtype=torch.int32, device=device),
     }
-
-
-def test_cost_of_two_sequences_of_eight_and_six_tokens():
-    case = make_case("paged_decode_attention", "bfloat16", B=2, H=4, H_KV=2, T=8, D=16, block_size=4)
-    # 14 tokens, in each of four heads a score and a weighted value of 16 multiplications and additions
-    assert paged_decode_attention_spec.flop_count(case) == 14 * 4 * (32 + 32)
-    # keys and values of 14 tokens in two heads; q and out of two tokens in four; 2 + 2 blocks and 2 lengths of 4 bytes
-    assert paged_decode_attention_spec.memory_bytes(case) == 2 * 14 * 2 * 32 + 2 * 2 * 4 * 32 + 4 * (4 + 2)
 
 
 def test_where_in_the_cache_a_block_lies_changes_nothing(device: str):

@@ -8,7 +8,6 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
 from roofwatch.spec import Direction, Implementation, Language
-from tests.kernels.builders import make_case
 
 EAGER = kv_cache_write_spec.implementations["eager"].launch
 
@@ -30,21 +29,6 @@ def make_operands(device: str = "cpu", dtype: torch.dtype = torch.float32) -> di
 
 def rows_of(cache: torch.Tensor) -> torch.Tensor:
     return cache.flatten(0, 1).float()
-
-
-def test_cost_of_two_tokens_in_bfloat16():
-    case = make_case("kv_cache_write", "bfloat16", T=2, H_KV=3, D=4, block_size=2, n_blocks=9)
-    assert kv_cache_write_spec.flop_count(case) == 0
-    # 24 keys and 24 values of 2 bytes in and out, two slots of 8 bytes
-    assert kv_cache_write_spec.memory_bytes(case) == 96 + 96 + 16
-
-
-def test_cost_of_two_tokens_in_eight_bits():
-    case = make_case("kv_cache_write", "float8_e4m3fn", T=2, H_KV=3, D=4, block_size=2, n_blocks=9)
-    # 24 keys and 24 values are divided
-    assert kv_cache_write_spec.flop_count(case) == 48
-    # they are read in 2 bytes and written in one
-    assert kv_cache_write_spec.memory_bytes(case) == 96 + 48 + 16
 
 
 def test_the_slots_that_nobody_writes_to_keep_what_they_hold(device: str):

@@ -2,15 +2,7 @@ import pytest
 import torch
 
 from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.moe.moe_permute import moe_permute, moe_permute_spec
-from tests.kernels.builders import make_case
-
-
-def test_cost_of_two_tokens_that_go_to_two_of_three_experts():
-    case = make_case("moe_permute", "bfloat16", T=2, E=3, top_k=2, hidden=5, routing="uniform")
-    assert moe_permute_spec.flop_count(case) == 0
-    # 2 rows of 10 bytes in, 4 out; 4 experts in, 4 places and 4 offsets out, of 4 bytes each
-    assert moe_permute_spec.memory_bytes(case) == 20 + 40 + 16 + 16 + 16
+from roofwatch.kernels.moe.moe_permute import moe_permute
 
 
 def test_rows_come_by_expert_and_in_the_order_of_the_tokens(device: str):
@@ -30,12 +22,6 @@ def test_places_are_those_of_a_stable_sort(device: str, n_tokens: int, n_experts
     order = experts.flatten().argsort(stable=True)
     assert torch.equal(positions.flatten()[order].long(), torch.arange(n_tokens, device=device))
     assert offsets.tolist() == [int((experts < expert).sum()) for expert in range(n_experts + 1)]
-
-
-def test_rows_of_a_wider_matrix_are_read_where_they_lie(device: str):
-    x = torch.randn(5, 100, device=device)[:, :33]
-    experts = torch.randint(4, (5, 2), device=device, dtype=torch.int32)
-    assert torch.equal(moe_permute(x, experts, 4)[0], moe_permute(x.contiguous(), experts, 4)[0])
 
 
 def test_without_tokens_every_expert_begins_at_nothing(device: str):

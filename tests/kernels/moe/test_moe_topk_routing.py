@@ -2,16 +2,7 @@ import pytest
 import torch
 
 from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing, moe_topk_routing_spec
-from tests.kernels.builders import make_case
-
-
-def test_cost_of_two_tokens_that_choose_three_of_five():
-    case = make_case("moe_topk_routing", T=2, E=5, top_k=3)
-    # 6 choices: each compares 5 logits, and subtracts, exponentiates, adds and divides once
-    assert moe_topk_routing_spec.flop_count(case) == 30 + 24
-    # 10 logits in, 6 weights and 6 experts out, of 4 bytes each
-    assert moe_topk_routing_spec.memory_bytes(case) == 40 + 24 + 24
+from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing
 
 
 def test_of_equal_logits_the_lower_expert_comes_first(device: str):
@@ -43,12 +34,6 @@ def test_half_precision_logits_give_float32_weights(device: str, dtype: torch.dt
     weights, experts = moe_topk_routing(logits, 2)
     assert weights.dtype == torch.float32
     assert experts.tolist() == [[39, 38]]
-
-
-def test_rows_of_a_wider_matrix_are_read_where_they_lie(device: str):
-    logits = torch.randn(5, 100, device=device)[:, :33]
-    for strided, packed in zip(moe_topk_routing(logits, 3), moe_topk_routing(logits.contiguous(), 3), strict=True):
-        assert torch.equal(strided, packed)
 
 
 @pytest.mark.parametrize("top_k", [0, 9])

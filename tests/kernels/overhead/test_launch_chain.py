@@ -4,16 +4,8 @@ import torch
 from roofwatch import UnsupportedError
 from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.overhead.launch_chain import launch_chain, launch_chain_spec
-from tests.kernels.builders import make_case
 
 GRAPHS = ("triton_graph", "eager_graph")
-
-
-def test_cost_of_three_launches_on_two_elements():
-    case = make_case("launch_chain", n_launches=3, n_elements=2)
-    assert launch_chain_spec.flop_count(case) == 3 * 2
-    # 2 floats of 4 bytes in, 2 out
-    assert launch_chain_spec.memory_bytes(case) == 8 + 8
 
 
 @pytest.mark.parametrize("n_launches", [1, 2, 7])

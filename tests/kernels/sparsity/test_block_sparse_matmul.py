@@ -19,14 +19,6 @@ def make_operands(
     return {name: inputs[name] for name in OPERANDS}
 
 
-def test_cost_of_a_weight_with_half_of_its_blocks():
-    case = make_case("block_sparse_matmul", "bfloat16", M=64, N=3, K=128, block=32, percent=50)
-    # 4 of 8 blocks of 32 x 32, each weight with 3 products and 3 additions
-    assert block_sparse_matmul_spec.flop_count(case) == 4 * 1024 * 6
-    # of 2 bytes: 4 blocks, 128 x 3 of x and 64 x 3 of the product; 4 indices and 3 pointers of 4 bytes
-    assert block_sparse_matmul_spec.memory_bytes(case) == 8192 + 768 + 384 + 28
-
-
 def test_blocks_stand_where_their_indices_say():
     blocks = torch.arange(1.0, 13.0).reshape(3, 2, 2)
     weight = unfold_blocks(blocks, torch.tensor([0, 0, 2, 3]), torch.tensor([0, 2, 1]), n_columns=6)
@@ -71,12 +63,6 @@ def test_a_weight_without_any_block_gives_zeros(device: str):
         "column_indices": operands["column_indices"][:0],
     }
     assert torch.equal(block_sparse_matmul(**empty, x=operands["x"]), torch.zeros(64, 5, device=device))
-
-
-def test_rows_of_a_wider_x_are_read_where_they_lie(device: str):
-    operands = make_operands(device=device)
-    wide = torch.cat([operands["x"], operands["x"]], dim=1)[:, :5]
-    assert torch.equal(block_sparse_matmul(**{**operands, "x": wide}), block_sparse_matmul(**operands))
 
 
 def test_torch_can_trace_the_operator(device: str):
