@@ -9,44 +9,31 @@ import typer
 
 from roofwatch.options import AsJson, Output, RunOptions, SuitePath, run_options
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# commands import the rest themselves, so that `roofwatch --help` loads no torch, database or browser
 app = typer.Typer()
 
 
 @app.command()
 @run_options(
-    *(
-        "implementation",
-        "targets",
-        "device",
-        "launch_timeout",
-        "preparation_timeout",
-        "check_timeout",
-        "compile_timeout",
-    ),
+    *("implementation", "targets", "device"),
+    *("launch_timeout", "preparation_timeout", "check_timeout", "compile_timeout"),
 )
 def diagnose(
     case: Annotated[
-        str,
-        typer.Argument(
-            metavar="CASE", help="A case's id, a pattern of ids, or a kernel for its usual cases.", show_default=False
-        ),
+        str, typer.Argument(metavar="CASE", help="A case ID, a pattern of IDs, or a kernel for its usual cases.")
     ],
     path: SuitePath = None,
     *,
     record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record", help="Diagnose what this record file holds; measured now if left out.", show_default=False
-        ),
+        Path | None, typer.Option("--record", help="Diagnose the results in this record file instead of measuring.")
     ] = None,
     options: RunOptions,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which limit binds a kernel (memory, compute, latency, launches, the host), why, and what to try first.
+    """Name the limit of a kernel (memory, compute, latency, launches, the host), why, and what to try first.
 
-    Exit status 1 means that the case fails, 2 that nothing can be said of it.
+    Exit status 1 means that the case fails, 2 that nothing is known about it.
     """
     from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import CollectorError
@@ -54,18 +41,16 @@ def diagnose(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import collect_run
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
+    from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, to_lines
     from roofwatch.terminal import print_json, print_note, progress
 
     if record is not None:
         if path is not None or output is not None:
-            raise CollectorError("--record diagnoses what was measured before: it takes neither a suite nor --output")
+            raise CollectorError("--record diagnoses existing results: it takes neither a suite nor --output")
         measured, name = RunRecord.read(record), str(record)
     else:
         if path is None and case.endswith(".py"):
-            raise CollectorError(
-                f"{case}: of which case? Name it, or its kernel, first: roofwatch diagnose CASE {case}"
-            )
+            raise CollectorError(f"{case}: name a case or kernel first: roofwatch diagnose CASE {case}")
         if output is not None:
             check_writable(output)
         plan = options.plan()
@@ -79,7 +64,7 @@ def diagnose(
         print_json(to_json(diagnosed, name))
     else:
         for each in diagnosed:
-            print_note("\n".join(told(each)))
+            print_note("\n".join(to_lines(each)))
         if output is not None:
             print_note(f"record: {output}")
     raise typer.Exit(exit_status(diagnosed))

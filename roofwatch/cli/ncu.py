@@ -1,4 +1,4 @@
-"""The command that counts what one case's kernels do, with NVIDIA Nsight Compute."""
+"""The command that counts what the kernels of a case do, with NVIDIA Nsight Compute."""
 
 from __future__ import annotations
 
@@ -9,51 +9,38 @@ import typer
 
 from roofwatch.options import AsJson, SuitePath
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+# commands import the rest themselves, so that `roofwatch --help` loads no torch, database or browser
 app = typer.Typer()
 
 
 @app.command()
 def ncu(
     case: Annotated[
-        str,
-        typer.Argument(
-            metavar="CASE", help="A case's id, or a pattern or kernel that stands for one case.", show_default=False
-        ),
+        str, typer.Argument(metavar="CASE", help="A case ID, or a pattern or kernel that matches one case.")
     ],
     path: SuitePath = None,
     *,
     implementation: Annotated[
         list[str] | None,
         typer.Option(
-            "--implementation",
-            "-i",
-            help="Only these implementations; may be given again. Left out: those in Triton and CUDA C++.",
-            show_default=False,
+            "--implementation", "-i", help="Only these implementations; repeatable. Default: Triton and CUDA C++."
         ),
     ] = None,
     metrics: Annotated[
-        str,
-        typer.Option("--set", help="Nsight Compute's set of sections, such as basic or full, or metrics by name."),
+        str, typer.Option("--set", help="A set of sections such as basic or full, or metrics by name.")
     ] = "full",
-    hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as they are; emptied if left out.")] = False,
+    hot: Annotated[bool, typer.Option("--hot", help="Do not flush the caches.")] = False,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Keep the report: a .ncu-rep file, or its raw page as .csv.", show_default=False
-        ),
+        Path | None, typer.Option("--output", "-o", help="Keep the report: a .ncu-rep file, or its raw page as .csv.")
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(
-            help="Record file of the same commit and device to add the counters to; it will name the report of -o too.",
-            show_default=False,
-        ),
+        typer.Option(help="Record file of the same commit and device to add the counters and the report of -o to."),
     ] = None,
     timeout_s: Annotated[float, typer.Option(min=1, help="Seconds for one implementation.")] = 900.0,
     as_json: AsJson = False,
 ) -> None:
-    """Count what a case's kernels do on a GPU: bytes, throughput, stalls, and what Nsight Compute's rules advise.
+    """Count what the kernels of a case do on a GPU: bytes, throughput, stalls, and the advice of Nsight Compute.
 
     Exit status 1 means that the case failed, 2 that it could not be counted here.
     """
@@ -69,8 +56,7 @@ def ncu(
     from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, to_json, with_counters
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 
-    executable = find_ncu()
-    source = suite_source(path)
+    executable, source = find_ncu(), suite_source(path)
     known = None if record is None else RunRecord.read(record)
     plan = CountingPlan(choice=CounterChoice(metrics, CacheState.HOT if hot else CacheState.COLD), timeout_s=timeout_s)
     with progress(case) as on_progress:
@@ -78,7 +64,7 @@ def ncu(
         with ForkServer() as fork_server, Worker(fork_server, source) as worker:
             chosen, names = select_calls(worker.start(), case, implementation)
         if output is not None and len(names) > 1:
-            raise SuiteError(f"--output keeps one report, and {', '.join(names)} match; choose one with -i")
+            raise SuiteError(f"--output keeps one report, but {', '.join(names)} match; choose one with -i")
         calls = []
         for done, name in enumerate(names):
             on_progress(Progress(done, len(names), f"counting {name}"))
@@ -90,10 +76,9 @@ def ncu(
         print_json(to_json(calls, record))
     else:
         for call in calls:
-            print_note(
-                f"{call.case_id} {call.implementation}" + (f" on {call.device_name}" if call.device_name else "")
-            )
-            for table in tables(call.counters) if call.failure is None else ():
+            device = f" on {call.device_name}" if call.device_name else ""
+            print_note(f"{call.case_id} {call.implementation}{device}")
+            for table in tables(call.counters):
                 print_table(table)
         for kept in filter(None, (output, record)):
             print_note(f"written: {kept}")

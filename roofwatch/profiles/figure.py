@@ -1,48 +1,56 @@
-"""A profile as one picture in a file of its own: what took the time, and how it was spread over the recording."""
+"""A profile as a figure in a file of its own: what took the time, and when the GPU was idle."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
-from roofwatch.profiles.profiling import ProfileReport, short_name
+from roofwatch.profiles.report import ProfileReport, short_name
 
-_ROWS = 12
+_MAX_ROWS = 12
 _ROW_PX = 30
 
 
 def to_html(report: ProfileReport) -> str:
-    """The picture as a document that needs nothing from the network."""
-    figure = to_figure(report)
-    document: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    """Render the figure as a document that needs nothing from the network."""
+    document: str = to_figure(report).to_html(include_plotlyjs=True, full_html=True)
     return document
 
 
 def to_figure(report: ProfileReport) -> go.Figure:
-    """Two panels: the kernels or operators that took the most, and the longest waits on the recording's time line."""
+    """Draw the kernels or operators with the most time, and the longest idle times of the GPU."""
     leading = report.leading
-    title = report.summary if leading is None else f"{leading.command}<br><sup>{_wrapped(report.summary)}</sup>"
     if leading is None:
-        return go.Figure(layout={"title": {"text": title}})
+        return go.Figure(layout={"title": {"text": report.summary}})
     time = leading.time
-    rows = (time.kernels or time.operators)[:_ROWS]
-    what = "kernels of the GPU" if time.kernels else "operators on the host"
+    rows = (time.kernels or time.operators)[:_MAX_ROWS]
+    what = "kernels" if time.kernels else "operators on the host"
     figure = make_subplots(
         rows=2,
         cols=1,
         row_heights=[0.75, 0.25],
         vertical_spacing=0.16,
-        subplot_titles=[f"What took the time: {what}", "The longest waits of the GPU"],
+        subplot_titles=[f"Most time: {what}", "Longest idle times of the GPU"],
     )
-    figure.add_trace(_bars(rows), row=1, col=1)
-    for trace in _timeline(time):
-        figure.add_trace(trace, row=2, col=1)
+    bars = _bars([short_name(row.name) for row in rows], [(0, row.total_ns) for row in rows], "#3b6fb6")
+    bars.text = [f"{row.count} x" + (f", {row.share:.0%}" if row.share is not None else "") for row in rows]
+    figure.add_trace(bars, row=1, col=1)
+    for device in time.devices:
+        gaps = [gap for gap in time.gaps if gap.device == device.device]
+        label = f"GPU {device.device}"
+        window = _bars([label], [(0, time.window_ns)], "#c9d7ec")
+        window.hovertext = [f"busy for {device.busy_share:.0%} of the time"]
+        idle = _bars([label] * len(gaps), [(gap.after_start_ns, gap.length_ns) for gap in gaps], "#c8553d")
+        idle.hovertext = [", ".join(name for name, _ in gap.host) or "outside PyTorch" for gap in gaps]
+        figure.add_traces([window, idle], rows=2, cols=1)
     figure.update_yaxes(autorange="reversed", row=1, col=1)
-    figure.update_xaxes(title_text="ms in all", row=1, col=1)
-    figure.update_xaxes(title_text="ms since the recording began", range=[0, time.window_ns / 1e6], row=2, col=1)
+    figure.update_xaxes(title_text="total (ms)", row=1, col=1)
+    figure.update_xaxes(title_text="ms since the start", range=[0, time.window_ns / 1e6], row=2, col=1)
+    summary = report.summary.replace(". ", ".<br>")
     figure.update_layout(
-        title={"text": title},
+        title={"text": f"{leading.command}<br><sup>{summary}</sup>"},
         barmode="overlay",
         showlegend=False,
         template="plotly_white",
@@ -52,39 +60,12 @@ def to_figure(report: ProfileReport) -> go.Figure:
     return figure
 
 
-def _bars(rows: tuple[TimeRow, ...]) -> go.Bar:
+def _bars(labels: Sequence[str], spans_ns: Sequence[tuple[int, int]], colour: str) -> go.Bar:
+    """Horizontal bars from a start over a length, in ms."""
     return go.Bar(
         orientation="h",
-        y=[short_name(row.name) for row in rows],
-        x=[row.total_ns / 1e6 for row in rows],
-        text=[f"{row.count} x" + (f", {row.share:.0%}" if row.share is not None else "") for row in rows],
-        marker={"color": "#3b6fb6"},
-        name="total",
+        y=list(labels),
+        base=[start_ns / 1e6 for start_ns, _ in spans_ns],
+        x=[length_ns / 1e6 for _, length_ns in spans_ns],
+        marker={"color": colour},
     )
-
-
-def _timeline(time: TimeSpent) -> list[go.Bar]:
-    found = []
-    for device in time.devices:
-        label = f"GPU {device.device}"
-        gaps = [gap for gap in time.gaps if gap.device == device.device]
-        found.append(_bar(label, [(0, time.window_ns)], "#c9d7ec", [f"busy for {device.busy_share:.0%} of the time"]))
-        spans = [(gap.after_start_ns, gap.length_ns) for gap in gaps]
-        hints = [", ".join(name for name, _ in gap.host) or "outside of PyTorch" for gap in gaps]
-        found.append(_bar(label, spans, "#c8553d", hints))
-    return found
-
-
-def _bar(label: str, spans: list[tuple[int, int]], color: str, hints: list[str]) -> go.Bar:
-    return go.Bar(
-        orientation="h",
-        y=[label] * len(spans),
-        base=[start / 1e6 for start, _ in spans],
-        x=[length / 1e6 for _, length in spans],
-        hovertext=hints,
-        marker={"color": color},
-    )
-
-
-def _wrapped(text: str) -> str:
-    return text.replace(". ", ".<br>")

@@ -1,4 +1,4 @@
-"""What is in a profiler's file, as tables."""
+"""Tables of `roofwatch read`."""
 
 from __future__ import annotations
 
@@ -6,197 +6,143 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.terminal import printable
+from roofwatch.profiles.report import short_name
+from roofwatch.profiles.tables import make_table, percent
 
-_MAX_NAME = 80
-
-
-def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
-    """The tables of one file: which kernels took the time, what was moved, how busy each device was.
-
-    Args:
-        profile: As it was read, with so many kernels of a trace.
-        top: Kernels, and findings, that are told of a report; None for all.
-    """
-    if profile["format"].startswith("ncu"):
-        yield _measured_kernels(profile, top)
-        findings = _findings(profile, top)
-        if findings.row_count:
-            yield findings
-        return
-    yield _devices(profile)
-    yield _kernels(profile)
-    if profile["memcpy"]["count"] or profile["memset"]["count"]:
-        yield _transfers(profile)
-    yield _launches(profile)
-
-
-def _devices(profile: dict[str, Any]) -> Table:
-    table = _table("device", "activities", "span", "busy", "idle", "busy share", title=profile["format"], left=1)
-    for device, summary in profile["devices"].items():
-        busy = summary.get("all_gpu_activity", summary)
-        table.add_row(
-            device,
-            str(busy["activities"]),
-            _us(busy["span_us"]),
-            _us(busy["busy_us"]),
-            _us(busy["idle_us"]),
-            _share(busy["busy_fraction"]),
-        )
-        collectives = summary.get("collectives")
-        if collectives:
-            overlap = _share(collectives["overlapped_fraction_of_collectives"])
-            table.add_row(
-                "  collectives",
-                str(collectives["kernels"]),
-                "",
-                _us(collectives["union_us"]),
-                "",
-                f"{overlap} of it beside compute",
-            )
-    return table
-
-
-def _kernels(profile: dict[str, Any]) -> Table:
-    kernels = profile["kernels"]
-    rows = kernels["top_by_total_time"]
-    # an export of Nsight Systems has none
-    has_occupancy = any(row.get("occupancy_pct") is not None for row in rows)
-    table = _table(
-        "kernel", "launches", "total", "share", "mean", "largest", "grid", "block", "registers", "shared",
-        *(("occupancy",) if has_occupancy else ()),
-        title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in all"
-        + _left_out(len(rows), kernels["distinct_names"]),
-        left=1,
-    )  # fmt: skip
-    for row in rows:
-        first = row["first_launch"]
-        table.add_row(
-            _name(row["name"]),
-            str(row["count"]),
-            _us(row["sum_us"]),
-            _share(row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None),
-            _us(row["mean_us"]),
-            _us(row["max_us"]),
-            _dims(first.get("grid")),
-            _dims(first.get("block")),
-            str(first.get("registers_per_thread", "")),
-            _shared(first, "memory_bytes"),
-            *((_percent(row["occupancy_pct"]),) if has_occupancy else ()),
-        )
-    return table
-
-
-def _transfers(profile: dict[str, Any]) -> Table:
-    table = _table("copies and fills", "count", "total", "bytes", left=1)
-    for what in ("memcpy", "memset"):
-        rows = profile[what].get("by_name") or [
-            {"name": kind, **sums} for kind, sums in profile[what].get("by_kind", {}).items()
-        ]
-        for row in rows:
-            table.add_row(_name(row["name"]), str(row["count"]), _us(row["sum_us"]), format_bytes(row["bytes"]))
-    return table
-
-
-def _launches(profile: dict[str, Any]) -> Table:
-    launches = profile["launches"]
-    table = _table("launch", "value")
-    for name, count in launches.get("kernel_launch_calls_by_name", launches.get("kernel_launches_by_name", {})).items():
-        table.add_row(_name(name), str(count))
-    if "kernels_without_a_launch_call" in launches:  # statistics do not say which call belongs to which kernel
-        table.add_row("kernels without a launch call", str(launches["kernels_without_a_launch_call"]))
-    delay = launches.get("delay_call_start_to_kernel_start")
-    if delay is not None:
-        table.add_row("from call to kernel, median", _us(delay["median_us"]))
-        table.add_row("from call to kernel, largest", _us(delay["max_us"]))
-    return table
-
-
+_MAX_MESSAGE = 400
 _FACT_COLUMNS = {
     "duration_ns": ("duration", format_ns),
-    "dram_throughput_pct": ("DRAM", lambda value: f"{value:.1f} %"),
-    "memory_throughput_pct": ("memory", lambda value: f"{value:.1f} %"),
-    "sm_throughput_pct": ("SM", lambda value: f"{value:.1f} %"),
-    "achieved_occupancy_pct": ("occupancy", lambda value: f"{value:.1f} %"),
-    "theoretical_occupancy_pct": ("at most", lambda value: f"{value:.1f} %"),
-    "registers_per_thread": ("registers", lambda value: f"{value:.0f}"),
+    "dram_throughput_pct": ("DRAM", "{:.1f} %".format),
+    "memory_throughput_pct": ("memory", "{:.1f} %".format),
+    "sm_throughput_pct": ("SM", "{:.1f} %".format),
+    "achieved_occupancy_pct": ("occupancy", "{:.1f} %".format),
+    "theoretical_occupancy_pct": ("theoretical", "{:.1f} %".format),
+    "registers_per_thread": ("registers", "{:.0f}".format),
 }
 
 
-def _measured_kernels(profile: dict[str, Any], top: int | None) -> Table:
-    kernels = profile["kernels"][:top]
-    table = _table(
-        "kernel",
-        "grid",
-        "block",
-        *(title for title, _ in _FACT_COLUMNS.values()),
-        "shared",
-        title=profile["format"] + _left_out(len(kernels), len(profile["kernels"])),
-        left=1,
+def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
+    """Make the tables of one file.
+
+    Args:
+        profile: From `read_profile`.
+        top: Number of kernels and findings of a report of Nsight Compute; None for all.
+    """
+    if profile["format"].startswith("ncu"):
+        yield _ncu_kernels(profile, top)
+        if any(kernel.get("findings") for kernel in profile["kernels"]):
+            yield _ncu_findings(profile, top)
+        return
+    yield _devices(profile)
+    yield _kernels(profile["kernels"])
+    if profile["memcpy"]["count"] or profile["memset"]["count"]:
+        yield _transfers(profile)
+    yield _launches(profile["launches"])
+
+
+def _devices(profile: dict[str, Any]) -> Table:
+    rows = []
+    for device, summary in profile["devices"].items():
+        busy = summary.get("all_gpu_activity", summary)
+        times = [_us(busy[name]) for name in ("span_us", "busy_us", "idle_us")]
+        rows.append((device, busy["activities"], *times, percent(busy["busy_fraction"])))
+        collectives = summary.get("collectives")
+        if collectives:
+            overlap = f"{percent(collectives['overlapped_fraction_of_collectives'])} overlap with compute"
+            rows.append(("  collectives", collectives["kernels"], "", _us(collectives["union_us"]), "", overlap))
+    return make_table(("device", "activities", "span", "busy", "idle", "busy share"), rows, title=profile["format"])
+
+
+def _kernels(kernels: dict[str, Any]) -> Table:
+    columns = ["kernel", "launches", "total", "share", "mean", "largest", "grid", "block", "registers", "shared"]
+    rows: list[list[object]] = []
+    has_occupancy = any(row.get("occupancy_pct") is not None for row in kernels["top_by_total_time"])
+    for row in kernels["top_by_total_time"]:
+        first = row["first_launch"]
+        share = row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None
+        cells: list[object] = [
+            *(short_name(row["name"]), row["count"], _us(row["sum_us"]), percent(share)),
+            *(_us(row["mean_us"]), _us(row["max_us"]), _dimensions(first.get("grid")), _dimensions(first.get("block"))),
+            *(first.get("registers_per_thread"), _shared_memory(first, "memory_bytes")),
+        ]
+        if has_occupancy:
+            occupancy_pct = row.get("occupancy_pct")
+            cells.append(None if occupancy_pct is None else f"{occupancy_pct:.0f} %")
+        rows.append(cells)
+    return make_table(
+        [*columns, "occupancy"] if has_occupancy else columns,
+        rows,
+        title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in total"
+        + _left_out(len(rows), kernels["distinct_names"]),
     )
-    for kernel in kernels:
-        table.add_row(
-            _name(kernel["name"]),
-            _dims(kernel["grid"]),
-            _dims(kernel["block"]),
-            *(write(kernel[fact]) if fact in kernel else "" for fact, (_, write) in _FACT_COLUMNS.items()),
-            _shared(kernel, "memory_per_block_bytes"),
+
+
+def _transfers(profile: dict[str, Any]) -> Table:
+    rows = []
+    for totals in (profile["memcpy"], profile["memset"]):
+        by_name = totals.get("by_name") or [{"name": kind, **sums} for kind, sums in totals.get("by_kind", {}).items()]
+        rows += [
+            (short_name(row["name"]), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"])) for row in by_name
+        ]
+    return make_table(("copies and fills", "count", "total", "bytes"), rows)
+
+
+def _launches(launches: dict[str, Any]) -> Table:
+    by_name = launches.get("kernel_launch_calls_by_name", launches.get("kernel_launches_by_name", {}))
+    rows = [(short_name(name), count) for name, count in by_name.items()]
+    if "kernels_without_a_launch_call" in launches:
+        rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
+    delay = launches.get("delay_call_start_to_kernel_start")
+    if delay is not None:
+        rows.append(("median delay from call to kernel", _us(delay["median_us"])))
+        rows.append(("largest delay from call to kernel", _us(delay["max_us"])))
+    return make_table(("launch", "value"), rows)
+
+
+def _ncu_kernels(profile: dict[str, Any], top: int | None) -> Table:
+    rows = [
+        (
+            *(short_name(kernel["name"]), _dimensions(kernel["grid"]), _dimensions(kernel["block"])),
+            *(write(kernel[fact]) if fact in kernel else None for fact, (_, write) in _FACT_COLUMNS.items()),
+            _shared_memory(kernel, "memory_per_block_bytes"),
         )
-    return table
+        for kernel in profile["kernels"][:top]
+    ]
+    columns = ("kernel", "grid", "block", *(title for title, _ in _FACT_COLUMNS.values()), "shared")
+    return make_table(columns, rows, title=profile["format"] + _left_out(len(rows), len(profile["kernels"])))
 
 
-def _findings(profile: dict[str, Any], top: int | None) -> Table:
-    found = [(kernel, rule) for kernel in profile["kernels"] for rule in kernel.get("findings", ())]
-    title = f"{len(found)} findings{_left_out(len(found[:top]), len(found))}"
-    table = _table("kernel", "rule", "estimated speed-up", "finding", title=title, left=4)
+def _ncu_findings(profile: dict[str, Any], top: int | None) -> Table:
+    found = [(kernel["name"], rule) for kernel in profile["kernels"] for rule in kernel.get("findings", ())]
     found.sort(key=lambda pair: -(pair[1]["estimated_speedup_pct"] or 0))
-    for kernel, rule in found[:top]:
-        speedup = rule["estimated_speedup_pct"]
-        table.add_row(
-            _name(kernel["name"]),
-            _name(rule["rule"]),
-            "" if speedup is None else f"{speedup:.1f} %",
-            printable(rule["message"][:400]),
+    rows = [
+        (
+            *(short_name(name), short_name(rule["rule"])),
+            None if rule["estimated_speedup_pct"] is None else f"{rule['estimated_speedup_pct']:.1f} %",
+            rule["message"][:_MAX_MESSAGE],
         )
-    return table
+        for name, rule in found[:top]
+    ]
+    title = f"{len(found)} findings{_left_out(len(rows), len(found))}"
+    return make_table(("kernel", "rule", "estimated speedup", "finding"), rows, title=title, left=4)
 
 
-def _shared(facts: dict[str, Any], what: str) -> str:
-    """Shared memory of a block, whole or in the two parts that a launch has."""
-    parts = [facts.get(f"{part}_shared_{what}") for part in ("static", "dynamic")]
-    known = [part for part in (facts.get(f"shared_{what}"), *parts) if part is not None]
+def _shared_memory(facts: dict[str, Any], what: str) -> str:
+    """Shared memory of a block, as a whole or as static and dynamic parts."""
+    parts = [facts.get(f"{part}shared_{what}") for part in ("", "static_", "dynamic_")]
+    known = [part for part in parts if part is not None]
     return format_bytes(sum(known)) if known else ""
 
 
 def _left_out(shown: int, count: int) -> str:
-    return "" if shown >= count else f"; the first {shown}, --top 0 tells all"
+    return "" if shown >= count else f"; the first {shown}, --top 0 shows all"
 
 
-def _percent(percent: float | None) -> str:
-    return "" if percent is None else f"{percent:.0f} %"
-
-
-def _table(*columns: str, title: str | None = None, left: int = 0) -> Table:
-    table = Table(title=title, title_justify="left", show_lines=False)
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at < max(left, 1) else "right", overflow="fold")
-    return table
-
-
-def _name(name: str) -> Text:
-    return printable(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")
-
-
-def _dims(dims: Any) -> str:
-    return "x".join(str(length) for length in dims) if isinstance(dims, list) else str(dims or "").strip("()")
+def _dimensions(lengths: Any) -> str:
+    return "x".join(map(str, lengths)) if isinstance(lengths, list) else str(lengths or "").strip("()")
 
 
 def _us(microseconds: float) -> str:
     return format_ns(microseconds * 1e3)
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"

@@ -1,152 +1,158 @@
-"""Tables of a profile: where the time went on the GPU and on the host, where the GPU waited, and the Triton kernels."""
+"""Tables of `roofwatch profile`, and helpers that all tables of profiles share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
 from roofwatch.collector.compile.captured_kernels import CapturedKernel
-from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
+from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.profiles.profiling import ProcessTime, ProfileReport, short_name
+from roofwatch.profiles.report import ProfileReport, short_name
 from roofwatch.terminal import console, printable
 
-_MAX_NAME = 80
+
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, left: int = 1
+) -> Table:
+    """Make a table whose first `left` columns are aligned left; None is an empty cell."""
+    table = Table(title=None if title is None else printable(title), title_justify="left")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if at < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    return table
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
 
 
 def print_report(report: ProfileReport) -> None:
-    """Print on standard error: standard output is the program's."""
-    shown = console(to_stderr=True)
-    shown.print()
-    for table in tables(report):
-        shown.print(table)
+    """Print to standard error: standard output belongs to the program."""
+    output = console(to_stderr=True)
+    output.print()
+    for table in _tables(report):
+        output.print(table)
     for text in (report.summary, *report.notes):
-        shown.print(printable(text), soft_wrap=True)
+        output.print(printable(text), soft_wrap=True)
     if report.traces:
-        where = ", ".join(f"{report.folder}/{trace.trace}" for trace in report.traces)
-        shown.print(printable(f"Written: {where}; it opens in https://ui.perfetto.dev"), soft_wrap=True)
+        files = ", ".join(f"{report.folder}/{trace.trace}" for trace in report.traces)
+        output.print(printable(f"Written: {files}; open it in https://ui.perfetto.dev"), soft_wrap=True)
 
 
-def tables(report: ProfileReport) -> Iterator[Table]:
-    """The trace that says the most in full, and a line for every other."""
-    leading = report.leading
-    if leading is not None:
-        time = leading.time
+def _tables(report: ProfileReport) -> Iterator[Table]:
+    """The leading trace in full, and a row for each of several traces."""
+    if report.leading is not None:
+        time = report.leading.time
         if len(report.traces) > 1:
-            yield _processes(report.traces)
+            yield _traces(report)
         if time.devices:
             yield _devices(time)
         if time.kernels:
-            yield _rows("kernel", "launches", time.kernels, time.kernel_names, "share of busy")
+            yield _time_rows("kernel", "launches", "share of busy", time.kernels, time.kernel_names)
         if time.transfers:
-            yield _rows("copies and fills", "count", time.transfers, len(time.transfers), "share of busy")
+            yield _time_rows("copies and fills", "count", "share of busy", time.transfers, len(time.transfers))
         if time.gaps:
             yield _gaps(time)
         if time.operators:
-            yield _rows("on the host", "calls", time.operators, time.operator_names, "share of time")
+            yield _time_rows("on the host", "calls", "share of time", time.operators, time.operator_names)
         if time.marks:
-            yield _rows("marked by the program", "times", time.marks, len(time.marks), "share of time")
+            yield _time_rows("annotations", "count", "share of time", time.marks, len(time.marks))
     if report.kernels:
         yield _compiled(report.kernels)
 
 
-def _processes(traces: Sequence[ProcessTime]) -> Table:
-    table = _table("trace", "process", "command", "recorded", "GPU busy", "in operators", left=3)
-    for trace in traces:
-        time = trace.time
-        busy = max((device.busy_share for device in time.devices), default=None)
-        table.add_row(
+def _traces(report: ProfileReport) -> Table:
+    rows = [
+        (
             trace.trace,
-            f"rank {trace.rank}" if trace.rank is not None else str(trace.pid),
-            printable(trace.command[:_MAX_NAME]),
-            format_ns(time.window_ns),
-            "" if busy is None else f"{busy:.1%}",
-            _share(time.host_inside_ns / time.window_ns if time.window_ns else None),
+            trace.pid if trace.rank is None else f"rank {trace.rank}",
+            short_name(trace.command),
+            format_ns(trace.time.window_ns),
+            percent(max((device.busy_share for device in trace.time.devices), default=None)),
+            percent(trace.time.host_inside_ns / trace.time.window_ns if trace.time.window_ns else None),
         )
-    return table
+        for trace in report.traces
+    ]
+    return make_table(("trace", "process", "command", "recorded", "GPU busy", "in operators"), rows, left=3)
 
 
 def _devices(time: TimeSpent) -> Table:
-    table = _table("GPU", "busy", "idle", "busy share", "kernels", "in kernels", "copies and fills", "launch delay")
-    delay = time.launches.median_delay_ns
-    for device in time.devices:
-        table.add_row(
+    columns = ("GPU", "busy", "idle", "busy share", "kernels", "in kernels", "copies and fills", "launch delay")
+    delay_ns = time.launches.median_delay_ns
+    rows = [
+        (
             device.device,
             format_ns(device.busy_ns),
             format_ns(device.window_ns - device.busy_ns),
-            f"{device.busy_share:.1%}",
-            str(device.kernel_count),
+            percent(device.busy_share),
+            device.kernel_count,
             format_ns(device.kernel_ns),
             format_ns(device.transfer_ns),
-            "" if delay is None else format_ns(delay),
+            None if delay_ns is None else format_ns(delay_ns),
         )
-    return table
+        for device in time.devices
+    ]
+    return make_table(columns, rows)
 
 
-def _rows(what: str, count: str, rows: Sequence[TimeRow], names: int, share: str) -> Table:
-    title = f"the first {len(rows)} of {names} names" if names > len(rows) else None
-    has_registers = any(row.registers is not None for row in rows)
-    table = _table(what, count, "total", share, "mean", *(("registers",) if has_registers else ()), title=title)
-    for row in rows:
-        registers = (("" if row.registers is None else str(row.registers)),) if has_registers else ()
-        table.add_row(
-            printable(short_name(row.name)),
-            str(row.count),
-            format_ns(row.total_ns),
-            _share(row.share),
-            format_ns(row.mean_ns),
-            *registers,
-        )
-    return table
+def _time_rows(what: str, count: str, share: str, rows: Sequence[TimeRow], name_count: int) -> Table:
+    title = f"the first {len(rows)} of {name_count} names" if name_count > len(rows) else None
+    columns = [what, count, "total", share, "mean"]
+    cells: list[list[object]] = [
+        [short_name(row.name), row.count, format_ns(row.total_ns), percent(row.share), format_ns(row.mean_ns)]
+        for row in rows
+    ]
+    if any(row.registers is not None for row in rows):
+        columns.append("registers")
+        cells = [[*line, row.registers] for line, row in zip(cells, rows, strict=True)]
+    return make_table(columns, cells, title=title)
 
 
 def _gaps(time: TimeSpent) -> Table:
-    table = _table("the longest waits of the GPU", "at", "length", "what the host did", "ended by", left=1)
-    table.columns[3].justify = table.columns[4].justify = "left"
-    for gap in time.gaps:
-        host = [f"{short_name(name)} {format_ns(ns)}" for name, ns in gap.host]
-        outside_ns = gap.length_ns - gap.host_inside_ns
-        if outside_ns > gap.length_ns / 10:
-            host.append(f"outside of PyTorch {format_ns(outside_ns)}")
-        table.add_row(
+    columns = ("longest idle times", "host meanwhile", "until", "at", "length")
+    rows = [
+        (
             f"GPU {gap.device}",
+            ", ".join(_host_work(gap)),
+            short_name(gap.before),
             format_ns(gap.after_start_ns),
             format_ns(gap.length_ns),
-            printable(", ".join(host)),
-            printable(short_name(gap.before)),
         )
-    return table
+        for gap in time.gaps
+    ]
+    return make_table(columns, rows, left=3)
+
+
+def _host_work(gap: Gap) -> Iterator[str]:
+    for name, ns in gap.host:
+        yield f"{short_name(name)} {format_ns(ns)}"
+    outside_ns = gap.length_ns - gap.host_inside_ns
+    if outside_ns > gap.length_ns / 10:
+        yield f"outside PyTorch {format_ns(outside_ns)}"
 
 
 def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
-    table = _table("Triton kernel", "target", "warps", "stages", "registers", "spills", "shared", "compiled in")
-    for kernel in kernels:
-        spills = kernel.spilled_registers if kernel.spilled_registers is not None else kernel.spill_bytes
-        unit = "" if kernel.spilled_registers is not None else " B"
-        table.add_row(
-            printable(short_name(kernel.name)),
+    columns = ("Triton kernel", "target", "warps", "stages", "registers", "spills", "shared", "compiled in")
+    rows = [
+        (
+            short_name(kernel.name),
             f"{kernel.backend} {kernel.arch}",
-            _number(kernel.warps),
-            _number(kernel.stages),
-            _number(kernel.registers),
-            "" if spills is None else f"{spills}{unit if spills else ''}",
-            "" if kernel.shared_bytes is None else format_bytes(kernel.shared_bytes),
+            kernel.warps,
+            kernel.stages,
+            kernel.registers,
+            _spills(kernel),
+            None if kernel.shared_bytes is None else format_bytes(kernel.shared_bytes),
             "cached" if kernel.was_cached else format_ns(sum(kernel.compile_ns.values())),
         )
-    return table
+        for kernel in kernels
+    ]
+    return make_table(columns, rows)
 
 
-def _table(*columns: str, title: str | None = None, left: int = 1) -> Table:
-    table = Table(title=title, title_justify="left")
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at < left else "right", overflow="fold")
-    return table
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+def _spills(kernel: CapturedKernel) -> str | None:
+    if kernel.spilled_registers is not None:
+        return str(kernel.spilled_registers)
+    return f"{kernel.spill_bytes} B" if kernel.spill_bytes else None

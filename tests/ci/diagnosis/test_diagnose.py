@@ -9,7 +9,7 @@ from roofwatch.ci.diagnosis.evidence import Limit
 from roofwatch.ci.diagnosis.finding import Weight
 from roofwatch.ci.diagnosis.record_evidence import RecordEvidence, subjects_of
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.profiles.diagnosing import Diagnosed, told
+from roofwatch.profiles.diagnosing import Diagnosed, to_lines
 from tests.builders import make_case, make_measurement, make_record
 from tests.ci.ailments import (
     AILMENTS,
@@ -112,7 +112,7 @@ def test_the_sentences_are_the_golden_ones() -> None:
     lines = []
     for ailment, make in AILMENTS.items():
         made = make()
-        lines += [f"== {ailment}", *told(Diagnosed(evidence(made), diagnosed(made))), ""]
+        lines += [f"== {ailment}", *to_lines(Diagnosed(evidence(made), diagnosed(made))), ""]
     text = "\n".join(lines)
     assert text == GOLDEN.read_text(), "read what changed; if it is better, write it to the golden file"
 

@@ -59,7 +59,7 @@ def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
 def test_what_a_record_does_not_hold_is_said_with_what_it_holds(record_of: WriteRecord) -> None:
     done = roofwatch("diagnose", "softmax", "-i", "cuda", "--record", record_of("host"))
     assert done.status == 2
-    assert f"record.json: holds nothing of softmax by cuda; it has {NORM}" in done.error
+    assert f"record.json: has no results of softmax by cuda; it has {NORM}" in done.error
 
 
 def test_a_record_and_a_suite_at_once_are_refused(record_of: WriteRecord) -> None:
@@ -71,7 +71,7 @@ def test_a_record_and_a_suite_at_once_are_refused(record_of: WriteRecord) -> Non
 def test_a_suite_in_the_place_of_the_case_is_refused_with_what_goes_there() -> None:
     done = roofwatch("diagnose", SUITES / "bench_good.py")
     assert done.status == 2
-    assert f"first: roofwatch diagnose CASE {SUITES / 'bench_good.py'}" in done.error
+    assert f"name a case or kernel first: roofwatch diagnose CASE {SUITES / 'bench_good.py'}" in done.error
 
 
 @pytest.mark.slow

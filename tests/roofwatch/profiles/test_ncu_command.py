@@ -3,7 +3,6 @@
 The stand-in lets that process work on the CPU and hands over a real report, of other kernels.
 """
 
-import io
 import os
 import re
 import shutil
@@ -12,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu_count import CountedCall
@@ -28,6 +26,7 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
 )
 from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, with_counters
+from roofwatch.terminal import print_table
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch
 
@@ -71,7 +70,7 @@ def test_a_call_is_counted_and_its_facts_and_advice_are_shown(tmp_path: Path) ->
     assert done.status == 0, done.error
     assert f"{TOTAL} eager on NVIDIA A10G" in done.output
     assert "11 kernels, the first 8" in done.output
-    assert "occupancy, achieved" in done.output
+    assert "achieved occupancy" in done.output
     assert "theoretical occupancy (66.7%) is limited by" in " ".join(done.output.split())
     assert (tmp_path / "kept.ncu-rep").read_bytes() == (DATA / "sgemm_profile.ncu-rep").read_bytes()
 
@@ -147,24 +146,23 @@ def test_where_it_is_not_installed_it_is_said_where_it_comes_from(tmp_path: Path
     assert "Nsight Compute is not installed" in done.error
 
 
-def test_waits_are_bars_in_words_and_advice_says_what_it_may_save() -> None:
+def test_stalls_are_bars_and_advice_says_what_it_may_save(capsys: pytest.CaptureFixture[str]) -> None:
     counters = Counters(
         case_id=CASE_ID,
         implementation="triton",
         function="a_kernel",
         values={"stall_wait_share": 0.2, "stall_long_scoreboard_share": 0.6},
         findings=(
-            ProfilerFinding(rule="A", message="Load more at once.", estimated_speedup=0.31),
             ProfilerFinding(rule="B", message="Issue more.", estimated_speedup=0.9, is_estimate_of_a_part=True),
+            ProfilerFinding(rule="A", message="Load more at once.", estimated_speedup=0.31),
         ),
     )
-    console = Console(width=100, file=io.StringIO())
     for table in tables([counters]):
-        console.print(table)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+        print_table(table)
+    text = capsys.readouterr().out
 
     assert re.search(r"data from device memory, L2 or L1 +│ 60.0% │ █{30} │", text)
-    assert re.search(r"the fixed latency of an instruction before +│ 20.0% │ █{10} ", text)
+    assert re.search(r"the fixed latency of the previous instruction +│ 20.0% │ █{10} ", text)
     assert text.index("31%") < text.index("90% of a part")
 
 
@@ -215,7 +213,7 @@ def test_left_out_the_implementations_are_those_in_a_language_of_kernels() -> No
 @pytest.mark.parametrize(
     ("info", "pattern", "implementations", "message"),
     [
-        (make_info(make_implementation("triton"), cases=7), "k", None, r"stands for 7 cases; name one: .* and 2 more"),
+        (make_info(make_implementation("triton"), cases=7), "k", None, r"matches 7 cases; name one: .* and 2 more"),
         (make_info(make_implementation("triton")), "gone", None, r"no case matches gone; .* k/n=2/float32/fwd"),
         (make_info(make_implementation("triton")), "k", ["cuda"], "no implementation matches cuda; there are triton"),
         (make_info(make_implementation("triton"), rank_dimension="n"), "k", None, "2 ranks make the call"),
@@ -237,11 +235,11 @@ def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome
 def test_a_record_of_other_code_another_device_or_other_cases_takes_no_counters() -> None:
     record = make_record(measurements=[make_measurement()])
 
-    with pytest.raises(RecordError, match="check that commit out"):
+    with pytest.raises(RecordError, match="check out that commit"):
         with_counters(record, make_commit(9), [make_call()], name="record.json")
-    with pytest.raises(RecordError, match="ran on NVIDIA A10G"):
+    with pytest.raises(RecordError, match="the counters are of NVIDIA A10G"):
         with_counters(record, record.commit, [make_call(device_name="NVIDIA A10G")], name="record.json")
-    with pytest.raises(RecordError, match="holds no case k/n=1"):
+    with pytest.raises(RecordError, match="has no case k/n=1"):
         with_counters(record, record.commit, [make_call("k/n=1/float32/fwd")], name="record.json")
 
 

@@ -13,7 +13,7 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import read_time_spent
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.profiles.profiling import ProcessTime, ProfileReport, folder_for, report_of
+from roofwatch.profiles.report import ProcessTime, ProfileReport, folder_for, report_of
 from tests.builders import make_record
 from tests.roofwatch.command import roofwatch
 
@@ -57,8 +57,8 @@ def test_a_program_that_fails_is_profiled_and_its_output_and_status_are_its_own(
 
     assert (done.status, done.output) == (3, "hello\n")
     assert "aten::mm" in done.error
-    assert "no GPU was used" in done.error
-    assert "The program ended with status 3; what it did until then is in the profile." in done.error
+    assert "No GPU was used" in done.error
+    assert "The program ended with status 3; the profile shows what it did until then." in done.error
     assert f"Written: {tmp_path}/profile/trace.json.gz" in done.error.replace("\n", " ")
     assert read_time_spent(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
 
@@ -144,16 +144,16 @@ def test_a_busy_gpu_and_an_idle_one_are_told_apart_in_words(
 
     summary = report_on(traced("trace.json"), folder=tmp_path).summary
 
-    assert f"In the 100 µs that were recorded, GPU 0 was busy for {kernel_us}% of the time." in summary
-    assert "The kernel that took the most is gemm: 100% of the busy time, in 2 launches" in summary
-    assert "in which the host was mostly in cudaMalloc." in summary
+    assert f"GPU 0 was busy for {kernel_us}% of the recorded 100 µs." in summary
+    assert "The kernel with the most time is gemm: 100% of the busy time, in 2 launches" in summary
+    assert "meanwhile the host was mostly in cudaMalloc." in summary
     assert ("faster kernels will gain little" in summary) is is_mostly_idle
 
 
 @pytest.mark.parametrize(
     ("processes", "said"),
     [
-        ((), "no Python of this program took the profiler in"),
+        ((), "the profiler was not loaded"),
         ((process_of(torch_version=None, has_recorded=False),), "never imported torch"),
         ((process_of(),), "killed before it could be written"),
         ((process_of(has_recorded=False),), "ended before the recording began"),
@@ -170,8 +170,8 @@ def test_what_is_missing_is_noted() -> None:
         exit_status=139,
     )
     notes = " ".join(report.notes)
-    assert "was ended by signal 11; what it did until then" in notes
-    assert "ends where the window did (--for)" in notes
+    assert "was ended by signal 11; the profile shows" in notes
+    assert "ends after --for seconds" in notes
     assert "3 process(es) were forked from process 2" in notes
     assert "Process 2: RuntimeError: x" in notes
 

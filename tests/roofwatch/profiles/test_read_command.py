@@ -64,7 +64,7 @@ def test_a_trace_is_told_with_everything_that_a_launch_is_known_by() -> None:
 
     for column in ("launches", "total", "mean", "largest", "grid", "block", "registers", "shared", "occupancy"):
         assert column in shown
-    assert "; the first 1, --top 0 tells all" in shown
+    assert "; the first 1, --top 0 shows all" in shown
     assert f" {row['count']} " in shown
     assert "x".join(map(str, first["grid"])) in shown
     assert f" {row['occupancy_pct']:.0f} % " in shown
@@ -84,13 +84,13 @@ def test_an_export_without_occupancy_has_no_column_for_it_and_one_for_shared_mem
 
     assert "occupancy" not in shown
     assert "shared" in shown
-    assert "tells all" not in shown
+    assert "shows all" not in shown
 
 
 def test_a_report_of_nsight_compute_tells_its_first_kernels_and_how_many_are_left() -> None:
     shown = read(DATA / "sgemm_raw_page.csv", "--top", "1")
     whole = read(DATA / "sgemm_raw_page.csv", "--top", "0")
 
-    assert "ncu-csv-wide; the first 1, --top 0 tells all" in shown
-    assert "tells all" not in whole
+    assert "ncu-csv-wide; the first 1, --top 0 shows all" in shown
+    assert "shows all" not in whole
     assert len(whole.splitlines()) > len(shown.splitlines())

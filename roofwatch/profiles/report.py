@@ -1,0 +1,191 @@
+"""The report of `roofwatch profile`: where a program spent its time, as values and in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from roofwatch.collector.compile.captured_kernels import CapturedKernel
+from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess
+from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
+from roofwatch.collector.record.metrics import format_ns
+
+_MOSTLY_IDLE = 0.5
+"""Busy share below which the GPU waits for the program more than it works."""
+_SIGNAL_BASE = 128
+_MAX_NAME = 80
+_EXPECTED_ENDS = {"the program ended", "the program ended at once", "the steps were done"}
+
+
+@dataclass(frozen=True)
+class ProcessTime:
+    """One trace and its process."""
+
+    trace: str
+    pid: int
+    rank: int | None
+    command: str
+    ended_because: str
+    time: TimeSpent
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    folder: str
+    exit_status: int
+    summary: str
+    notes: tuple[str, ...]
+    """What is missing from the profile, and why."""
+    traces: tuple[ProcessTime, ...]
+    """The trace with the most work comes first."""
+    kernels: tuple[CapturedKernel, ...]
+
+    @property
+    def leading(self) -> ProcessTime | None:
+        return self.traces[0] if self.traces else None
+
+
+def folder_for(command: Sequence[str]) -> Path:
+    """Name a new folder after the time and the program."""
+    scripts = [word for word in command if word.endswith(".py")]
+    modules = [after for before, after in pairwise(command) if before == "-m"]
+    name = Path((scripts or modules or list(command))[0]).stem
+    return Path("roofwatch-profiles") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
+
+
+def report_of(capture: Capture, folder: Path) -> ProfileReport:
+    """Read the traces of a profile.
+
+    Raises:
+        ProfileError: a trace cannot be read.
+    """
+    traces = [
+        ProcessTime(
+            trace=trace.file,
+            pid=process.pid,
+            rank=process.rank,
+            command=process.command,
+            ended_because=trace.because,
+            time=read_time_spent(folder / trace.file),
+        )
+        for process in capture.processes
+        for trace in process.traces
+    ]
+    traces.sort(key=lambda trace: _work_ns(trace.time), reverse=True)
+    return ProfileReport(
+        folder=str(folder),
+        exit_status=capture.exit_status,
+        summary=" ".join(_summary(traces, capture.processes)),
+        notes=tuple(_notes(capture)),
+        traces=tuple(traces),
+        kernels=capture.kernels,
+    )
+
+
+def short_name(name: str) -> str:
+    """Cut a name at 80 characters."""
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+
+
+def _work_ns(time: TimeSpent) -> tuple[int, int]:
+    return sum(device.busy_ns for device in time.devices), time.host_inside_ns
+
+
+def _summary(traces: Sequence[ProcessTime], processes: Sequence[CapturedProcess]) -> Iterator[str]:
+    if not traces:
+        yield _why_nothing_was_recorded(processes)
+        return
+    time = traces[0].time
+    yield from _device_sentences(time) if time.devices else _host_sentences(time)
+    if len(traces) > 1:
+        yield f"{len(traces) - 1} more trace(s) were written."
+
+
+def _device_sentences(time: TimeSpent) -> Iterator[str]:
+    busiest = max(time.devices, key=lambda device: device.busy_ns)
+    yield f"GPU {busiest.device} was busy for {busiest.busy_share:.0%} of the recorded {format_ns(time.window_ns)}."
+    if time.kernels:
+        first = time.kernels[0]
+        yield (
+            f"The kernel with the most time is {short_name(first.name)}: {_percent(first.share)} of the busy time, in "
+            f"{first.count} launches of {format_ns(first.mean_ns)}."
+        )
+    if busiest.transfer_ns:
+        yield f"Copies and fills took {busiest.transfer_ns / busiest.busy_ns:.0%}."
+    if busiest.busy_share < _MOSTLY_IDLE:
+        yield "The GPU mostly waited for the program, so faster kernels will gain little until work is issued sooner."
+    if time.gaps:
+        gap = time.gaps[0]
+        host = "outside PyTorch: Python, loading data, or waiting"
+        if gap.host and gap.host_inside_ns >= gap.length_ns / 2:
+            host = f"in {short_name(gap.host[0][0])}"
+        yield f"Its longest idle time was {format_ns(gap.length_ns)}; meanwhile the host was mostly {host}."
+
+
+def _host_sentences(time: TimeSpent) -> Iterator[str]:
+    if not time.operators or not time.window_ns:
+        yield "The trace has no PyTorch operator: the program did nothing with PyTorch during the recording."
+        return
+    inside, first = time.host_inside_ns / time.window_ns, time.operators[0]
+    yield (
+        f"No GPU was used in the recorded {format_ns(time.window_ns)}. The busiest thread spent {inside:.0%} of the "
+        "time in PyTorch operators."
+    )
+    yield (
+        f"The operator with the most time is {short_name(first.name)}: {_percent(first.share)} of the time, in "
+        f"{first.count} call(s) of {format_ns(first.mean_ns)}."
+    )
+    mark = next((mark for mark in time.marks if (mark.share or 0) > max(inside, _MOSTLY_IDLE)), None)
+    if mark is not None:
+        yield f"The annotation {short_name(mark.name)} covers {_percent(mark.share)} of it."
+    elif inside < _MOSTLY_IDLE:
+        yield (
+            "Most of the time passed outside PyTorch: in Python, loading data, or waiting; faster operators will gain "
+            "little."
+        )
+
+
+def _why_nothing_was_recorded(processes: Sequence[CapturedProcess]) -> str:
+    if not processes:
+        return (
+            "Nothing was recorded: the profiler was not loaded. The program is not a Python program, or runs Python "
+            "in isolation (-I, -E or -S); remove those options."
+        )
+    if not any(process.torch_version for process in processes):
+        return "Nothing was recorded: the program never imported torch."
+    if any(process.has_recorded for process in processes):
+        return "The recording is lost: the program was killed before it could be written."
+    return "Nothing was recorded: the program ended before the recording began; start it earlier."
+
+
+def _notes(capture: Capture) -> Iterator[str]:
+    if capture.was_ended:
+        yield "The program was ended after --max-seconds."
+    elif capture.exit_status:
+        kept = "; the profile shows what it did until then" if any(each.traces for each in capture.processes) else ""
+        if capture.exit_status > _SIGNAL_BASE:
+            yield f"The program was ended by signal {capture.exit_status - _SIGNAL_BASE}{kept}."
+        else:
+            yield f"The program ended with status {capture.exit_status}{kept}."
+    for process in capture.processes:
+        if process.has_recorded and not process.traces and not process.troubles:
+            yield f"Process {process.pid} was killed before its trace could be written."
+        if process.forked_count:
+            yield (
+                f"{process.forked_count} process(es) were forked from process {process.pid}, for example DataLoader "
+                "workers: the trace shows waiting for them, but not their work."
+            )
+        for trace in process.traces:
+            if trace.because == "the window ended":
+                yield f"{trace.file} ends after --for seconds; the program went on."
+            elif trace.because not in _EXPECTED_ENDS:
+                yield f"{trace.file} of process {process.pid} ends early: {trace.because}."
+        for trouble in process.troubles:
+            yield f"Process {process.pid}: {trouble}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
