@@ -18,10 +18,10 @@ from dataclasses import replace
 import numpy as np
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.families import Population
 from roofwatch.ci.history.finding import TrendFinding, Window
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import analyse_series, judge_history
-from roofwatch.ci.history.regression import Population
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Series, SeriesKey
 from tests.builders import NOON, make_commit_ref, make_series_key

@@ -1,73 +1,39 @@
-"""Evidence beside a series of times, held against one of its steps: paired measurements, counters, profiles. Pure."""
+"""Evidence about a step of a time, other than the series itself: paired measurements, counters, profiles. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from roofwatch.ci.ab.changes import Change, find_counter_changes
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves, may_explain
-from roofwatch.ci.causes.runner_evidence import Calibrations
-from roofwatch.ci.changepoint import detect
+from roofwatch.ci.ab.noise_floor import is_calibration
+from roofwatch.ci.causes.runner import Evidence
+from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.history.finding import Status
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.queries.counted_values import CountedRun
 from roofwatch.db.queries.profiled_values import ProfiledRun
 from roofwatch.db.values import CommitRef, Pair, SeriesKey, Verdict
 
-_COUNTERS_TOLD, _LAUNCHES_TOLD = 3, 2
-_MOST_CHARACTERS = 120
-"""Of one launch: names of templates run to hundreds."""
+_MAX_COUNTERS, _MAX_LAUNCHES = 3, 2
+_MAX_CHARACTERS = 120
+"""Of one launch: names of templates are long."""
 _TIMES = ("duration", "cycles", "clock", "frequency")
-"""Counters that begin with these are time again, read under a profiler: they explain nothing."""
+"""Counters that begin with these are times read under a profiler, and explain nothing."""
 
-_Levels = tuple[Sequence[CommitRef], Sequence[CommitRef]]
+Levels = tuple[Sequence[CommitRef], Sequence[CommitRef]]
 """First and last commit of the old level, and of the new one."""
-
-
-@dataclass(frozen=True)
-class CountedStep:
-    """Hardware counters on both sides of a step."""
-
-    base: CommitRef
-    head: CommitRef
-    changes: tuple[Change, ...]
-    """The largest first; each counter once, of the launch where it changed most."""
-
-    def in_words(self) -> str:
-        where = f"counters read at {self.base.short_sha} and {self.head.short_sha}"
-        if not self.changes:
-            return f"{where} are the same within 2 %"
-        told = ", ".join(map(_counter_in_words, self.changes[:_COUNTERS_TOLD]))
-        return f"{where}: {told}{_and_more(len(self.changes) - _COUNTERS_TOLD)}"
-
-
-@dataclass(frozen=True)
-class LaunchedStep:
-    """What was launched on both sides of a step, by profiles."""
-
-    base: CommitRef
-    head: CommitRef
-    moves: tuple[LaunchMove, ...]
-    """What takes the largest share of its call first."""
-    is_at_the_step: bool
-    """No commit that was timed lies between the two profiles."""
-
-    def may_explain(self, log_change: float) -> bool:
-        """Whether what changed takes enough of the slower calls for such a change of their time."""
-        return may_explain(self.moves, log_change)
-
-    def in_words(self) -> str:
-        told = ", ".join(map(_launch_in_words, self.moves[:_LAUNCHES_TOLD]))
-        where = f"by profiles of {self.base.short_sha} and {self.head.short_sha} its calls launch something else"
-        return f"{where}: {told}{_and_more(len(self.moves) - _LAUNCHES_TOLD)}"
+_Subject = tuple[str, str, str]
+"""Case id, implementation, runner class."""
+_T = TypeVar("_T")
+_Run = TypeVar("_Run", CountedRun, ProfiledRun)
 
 
 class SupportingEvidence:
-    """All that a project's runs and pairs show beside its series of times; any of it may be empty."""
+    """The pairs, counters and profiles of one project, by case, implementation and runner class."""
 
     def __init__(
         self,
@@ -77,7 +43,7 @@ class SupportingEvidence:
         counted: Iterable[CountedRun] = (),
         profiled: Iterable[ProfiledRun] = (),
     ) -> None:
-        """Order it by what was measured. Blocks of several pairs of the same thing add up.
+        """Compare the pairs. Blocks of several pairs of the same commits add up.
 
         Args:
             pairs: Of two commits, or of one commit with itself.
@@ -85,62 +51,82 @@ class SupportingEvidence:
             counted: Runs with counters, in the order of the branch.
             profiled: Runs with profiles, in the order of the branch.
         """
-        self.calibrations = Calibrations(pairs)
-        self._comparisons = _compare_pairs(pairs, (thresholds or Thresholds()).relative_change)
-        self._counted: dict[tuple[str, str, str], list[CountedRun]] = defaultdict(list)
-        for counts in counted:
-            self._counted[counts.case_id, counts.implementation, counts.runner_class].append(counts)
-        self._profiled: dict[tuple[str, str, str], list[ProfiledRun]] = defaultdict(list)
-        for run in profiled:
-            self._profiled[run.profile.case_id, run.profile.implementation, run.runner_class].append(run)
+        limit = (thresholds or Thresholds()).relative_change
+        self._counted = _grouped(counted, lambda one: (one.case_id, one.implementation, one.runner_class))
+        self._profiled = _grouped(
+            profiled, lambda one: (one.profile.case_id, one.profile.implementation, one.runner_class)
+        )
+        self._calibrations = _grouped(filter(is_calibration, pairs), _subject)
+        # a pair that was cut short has blocks without partners
+        whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
+        by_commits = _grouped(whole, lambda pair: (*_subject(pair), pair.base.sha, pair.head.sha))
+        self._comparisons = {
+            measured: compare(
+                [block for pair in own for block in pair.base_blocks_ns],
+                [block for pair in own for block in pair.head_blocks_ns],
+                threshold=limit,
+            )
+            for measured, own in by_commits.items()
+        }
 
-    def counters_around(self, key: SeriesKey, levels: _Levels) -> CountedStep | None:
-        """The counters on both sides of a step; None where a side has none."""
-        sides = _beside(self._counted.get((key.case_id, key.implementation, key.runner_class), []), levels)
+    def calibrations(self, key: SeriesKey) -> Sequence[Pair]:
+        """Pairs of one commit with itself."""
+        return self._calibrations.get(_subject(key), [])
+
+    def counters_around(self, key: SeriesKey, levels: Levels) -> Evidence | None:
+        """Compare the counters on both sides of a step; None if a side has none."""
+        sides = _nearest(self._counted.get(_subject(key), []), levels)
         if sides is None:
             return None
-        old, new = sides
         largest: dict[str, Change] = {}
-        for change in find_counter_changes(old.counters, new.counters):
+        for change in find_counter_changes(sides[0].counters, sides[1].counters):
             if not change.metric.startswith(_TIMES):
                 largest.setdefault(change.metric, change)
-        return CountedStep(old.commit, new.commit, tuple(largest.values()))
+        where = f"counters read at {sides[0].commit.short_sha} and {sides[1].commit.short_sha}"
+        if not largest:
+            return Evidence(False, f"{where} are the same within 2 %")
+        return Evidence(True, f"{where}: {_listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)}")
 
-    def launches_around(self, key: SeriesKey, levels: _Levels) -> LaunchedStep | None:
-        """What was launched on both sides of a step; None where a side has no profile."""
-        sides = _beside(self._profiled.get((key.case_id, key.implementation, key.runner_class), []), levels)
+    def launches_around(self, key: SeriesKey, levels: Levels, log_change: float) -> Evidence | None:
+        """Compare what calls launch on both sides of a step.
+
+        Returns:
+            Changed if no other timed commit lies between the two profiles; None if a side has no profile, or if the
+            launches that differ take too little time to explain the step.
+        """
+        sides = _nearest(self._profiled.get(_subject(key), []), levels)
         if sides is None:
             return None
-        old, new = sides
-        return LaunchedStep(
-            base=old.commit,
-            head=new.commit,
-            moves=find_launch_moves([old.profile], [new.profile]),
-            is_at_the_step=(old.commit, new.commit) == (levels[0][-1], levels[1][0]),
+        moves = find_launch_moves([sides[0].profile], [sides[1].profile])
+        if not may_explain(moves, log_change):
+            return None
+        base, head = sides[0].commit, sides[1].commit
+        return Evidence(
+            (base, head) == (levels[0][-1], levels[1][0]),
+            f"profiles of {base.short_sha} and {head.short_sha} show other launches: "
+            f"{_listed(map(_describe_launch, moves), _MAX_LAUNCHES)}",
         )
 
     def check_step(
-        self, key: SeriesKey, commits: Sequence[CommitRef], step: detect.Step
+        self, key: SeriesKey, commits: Sequence[CommitRef], step: Step
     ) -> tuple[int, Status, Comparison | None]:
-        """Hold a step of a time against the paired measurements of its commits, and of the neighbouring ones that it
-        may as well lie at: the index it is at, how sure that is, and the comparison that says so.
+        """Check a step against the paired measurements of its commits, and of the neighbours where it may also lie.
+
+        Returns:
+            The index of the step, its status, and the comparison behind that.
         """
         verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
         neighbours = [index for index in step.candidates if abs(index - step.index) == 1]
-        open_at: tuple[int, Comparison | None] | None = None
+        compared = {}
         for index in [step.index, *neighbours]:
-            comparison = self._compare(key, commits[index - 1], commits[index])
+            measured = (*_subject(key), commits[index - 1].sha, commits[index].sha)
+            comparison = compared[index] = self._comparisons.get(measured)
             if comparison is not None and comparison.verdict is verdict:
                 return index, Status.CONFIRMED, comparison
-            if (comparison is None or not _rules_out(comparison, step, verdict)) and open_at is None:
-                open_at = index, comparison
-        if open_at is not None:
-            return open_at[0], Status.UNCONFIRMED, open_at[1]
-        return step.index, Status.REFUTED, self._compare(key, commits[step.index - 1], commits[step.index])
-
-    def _compare(self, key: SeriesKey, base: CommitRef, head: CommitRef) -> Comparison | None:
-        measured = (key.project, key.case_id, key.implementation, key.runner_class, base.sha, head.sha)
-        return self._comparisons.get(measured)
+        for index, comparison in compared.items():
+            if comparison is None or not _rules_out(comparison, step, verdict):
+                return index, Status.UNCONFIRMED, comparison
+        return step.index, Status.REFUTED, compared[step.index]
 
 
 def describe_comparison(comparison: Comparison) -> str:
@@ -151,64 +137,51 @@ def describe_comparison(comparison: Comparison) -> str:
     )
 
 
-_PairKey = tuple[str, str, str, str, str, str]
-_Blocks = list[tuple[float, ...]]
-
-
-def _compare_pairs(pairs: Iterable[Pair], threshold: float) -> dict[_PairKey, Comparison]:
-    blocks: dict[_PairKey, tuple[_Blocks, _Blocks]] = {}
-    for pair in pairs:
-        if len(pair.base_blocks_ns) != len(pair.head_blocks_ns):
-            continue  # one side was cut short: its blocks have no partners
-        subject = pair.project, pair.case_id, pair.implementation, pair.runner_class
-        base, head = blocks.setdefault((*subject, pair.base.sha, pair.head.sha), ([], []))
-        base.extend(pair.base_blocks_ns)
-        head.extend(pair.head_blocks_ns)
-    return {key: compare(base, head, threshold=threshold) for key, (base, head) in blocks.items() if base}
-
-
-def _rules_out(comparison: Comparison, step: detect.Step, verdict: Verdict) -> bool:
-    """Whether a paired measurement leaves no room for a step: it says unchanged or the opposite, or its interval
-    holds no change at all and ends below half of the step.
+def _rules_out(comparison: Comparison, step: Step, verdict: Verdict) -> bool:
+    """Whether a paired measurement excludes a step: its verdict is `unchanged` or the opposite, or its interval
+    includes 0 and ends below half of the step.
     """
     if comparison.verdict is not Verdict.INCONCLUSIVE:
         return comparison.verdict is not verdict
     low, high = comparison.relative_interval
-    ratio = step.after / step.before
-    if verdict is Verdict.REGRESSED:
-        return low <= 0 and 1 + high < ratio**0.5
-    return high >= 0 and 1 + low > ratio**0.5
+    half = (step.after / step.before) ** 0.5
+    return low <= 0 and 1 + high < half if verdict is Verdict.REGRESSED else high >= 0 and 1 + low > half
 
 
-class _OfCommit(Protocol):
-    @property
-    def commit(self) -> CommitRef: ...
+def _subject(one: Pair | SeriesKey) -> _Subject:
+    return one.case_id, one.implementation, one.runner_class
 
 
-_Run = TypeVar("_Run", bound=_OfCommit)
+_K = TypeVar("_K", bound=tuple[str, ...])
 
 
-def _beside(runs: Sequence[_Run], levels: _Levels) -> tuple[_Run, _Run] | None:
-    """The last run of the old level and the first of the new one; None where a level has none."""
+def _grouped(values: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    grouped: dict[_K, list[_T]] = defaultdict(list)
+    for value in values:
+        grouped[key(value)].append(value)
+    return dict(grouped)
+
+
+def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
+    """The last run of the old level and the first of the new one; None if a level has none."""
     base, head = ([run for run in runs if level[0] <= run.commit <= level[-1]] for level in levels)
     return (base[-1], head[0]) if base and head else None
 
 
-def _counter_in_words(change: Change) -> str:
+def _listed(sentences: Iterable[str], most: int) -> str:
+    given = list(sentences)
+    more = f", and {len(given) - most} more" if len(given) > most else ""
+    return f"{', '.join(given[:most])}{more}"
+
+
+def _describe_counter(change: Change) -> str:
     name = change.metric.removesuffix("_share").removesuffix("_count").replace("_", " ")
     if change.metric.endswith("_share"):
         return f"{name} {change.base:.0%} to {change.head:.0%}"
-    if not change.base:
-        return f"{name} {change.base:g} to {change.head:g}"
-    return f"{name} {change.relative_change:+.0%}"
+    return f"{name} {change.relative_change:+.0%}" if change.base else f"{name} {change.base:g} to {change.head:g}"
 
 
-def _launch_in_words(move: LaunchMove) -> str:
-    said = str(move.remark)
-    cut = said if len(said) <= _MOST_CHARACTERS else f"{said[: _MOST_CHARACTERS - 1]}…"
-    where = "before" if move.change is LaunchChange.GONE else "after"
-    return f"{cut} ({move.share:.0%} of a call {where})"
-
-
-def _and_more(count: int) -> str:
-    return f", and {count} more" if count > 0 else ""
+def _describe_launch(move: LaunchMove) -> str:
+    text = str(move.remark)
+    short = text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+    return f"{short} ({move.share:.0%} of a call {'before' if move.change is LaunchChange.GONE else 'after'})"

@@ -1,8 +1,7 @@
 """Possible causes of a change, weighed against each other. Pure.
 
-Each piece of evidence gives a cause odds against what is not known, which has odds of 1. A weight is a cause's share of
-all odds, so no cause is ever certain, and two with the same evidence stay level.
-docs/explanation/causes.md lists the odds.
+Evidence gives a cause odds against `unknown`, which has odds of 1. A weight is a cause's share of all odds, so no cause
+is certain. docs/explanation/causes.md lists the odds.
 """
 
 from __future__ import annotations
@@ -13,73 +12,56 @@ from dataclasses import dataclass
 
 from roofwatch.db.values import Cause, Suspect
 
-_NOTHING = "nothing that was recorded changed with it"
-_LEAST_TOLD = 0.02
-"""A cause with less weight is not worth a sentence."""
+_MIN_WEIGHT = 0.02
+"""A cause with less weight is not reported."""
 
 
 @dataclass(frozen=True)
 class Odds:
-    """How likely one cause is beside what is not known, and what says so."""
+    """Odds of one cause against `unknown`, with the evidence."""
 
     against_unknown: float
     sentence: str
 
+    def updated(self, sentence: str, *, factor: float = 1.0, at_least: float = 0.0) -> Odds:
+        """Add evidence."""
+        sentences = "; ".join(filter(None, (self.sentence, sentence)))
+        return Odds(max(self.against_unknown * factor, at_least), sentences)
 
-def weigh(odds: Mapping[Cause, Odds], *, unknown: float = 1.0) -> tuple[Suspect, ...]:
-    """Odds to suspects, the likeliest first, `unknown` among them.
 
-    Args:
-        odds: By cause; 0 excludes it.
-        unknown: Odds of what is not known; smaller where only the causes given are possible.
-    """
+def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
+    """Convert odds to suspects, the likeliest first, with `unknown` among them. Odds of 0 exclude a cause."""
     likely = {cause: one for cause, one in odds.items() if one.against_unknown > 0}
-    total = unknown + sum(one.against_unknown for one in likely.values())
+    total = 1.0 + sum(one.against_unknown for one in likely.values())
     suspects = [Suspect(cause, one.against_unknown / total, one.sentence) for cause, one in likely.items()]
     excluded = [one.sentence for one in odds.values() if one.against_unknown <= 0 and one.sentence]
-    told = "; ".join([_NOTHING if not likely else "something that is not recorded", *excluded])
-    return ranked([*suspects, Suspect(Cause.UNKNOWN, unknown / total, told)])
+    unknown = "something that is not recorded" if likely else "nothing that was recorded changed with it"
+    return ranked([*suspects, Suspect(Cause.UNKNOWN, 1.0 / total, "; ".join([unknown, *excluded]))])
 
 
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
-    """The likeliest first; of two that are level, `unknown`, which accuses nobody."""
-    order = list(Cause)
-    return tuple(
-        sorted(
-            suspects,
-            key=lambda one: (-round(one.weight, 9), one.cause is not Cause.UNKNOWN, order.index(one.cause)),
-        )
-    )
+    """Sort by weight, the likeliest first; of equal weights, `unknown` first."""
+    order = [Cause.UNKNOWN, *Cause]
+    return tuple(sorted(suspects, key=lambda one: (-round(one.weight, 9), order.index(one.cause))))
 
 
 def cause_of(suspects: Sequence[Suspect]) -> Cause:
-    """The likeliest."""
+    """The likeliest cause."""
     return ranked(suspects)[0].cause if suspects else Cause.UNKNOWN
 
 
 def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
-    """Suspects of many change points of one cause: the mean of their weights, each with the sentence of the change
-    point that it weighs most in.
-    """
+    """Combine the suspects of many change points: the mean of their weights, each with its strongest sentence."""
     if not several:
         return weigh({})
-    weights: dict[Cause, float] = defaultdict(float)
-    best: dict[Cause, Suspect] = {}
-    counts: dict[Cause, int] = defaultdict(int)
-    for suspects in several:
-        for suspect in suspects:
-            weights[suspect.cause] += suspect.weight / len(several)
-            counts[suspect.cause] += 1
-            if suspect.cause not in best or suspect.weight > best[suspect.cause].weight:
-                best[suspect.cause] = suspect
-    return ranked(
-        [
-            Suspect(cause, weight, _of_how_many(best[cause].sentence, counts[cause], len(several)))
-            for cause, weight in weights.items()
-            if weight >= _LEAST_TOLD or cause is Cause.UNKNOWN
-        ]
-    )
-
-
-def _of_how_many(sentence: str, count: int, total: int) -> str:
-    return sentence if count == total else f"{sentence} (so on {count} of {total} series)"
+    by_cause: dict[Cause, list[Suspect]] = defaultdict(list)
+    for suspect in (suspect for suspects in several for suspect in suspects):
+        by_cause[suspect.cause].append(suspect)
+    combined = []
+    for cause, own in by_cause.items():
+        weight = sum(suspect.weight for suspect in own) / len(several)
+        if weight >= _MIN_WEIGHT or cause is Cause.UNKNOWN:
+            sentence = max(own, key=lambda suspect: suspect.weight).sentence
+            note = "" if len(own) == len(several) else f" ({len(own)} of {len(several)} series)"
+            combined.append(Suspect(cause, weight, sentence + note))
+    return ranked(combined)

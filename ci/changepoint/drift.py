@@ -1,4 +1,4 @@
-"""What no single step shows: a slow drift, and a regression that was fixed only in part. Pure.
+"""A slow drift of a series, which no single step shows. Pure.
 
 A drift is a level that stands, then rises or falls by a constant factor per value, to the end or until it stands again.
 It must explain the series better than no change and better than steps, by the penalised likelihood of
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.levels import fit_levels, penalty
 from roofwatch.ci.changepoint.noise import (
     OUTLIER,
@@ -56,20 +55,6 @@ class Drift:
     likelihood_ratio: float
     """Twice the log likelihood ratio to the best explanation without drift, less penalties, corrected for dependence
     between neighbours."""
-
-
-@dataclass(frozen=True)
-class PartialFix:
-    """A regression whose fix did not bring the level back."""
-
-    worse_at: int
-    """Position of the first value of the worse level."""
-    better_at: int
-    """Position of the first value after the fix."""
-    after: float
-    """Level after the fix."""
-    kept_share: float
-    """Part of the regression that is still there, on the log scale."""
 
 
 def find_drift(
@@ -130,26 +115,6 @@ def find_drift(
         end=int(positions[ramp.end]) if ramp.end < last else None,
         likelihood_ratio=ratio,
     )
-
-
-def find_partial_fixes(steps: Sequence[Step], *, min_relative_change: float = 0.03) -> list[PartialFix]:
-    """Find each slowdown that was fixed in part: the times stayed longer than before, to the end.
-
-    Args:
-        steps: Of one series of times in order.
-        min_relative_change: Smallest remainder to report.
-    """
-    found = []
-    for place, worse in enumerate(steps):
-        fixes = [number for number in range(place + 1, len(steps)) if steps[number].after < steps[number].before]
-        if worse.after <= worse.before or not fixes:
-            continue
-        fix = steps[fixes[0]]
-        left = math.log(min(step.after for step in steps[fixes[0] :]) / worse.before)
-        lost = math.log(worse.after / worse.before)
-        if math.log1p(min_relative_change) <= left < lost:
-            found.append(PartialFix(worse.index, fix.index, fix.after, left / lost))
-    return found
 
 
 # --- ramps

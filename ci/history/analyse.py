@@ -1,8 +1,7 @@
-"""Analyse a project: read its history from the store, find what changed, and store the regressions.
+"""Analyse a project: read its history from the database, find what changed, and store the regressions.
 
-Series are read a few hundred at a time, by as many processes as are asked for. Most never changed: they are screened by
-bare columns, with the same steps at the same values as a full analysis. Only what changed, failed or was compiled
-differently is read with all that explains it.
+Most series never changed. They are screened by columns of numbers, with the same steps as a full analysis. Only cases
+that changed, failed or were compiled differently are read with all their evidence.
 """
 
 from __future__ import annotations
@@ -22,9 +21,13 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.history import SeriesAnalysis, analyse_series
-from roofwatch.ci.history.slow_drift import find_slow_drift
-from roofwatch.ci.history.time_steps import QUARTILES_TO_ERROR, find_steps
-from roofwatch.ci.history.value_steps import SECONDARY_METRICS, find_value_steps
+from roofwatch.ci.history.steps import (
+    QUARTILES_TO_ERROR,
+    SECONDARY_METRICS,
+    find_slow_drift,
+    find_time_steps,
+    find_value_steps,
+)
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.engine.session import analysis_lock, open_url, reading_session
 from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
@@ -44,28 +47,27 @@ Subject = tuple[str, str]
 """Case id and implementation."""
 
 JUDGED_METRICS = (
-    # rates and utilisation are the median time over constants of the case
+    # rates and utilisation follow from the median time
     *("median_ns", *SECONDARY_METRICS, "rmse_ratio"),
     *("registers", "spilled_registers", "spill_store_count", "spill_load_count", "local_bytes", "shared_bytes"),
     "theoretical_occupancy",
 )
 _VALUES_AT_ONCE = 400_000
-"""Values read together: some tens of megabytes."""
+"""Values read together, some tens of MB."""
 
 
 def analyse_project(
     engine: Engine, project: str, thresholds: Thresholds | None = None, *, worker_count: int = 1
 ) -> list[Regression]:
-    """Find the regressions in a project's history and replace those that were stored.
+    """Find the regressions in a project's history and replace the stored ones.
 
-    Pairs count as runs of their two commits too: a repeated measurement corrects a point that a neighbour on the
-    machine had disturbed.
+    Pairs count as runs of their two commits too, so a repeated measurement corrects a disturbed one.
 
     Args:
-        engine: Of the store.
-        project: Its name.
+        engine: Of the database.
+        project: Name.
         thresholds: What is worth reporting; the defaults if left out.
-        worker_count: Processes; each has a connection of its own. 1 works in this process.
+        worker_count: Processes, each with its own connection; 1 works in this process.
     """
     limits = thresholds or Thresholds()
     with analysis_lock(engine, project):
@@ -83,7 +85,7 @@ def analyse_project(
 
 
 def _split(row_ids: Sequence[int], count: int, worker_count: int) -> list[Sequence[int]]:
-    """About so many parts of equal length, a multiple of the workers."""
+    """Split into about `count` equal parts, a multiple of the workers."""
     count = -(-count // worker_count) * worker_count
     size = -(-len(row_ids) // max(count, 1)) or 1
     return [row_ids[start : start + size] for start in range(0, len(row_ids), size)]
@@ -94,7 +96,7 @@ def _analyse_parts(
 ) -> list[SeriesAnalysis]:
     if worker_count == 1 or len(parts) < 2:
         return [_analyse_part(engine, project, thresholds, part) for part in parts]
-    # a forked process would share this one's connections
+    # a forked process would share the connections of this one
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(worker_count, len(parts)), mp_context=context) as pool:
         return list(pool.map(partial(_analyse_in_process, engine.url, project, thresholds), parts))
@@ -106,7 +108,7 @@ def _analyse_in_process(url: URL, project: str, thresholds: Thresholds, row_ids:
 
 
 def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:
-    """Screen the series of some cases, and analyse those that changed."""
+    """Screen the series of some cases, and analyse the cases that changed."""
     found = SeriesAnalysis()
     with reading_session(engine) as session:
         times: dict[Subject, list[TimeColumns]] = defaultdict(list)
@@ -120,30 +122,20 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
             if _subject(error.key) not in changed and _errors_need_analysis(error, thresholds):
                 changed.add(_subject(error.key))
         for subject in times.keys() - changed:
-            _count_unchanged(found, times[subject])
-        _analyse_changed(session, project, thresholds, row_ids, changed, found)
+            nights: dict[SeriesKey, set[date]] = defaultdict(set)
+            for time in times[subject]:
+                nights[time.key].update(_first_days(time).tolist())
+            for key, own in nights.items():
+                found.population.add(key)
+                found.series_by_date.update(own)
+        if changed:
+            found.add(_analyse_cases(session, project, thresholds, row_ids, changed))
     return found
 
 
-def _count_unchanged(found: SeriesAnalysis, times: Sequence[TimeColumns]) -> None:
-    nights: dict[SeriesKey, set[date]] = defaultdict(set)
-    for one in times:
-        nights[one.key].update(_first_days(one).tolist())
-    for key, own in nights.items():
-        found.population.add(key)
-        found.series_by_date.update(own)
-
-
-def _analyse_changed(
-    session: Session,
-    project: str,
-    thresholds: Thresholds,
-    row_ids: Sequence[int],
-    subjects: Collection[Subject],
-    found: SeriesAnalysis,
-) -> None:
-    if not subjects:
-        return
+def _analyse_cases(
+    session: Session, project: str, thresholds: Thresholds, row_ids: Sequence[int], subjects: Collection[Subject]
+) -> SeriesAnalysis:
     evidence = SupportingEvidence(
         list_pairs(session, project, row_ids=row_ids),
         thresholds,
@@ -155,8 +147,10 @@ def _analyse_changed(
         session, project, subjects=subjects, metrics=JUDGED_METRICS, include_pairs=True, include_conditions=True
     ):
         by_subject[_subject(one.key)].append(one)
+    found = SeriesAnalysis()
     for _, series in sorted(by_subject.items()):
         found.add(analyse_series(series, evidence, thresholds))
+    return found
 
 
 def _subject(key: SeriesKey) -> Subject:
@@ -167,13 +161,16 @@ def _subject(key: SeriesKey) -> Subject:
 
 
 def _times_need_analysis(times: TimeColumns, thresholds: Thresholds) -> bool:
-    """Whether the series steps anywhere, or drifts, or what was measured beside it steps."""
+    """Whether the time steps or drifts, or one of its secondary metrics steps."""
     starts = _starts(times.places)
     values = _medians(times.medians_ns, starts)
     squares = (QUARTILES_TO_ERROR * times.relative_spreads) ** 2 / times.block_counts
     counts = np.diff([*starts, len(times.places)])
     errors = np.sqrt(np.add.reduceat(squares, starts)) / counts
-    if find_steps(values, errors, thresholds) or find_slow_drift(values, _first_days(times), thresholds) is not None:
+    if (
+        find_time_steps(values, errors, thresholds)
+        or find_slow_drift(values, _first_days(times), thresholds) is not None
+    ):
         return True
     for metric, measured in times.beside.items():
         is_known = ~np.isnan(measured)
@@ -189,17 +186,17 @@ def _errors_need_analysis(errors: ErrorColumns, thresholds: Thresholds) -> bool:
 
 
 def _first_days(times: TimeColumns) -> NDArray[np.datetime64]:
-    """When each commit was first measured."""
+    """Date of the first measurement of each commit."""
     return np.minimum.reduceat(times.days, _starts(times.places))
 
 
 def _medians(values: NDArray[np.float64], starts: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Of the values from each start to the next."""
+    """Median of the values from each start to the next."""
     if len(starts) == len(values):
         return values
     return np.array([np.median(own) for own in np.split(values, starts[1:])])
 
 
 def _starts(places: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Where another commit begins."""
+    """Positions at which another commit begins."""
     return np.flatnonzero(np.diff(places, prepend=-1))

@@ -1,12 +1,11 @@
-"""False alarms: which regressions may alert, held at a rate, and how often those reported were none. Pure.
+"""Which regressions may alert, at a controlled false discovery rate, and how many reported ones were false. Pure.
 
-A night judges thousands of series, and a detector that errs once in a thousand errs every night. So each step of a time
-carries a p-value (`roofwatch.ci.changepoint.chance`); a regression's is Simes's over its change points; and among all
-regressions of a night, Benjamini and Hochberg decide which survive. Regressions are controlled, not change points: a
-cause that changes a hundred series counts once.
+A night judges thousands of series. Each step of a time has a p-value (`roofwatch.ci.changepoint.chance`), a regression
+has Simes's over its change points, and Benjamini and Hochberg's procedure controls the regressions of a night.
+Regressions are controlled, not change points: a cause that changes a hundred series counts once.
 
-Sources: Simes 1986; Benjamini and Hochberg 1995; counting clusters instead of their members, Benjamini and Heller 2007.
-docs/explanation/verdicts.md has the simulated rates.
+Sources: Simes 1986; Benjamini and Hochberg 1995; for clusters, Benjamini and Heller 2007. docs/explanation/verdicts.md
+has the simulated rates.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from roofwatch.db.values import Regression, RegressionState, Verdict
 Key = tuple[str, str, str, str]
 """`Regression.key`."""
 _Z_95 = 1.959964
-"""Quantile of the normal distribution for an interval of 95 %."""
 
 
 def choose_alerts(
@@ -32,31 +30,32 @@ def choose_alerts(
     series_by_date: Mapping[date, int],
     rate: float,
 ) -> list[Regression]:
-    """Mark those that are sure enough to alert.
+    """Set `is_alert` of the regressions that are sure enough.
+
+    Confirmed ones always alert. Dismissed ones, unconfirmed failures and times that the clock explains never do.
 
     Args:
         regressions: Each with its findings.
-        series_by_date: How many series of times were judged in each night, changed or not.
-        rate: Expected share of false ones among a night's alerts.
+        series_by_date: Number of judged series of times in each night, changed or not.
+        rate: False discovery rate among a night's alerts.
 
     Returns:
-        The regressions in the order given. Confirmed ones are alerts whatever else changed in the night; dismissed
-        ones, unconfirmed failures and times that the clock explains are none.
+        The regressions in the order given.
     """
     alerts = set()
     p_values: dict[int, float] = {}
     by_night: dict[date | None, list[int]] = defaultdict(list)
     for position, (regression, findings) in enumerate(regressions):
-        p_value = _simes([finding.p_value for finding in findings if finding.p_value is not None])
         if regression.state is not RegressionState.OPEN:
             continue
         if regression.is_confirmed:
             alerts.add(position)
-        if p_value is not None and regression.verdict is not Verdict.INCONCLUSIVE:
-            p_values[position] = p_value
+        own = sorted(finding.p_value for finding in findings if finding.p_value is not None)
+        if own and regression.verdict is not Verdict.INCONCLUSIVE:
+            p_values[position] = min(1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1)))
             by_night[min((one.night for one in findings if one.night is not None), default=None)].append(position)
     for night, positions in by_night.items():
-        # a series that did not change is a hypothesis too, whose p-value is 1
+        # a series that did not change is a hypothesis too, with a p-value of 1
         changed = sum(one.p_value is not None for position in positions for one in regressions[position][1])
         judged = series_by_date.get(night, 0) if night is not None else 0
         count = len(positions) + max(judged - changed, 0)
@@ -66,26 +65,20 @@ def choose_alerts(
     return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]
 
 
-def _simes(p_values: Sequence[float]) -> float | None:
-    """None if there are none."""
-    ordered = sorted(p_values)
-    if not ordered:
-        return None
-    return min(1.0, *(p * len(ordered) / rank for rank, p in enumerate(ordered, start=1)))
-
-
 # --- the observed rate
 
 
 @dataclass(frozen=True)
 class FalseAlarms:
+    """How many of the reported regressions were false."""
+
     reported_count: int
     refuted_count: int
-    """Measured again in pairs and not there."""
+    """Measured again in pairs, and not there."""
     invalid_count: int
-    """Called none by a person, and not refuted."""
+    """Marked as no regression by a person, and not refuted."""
     true_count: int
-    """Confirmed by a measurement, or taken as real by a person."""
+    """Confirmed by a measurement, or accepted by a person."""
 
     @property
     def false_count(self) -> int:
@@ -97,12 +90,12 @@ class FalseAlarms:
 
     @property
     def rate(self) -> float | None:
-        """False ones among those decided; None before any is."""
+        """Share of false ones among those decided; None if none is."""
         return self.false_count / self.decided_count if self.decided_count else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the rate, at 95 %, by Wilson (1927), whose interval holds for few decisions too."""
+        """95 % interval of the rate by Wilson (1927), which is valid for few decisions too."""
         rate, count = self.rate, self.decided_count
         if rate is None:
             return None
@@ -119,13 +112,13 @@ def count_false_alarms(
     called_real: Set[Key],
     since: datetime | None,
 ) -> FalseAlarms:
-    """Count what was reported.
+    """Count the reported regressions by what became of them.
 
     Args:
         regressions: All that were judged; improvements are left out.
-        called_none: Those that a person called none.
+        called_none: Those that a person marked as no regression.
         called_real: Those that a person acknowledged, expected or fixed.
-        since: Of the commits that count; None for all.
+        since: Oldest commit time that counts; None for all.
     """
     reported = [
         one

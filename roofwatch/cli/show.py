@@ -73,7 +73,7 @@ def series(
     Noise is the standard deviation around the level. Detectable: the smallest step found nine times in ten.
     """
     from roofwatch import tables
-    from roofwatch.ci.history.time_steps import series_noise
+    from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS
     from roofwatch.db.errors import StoreError
     from roofwatch.store.questions import SeriesQuestion

@@ -1,4 +1,4 @@
-"""Hardware counters beside a step: what they say, and what they change about its cause."""
+"""Counters and profiles around a step as evidence about its cause."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sentence_of_code(finding: TrendFinding) -> str:
     return next(suspect.sentence for suspect in finding.suspects if suspect.cause is Cause.CODE)
 
 
-def test_the_counters_that_moved_with_a_time_are_named_the_most_first() -> None:
+def test_changed_counters_are_listed_by_size() -> None:
     sentence = sentence_of_code(counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_AFTER)))
 
     assert "stall long scoreboard 20% to 40%, dram bytes +31%" in sentence
@@ -56,7 +56,7 @@ def test_the_counters_that_moved_with_a_time_are_named_the_most_first() -> None:
     assert "instruction" not in sentence
 
 
-def test_equal_work_speaks_against_the_code() -> None:
+def test_equal_counters_are_evidence_against_the_code() -> None:
     same, nothing_counted = counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_BEFORE)), counted_step()
 
     assert weight_of_code(same) < weight_of_code(nothing_counted)
@@ -64,7 +64,7 @@ def test_equal_work_speaks_against_the_code() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(3, 5), (10, 12), (3,), (12,)], ids=str)
-def test_counters_of_one_level_alone_say_nothing(numbers: tuple[int, ...]) -> None:
+def test_counters_of_one_level_alone_are_no_evidence(numbers: tuple[int, ...]) -> None:
     finding = counted_step(*(counted(number, COUNTED_BEFORE) for number in numbers))
 
     assert finding.suspects == counted_step().suspects
@@ -102,7 +102,7 @@ def suspect(finding: TrendFinding, cause: Cause) -> Suspect:
     return next(suspect for suspect in finding.suspects if suspect.cause is cause)
 
 
-def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_share_of_a_call() -> None:
+def test_a_replaced_kernel_at_the_step_suspects_the_code() -> None:
     old, new = AT_THE_STEP
     first = profiled_step(profiled(old, *BEFORE), profiled(new, *AFTER)).suspects[0]
 
@@ -112,7 +112,7 @@ def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_s
     assert "no machine code of this implementation is recorded" in first.sentence
 
 
-def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
+def test_other_launches_suspect_the_code_despite_equal_machine_code() -> None:
     """The kernel is the same, and runs twice."""
     code = [make_static_series("registers", [32.0] * 16, "a" * 16, implementation="eager")]
     once, twice = make_activity("_norm", count=3), make_activity("_norm", count=6, total_ns=6_000)
@@ -138,11 +138,11 @@ def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
     ],
     ids=["old-level", "new-level", "one-side", "the-same", "another-implementation", "too-small-a-share"],
 )
-def test_what_does_not_explain_the_step_says_nothing(runs: Sequence[ProfiledRun]) -> None:
+def test_launches_that_do_not_explain_the_step_are_no_evidence(runs: Sequence[ProfiledRun]) -> None:
     assert profiled_step(*runs).suspects == profiled_step().suspects
 
 
-def test_long_names_and_many_moves_are_told_in_part() -> None:
+def test_long_names_and_lists_are_shortened() -> None:
     old, new = AT_THE_STEP
     many = [make_activity(f"kernel_{number}{'<int>' * 60}", total_ns=9_000) for number in range(5)]
 

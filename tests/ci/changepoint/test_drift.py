@@ -7,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
-from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.changepoint.drift import Drift, find_drift, find_partial_fixes
+from roofwatch.ci.changepoint.drift import Drift, find_drift
 
 Values = NDArray[np.float64]
 
@@ -84,17 +83,3 @@ def test_outliers_and_gaps_do_not_hide_a_drift() -> None:
 
     assert drift is not None
     assert drift.rate == pytest.approx(0.005, rel=0.3)
-
-
-# --- partial fixes
-
-
-def test_a_regression_that_was_fixed_in_part_is_found() -> None:
-    rng = np.random.default_rng(0)
-    levels = [level * np.exp(0.005 * rng.standard_normal(30)) for level in (1_000.0, 1_200.0, 1_080.0)]
-
-    (fix,) = find_partial_fixes(find_change_points(np.concatenate(levels)))
-
-    assert (fix.worse_at, fix.better_at) == (30, 60)
-    assert fix.after == pytest.approx(1_080, rel=0.01)
-    assert fix.kept_share == pytest.approx(math.log(1.08) / math.log(1.2), rel=0.1)

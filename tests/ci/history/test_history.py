@@ -110,7 +110,6 @@ def test_a_pair_too_noisy_to_say_leaves_a_step_open_and_unconfirmed(factor: floa
         make_pair(7, 8, factor=1.4, runner_class="another machine"),
         make_pair(7, 8, factor=1.4, implementation="compile"),
         make_pair(7, 8, factor=1.4, case_id=SOFTMAX),
-        make_pair(7, 8, factor=1.4, project="another/project"),
     ],
 )
 def test_a_pair_of_anything_else_says_nothing(pair: object) -> None:

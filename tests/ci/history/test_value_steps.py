@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roofwatch.ci.history.history import judge_history, unconfirmed
-from roofwatch.ci.history.value_steps import find_value_steps
+from roofwatch.ci.history.steps import find_value_steps
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Cause, Regression, RunSetting, Series, Verdict
 from tests.builders import make_series_key

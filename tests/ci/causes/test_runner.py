@@ -1,4 +1,4 @@
-"""A runner's own measurements of code that did not change, beside a step: for the runner as its cause, and against."""
+"""Runs of unchanged code near a step: evidence for and against the runner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
-from roofwatch.ci.causes.runner_evidence import RunnerMove
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series, judge_history
 from roofwatch.ci.thresholds import Thresholds
@@ -44,9 +43,9 @@ def first(finding: TrendFinding) -> Suspect:
 def test_old_code_that_takes_the_new_time_accuses_the_runner() -> None:
     finding = step_with(again(3, 1.4e6), again(3, 1.41e6, run=2), again(3, 1.39e6, run=3))
 
-    assert finding.runner is RunnerMove.MOVED
+    assert finding.runner_changed is True
     assert first(finding).cause is Cause.RUNNER
-    assert "(in 3 runs), takes 1.4 ms where it took " in first(finding).sentence
+    assert "(in 3 runs), take 1.4 ms instead of " in first(finding).sentence
     assert "there without the commit" in first(finding).sentence
     assert first(finding).weight < 1
 
@@ -54,9 +53,9 @@ def test_old_code_that_takes_the_new_time_accuses_the_runner() -> None:
 def test_old_code_that_takes_the_old_time_accuses_the_commit() -> None:
     finding = step_with(again(3, 1e6))
 
-    assert finding.runner is RunnerMove.STAYED
+    assert finding.runner_changed is False
     assert first(finding).cause is Cause.CODE
-    assert "measured again on this runner after it (once), takes 1 ms as before" in first(finding).sentence
+    assert "old commits, measured again after it (once), take 1 ms as before" in first(finding).sentence
 
 
 @pytest.mark.parametrize(
@@ -68,11 +67,11 @@ def test_old_code_that_takes_the_old_time_accuses_the_commit() -> None:
         make_point(15, 1.4e6, run=1),
     ],
 )
-def test_what_does_not_tell_the_two_apart_says_nothing(late: SeriesPoint) -> None:
-    assert step_with(late).runner is None
+def test_an_unclear_or_unrelated_run_is_no_evidence(late: SeriesPoint) -> None:
+    assert step_with(late).runner_changed is None
 
 
-def test_old_code_under_the_new_driver_tells_driver_and_commit_apart() -> None:
+def test_old_code_under_the_new_driver_separates_driver_and_commit() -> None:
     old, new = RunSetting("1", driver_version="570.86"), RunSetting("1", driver_version="570.124")
     points = [
         replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
@@ -96,15 +95,15 @@ def calibration(number: int, *, noise: float, blocks: int = 18) -> Pair:
     return make_pair(number, number, noise=noise, block_count=blocks, measured_at=NOON + timedelta(hours=number))
 
 
-def test_noise_that_is_another_after_the_step_suspects_the_runner_with_both_numbers() -> None:
+def test_other_noise_after_the_step_suspects_the_runner() -> None:
     finding = step_with(pairs=[calibration(5, noise=0.01), calibration(11, noise=0.05)])
 
     assert first(finding).cause is Cause.RUNNER
-    assert "blocks of one commit, measured against itself, lie 1." in first(finding).sentence
+    assert "noise between blocks of one commit is 1." in first(finding).sentence
     assert first(finding).weight < 0.75
 
 
-def test_noise_that_stayed_speaks_against_a_machine_that_changed() -> None:
+def test_equal_noise_is_evidence_against_the_runner() -> None:
     old, new = RunSetting("1", machine=(("os", "6.1"),)), RunSetting("1", machine=(("os", "6.8"),))
     points = tuple(
         replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
@@ -119,7 +118,7 @@ def test_noise_that_stayed_speaks_against_a_machine_that_changed() -> None:
     assert there is not None
     assert here is not None
     assert here.weight < there.weight
-    assert "blocks of one commit, measured against itself" in here.sentence
+    assert "noise between blocks of one commit" in here.sentence
 
 
 # --- the whole suite
@@ -139,7 +138,7 @@ def suite(*late: float) -> list[Series]:
     ]
 
 
-def test_a_suite_that_moved_is_the_machine_s_unless_old_code_stayed() -> None:
+def test_a_suite_that_changed_is_an_environment_event_unless_old_code_stayed() -> None:
     event, moved = only(judge_history(suite())), only(judge_history(suite(1.4e6)))
     stayed = judge_history(suite(1e6))
 

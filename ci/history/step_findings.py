@@ -1,0 +1,295 @@
+"""Steps and drifts of a series as findings, with their evidence. Pure.
+
+A step of a time is unconfirmed until its two commits are measured again in a pair. No pair confirms a step of memory,
+error or host time: if all runs of a level have the same number, the step is certain, else it stays unconfirmed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from roofwatch.ci.ab.clock import clock_step
+from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.causes.evidence import SupportingEvidence, describe_comparison
+from roofwatch.ci.causes.explain import (
+    NEAR_RUNS,
+    ChangeContext,
+    CodeChange,
+    explain,
+    explain_drift,
+    explain_error,
+    explain_host,
+    explain_memory,
+)
+from roofwatch.ci.causes.runner import Evidence, measured_again, runner_noise
+from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
+from roofwatch.ci.changepoint.detect import Step
+from roofwatch.ci.changepoint.drift import Drift
+from roofwatch.ci.history.commit_changes import CompiledHistory
+from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.steps import (
+    ERROR,
+    TIME,
+    Timeline,
+    find_slow_drift,
+    find_time_steps,
+    find_value_steps,
+    timelines,
+    weeks_since,
+)
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.record.metrics import metric
+from roofwatch.db.values import ChangePoint, CommitRef, Series, SeriesPoint, Suspect, Verdict
+
+_MIN_SURE_RUNS = 2
+"""Runs on either side that must have the same number."""
+_MAX_DRIFT_STEPS = 3
+"""Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not slow."""
+_SURE_OF_A_DRIFT = 6.0
+"""Likelihood ratio by which a drift must beat the steps in its place: odds of 20 to 1."""
+_EXPLAIN: Mapping[str, Callable[[ChangeContext], tuple[Suspect, ...]]] = {
+    "host_ns": explain_host,
+    "peak_allocated_bytes": explain_memory,
+    ERROR: explain_error,
+}
+
+
+def step_findings(
+    series: Series, evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
+) -> Iterator[TrendFinding]:
+    """Find all steps and drifts of a series. Of two timers that step at one commit, the newer one is reported."""
+    seen: set[CommitRef] = set()
+    for line in timelines(series):
+        if series.key.metric == TIME:
+            findings = list(_time_findings(line, evidence, compiled, thresholds))
+        else:
+            findings = list(_value_findings(line, compiled, thresholds))
+        yield from (finding for finding in findings if finding.change.commit not in seen)
+        seen.update(finding.change.commit for finding in findings)
+
+
+def _change(
+    line: Timeline, index: int, before: float, after: float, evidence: str, *, is_gradual: bool = False
+) -> ChangePoint:
+    is_worse = line.key.definition.is_worse(base=before, head=after)
+    return ChangePoint(
+        series=line.key,
+        commit=line.commits[index],
+        previous_commit=line.commits[index - 1],
+        verdict=Verdict.REGRESSED if is_worse else Verdict.IMPROVED,
+        before=before,
+        after=after,
+        evidence=evidence,
+        is_gradual=is_gradual,
+    )
+
+
+def _clock_checked(
+    change: ChangePoint,
+    before: Sequence[SeriesPoint],
+    after: Sequence[SeriesPoint],
+    log_change: float,
+    thresholds: Thresholds,
+) -> ChangePoint:
+    """The change; inconclusive if the clock explains it."""
+    step = clock_step(before, after, log_change)
+    if step is None or not step.is_clock_move(min_relative_change=thresholds.trend_relative_change):
+        return change
+    evidence = f"{change.evidence}; {Reason.CLOCK_MOVED}: {step.in_words()}"
+    return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=evidence)
+
+
+# --- times
+
+
+def _time_findings(
+    line: Timeline, evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
+) -> Iterator[TrendFinding]:
+    """The steps of a time, and the drift since the last of them."""
+    steps = find_time_steps(line.values, line.relative_errors, thresholds)
+    chances = chances_of_steps(line.values, steps)
+    count, drift = _drift_after(line, steps, evidence, thresholds)
+    for step, chance in zip(steps[:count], chances, strict=False):
+        finding = _time_finding(line, step, evidence, compiled, thresholds)
+        log_error = abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
+        yield replace(finding, log_error=log_error, p_value=chance)
+    if drift is not None:
+        yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift, thresholds)
+
+
+def _drift_after(
+    line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence, thresholds: Thresholds
+) -> tuple[int, Drift | None]:
+    """How many of the steps to report, and the drift after them: the newest steps may be parts of a drift."""
+
+    def drift_since(count: int) -> Drift | None:
+        begins = steps[count - 1].index if count else 0
+        return find_slow_drift(line.values[begins:], line.dates[begins:], thresholds)
+
+    fewest = len(steps)
+    for step in reversed(steps[-_MAX_DRIFT_STEPS:]):
+        # a step that is known to the commit, or was measured again, is no drift
+        if len(step.candidates) < 2 or evidence.check_step(line.key, line.commits, step)[2] is not None:
+            break
+        fewest -= 1
+    for count in range(fewest, len(steps)):
+        drift = drift_since(count)
+        if drift is not None and drift.likelihood_ratio > _SURE_OF_A_DRIFT:
+            return count, drift
+    return len(steps), drift_since(len(steps))
+
+
+def _time_finding(
+    line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
+) -> TrendFinding:
+    commits, begins, end = line.commits, step.index - step.count_before, step.index + step.count_after
+    log_change = math.log(step.after / step.before)
+    index, status, comparison = evidence.check_step(line.key, commits, step)
+    verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
+    code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
+    change = _change(line, index, step.before, step.after, _describe_time_step(step, comparison, code))
+    if status is Status.UNCONFIRMED:
+        before, after = line.runs(begins, step.index), line.runs(step.index, end)
+        change = _clock_checked(change, before, after, log_change, thresholds)
+    levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
+    again, noise = _runner_evidence(line, step, evidence)
+    near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
+    # runs of the old level that were made later have the new environment. A history measured backwards has no others
+    old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
+    old = [run for run in old if run.measured_at < began] or old
+    context = ChangeContext(
+        before=old[-NEAR_RUNS:],
+        after=near,
+        log_change=log_change,
+        candidates=frozenset(commits[place] for place in step.candidates),
+        code=code,
+        paired=comparison if status is Status.CONFIRMED else None,
+        counters=evidence.counters_around(line.key, levels),
+        launches=evidence.launches_around(line.key, levels, log_change),
+        measured_again=again,
+        runner_noise=noise,
+    )
+    finding = TrendFinding.at_commit(change, status, explain(context))
+    if status is not Status.CONFIRMED:
+        window, reach = windows_between(commits, min(step.candidates), max(step.candidates))
+        finding = replace(finding, window=window, reach=reach)
+    return replace(finding, night=line.dates[index], runner_changed=None if again is None else again.has_changed)
+
+
+def _runner_evidence(
+    line: Timeline, step: Step, evidence: SupportingEvidence
+) -> tuple[Evidence | None, Evidence | None]:
+    """Old code measured again during the new level, and the runner's noise."""
+    end = step.index + step.count_after
+    # a commit at which the step may lie is neither old nor new
+    old = line.runs(step.index - step.count_before, min(step.index, *step.candidates))
+    new = line.runs(max(step.index, *step.candidates), end)
+    if not old or not new:
+        return None, None
+    ended = min((run.measured_at for run in line.runs(end, len(line.commits))), default=None)
+    log_change = math.log(step.after / step.before)
+    return (
+        measured_again(old, new, log_change=log_change, ended=ended),
+        runner_noise(evidence.calibrations(line.key), min(run.measured_at for run in new), ended),
+    )
+
+
+def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeChange | None) -> str:
+    time = metric(TIME)
+    sentence = (
+        f"median time {time.format(step.before)} to {time.format(step.after)} ({step.after / step.before - 1:+.1%}), "
+        f"{_describe_counts(step)}, {step.standard_errors:.1f} standard errors"
+    )
+    if comparison is not None:
+        sentence += f"; measured again side by side: {describe_comparison(comparison)}"
+    if code is None:
+        return sentence
+    if code.changed_targets:
+        return f"{sentence}; machine code changed on {code.changed_targets} of {code.known_targets} targets"
+    return f"{sentence}; machine code unchanged on all {code.known_targets} targets"
+
+
+def _describe_counts(step: Step) -> str:
+    return f"{step.count_before} commits before and {step.count_after} after"
+
+
+def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> TrendFinding:
+    """Report a drift as a change at the commit after the old level.
+
+    Args:
+        line: Since the last step.
+        drift: As found there.
+        thresholds: What is worth reporting.
+    """
+    commits, count, time = line.commits, len(line.commits), metric(TIME)
+    start = min(drift.start, count - 2)
+    end = count - 1 if drift.end is None else drift.end
+    before = float(np.median(line.values[: start + 1]))
+    after = before * (1 + drift.relative_change)
+    weeks = weeks_since(line.dates)
+    per = "a commit" if weeks is None else "a week"
+    evidence = f"median time drifts by {drift.rate:+.2%} {per} since then"
+    if drift.end is not None:
+        evidence = f"median time drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
+    evidence += f", {time.format(before)} to {time.format(after)} ({drift.relative_change:+.1%}), {end - start} commits"
+    log_change = math.log1p(drift.relative_change)
+    old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(count - NEAR_RUNS, count)
+    change = _change(line, start + 1, before, after, evidence, is_gradual=True)
+    # the start is known to about a tenth of the drift
+    slack = max(1, (end + 1 - start) // 10)
+    window, _ = windows_between(commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack))
+    # the larger p-value: of the likelihood however often one looks (Ville), and of the slope in dependent noise
+    times = np.arange(count, dtype=np.float64) if weeks is None else weeks
+    p_value = max(math.exp(-drift.likelihood_ratio / 2), chance_of_drift(line.values, times, drift))
+    return TrendFinding(
+        change=_clock_checked(change, old, new, log_change, thresholds),
+        status=Status.UNCONFIRMED,
+        suspects=explain_drift(ChangeContext(old, new, log_change)),
+        window=window,
+        reach=window,
+        p_value=p_value,
+        night=line.dates[end],
+    )
+
+
+# --- errors, memory and host times
+
+
+def _value_findings(line: Timeline, compiled: CompiledHistory, thresholds: Thresholds) -> Iterator[TrendFinding]:
+    steps = find_value_steps(line.key, line.values, thresholds)
+    edges = [0, *(step.index for step in steps), len(line.commits)]
+    for step, start, end in zip(steps, edges, edges[2:], strict=False):
+        before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
+        is_exact = _has_one_value(before) and _has_one_value(after)
+        change = _change(line, step.index, step.before, step.after, _describe_value_step(line, step, is_exact=is_exact))
+        places = (step.index,) if is_exact else step.candidates
+        context = ChangeContext(
+            before=before,
+            after=after,
+            log_change=math.log(step.after / step.before) if step.before > 0 < step.after else math.inf,
+            candidates=frozenset(line.commits[place] for place in places),
+            code=compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict),
+        )
+        suspects = _EXPLAIN[line.key.metric](context)
+        if is_exact:
+            yield TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+        else:
+            window, reach = windows_between(line.commits, min(places), max(places))
+            yield TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+
+
+def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
+    known = line.key.definition
+    relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
+    certainty = "the same in every run on either side" if is_exact else f"{step.standard_errors:.1f} standard errors"
+    sides = f"{known.format(step.before)} to {known.format(step.after)}"
+    return f"{known.title} {sides}{relative}, {_describe_counts(step)}, {certainty}"
+
+
+def _has_one_value(runs: Sequence[SeriesPoint]) -> bool:
+    return len(runs) >= _MIN_SURE_RUNS and len({point.value for point in runs}) == 1

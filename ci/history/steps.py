@@ -1,0 +1,228 @@
+"""One series by commit, and its steps and drifts as numbers. Pure.
+
+Times are sampled. Errors, memory and host time are one number a run, and memory and errors are exact: if nothing
+changed, the number does not change at all.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofwatch.ci.ab.changes import MIN_BLOCK_BYTES, error_floor
+from roofwatch.ci.changepoint.detect import NoiseFloor, Step, find_change_points, noise_floor
+from roofwatch.ci.changepoint.drift import Drift, find_drift
+from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
+
+TIME = "median_ns"
+ERROR = "rmse_ratio"
+"""The error that is judged. The largest error of an element rests on one element, and is too noisy."""
+SECONDARY_METRICS = ("host_ns", "peak_allocated_bytes")
+"""Measured with each time, for each timer and cache state."""
+_THRESHOLDS: Mapping[str, Callable[[Thresholds], float]] = {
+    "host_ns": lambda limits: limits.host_relative_change,
+    "peak_allocated_bytes": lambda limits: limits.memory_relative_change,
+    ERROR: lambda limits: limits.error_relative_change,
+}
+VALUE_METRICS = frozenset(_THRESHOLDS)
+_SMALLEST_VALUES = {"host_ns": 10.0, "peak_allocated_bytes": float(MIN_BLOCK_BYTES)}
+"""Smaller values count as this. The smallest host time is below the resolution of the clock."""
+QUARTILES_TO_ERROR = 1.2533 / 1.349
+"""Standard error of a median, in interquartile ranges over √n: 1.2533 σ, and an interquartile range of 1.349 σ."""
+_MIN_FOR_NOISE = 20
+"""Commits from which the noise of a series is known well enough."""
+_WEEK_DAYS = 7.0
+_PARTS = 5
+"""No drift is searched unless two fifths of the series differ by half of the smallest drift, which is quick to see."""
+
+Values = Sequence[float] | NDArray[np.float64]
+
+
+# --- one series by commit
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The points of one series that have a value, for one timer and cache state."""
+
+    key: SeriesKey
+    points: Mapping[CommitRef, Sequence[SeriesPoint]]
+    """Commits in the order of the branch."""
+
+    @cached_property
+    def commits(self) -> list[CommitRef]:
+        return list(self.points)
+
+    @cached_property
+    def values(self) -> list[float]:
+        """The median of each commit's runs."""
+        return [statistics.median(run.value for run in runs if run.value is not None) for runs in self.points.values()]
+
+    @cached_property
+    def dates(self) -> list[date]:
+        """Date (UTC) of the first measurement of each commit."""
+        return [min(run.measured_at for run in runs).astimezone(UTC).date() for runs in self.points.values()]
+
+    @cached_property
+    def relative_errors(self) -> list[float]:
+        """Standard error of each commit's time as a fraction of it; NaN where a run lacks quartiles."""
+        return [_relative_error(runs) for runs in self.points.values()]
+
+    def runs(self, first: int, end: int) -> list[SeriesPoint]:
+        """The runs of the commits at positions `first` to `end`, the end left out."""
+        return [run for commit in self.commits[max(first, 0) : end] for run in self.points[commit]]
+
+    def since(self, first: int) -> Timeline:
+        return replace(self, points={commit: self.points[commit] for commit in self.commits[first:]})
+
+
+def _relative_error(runs: Iterable[SeriesPoint]) -> float:
+    squares = []
+    for run in runs:
+        if run.value is None or run.low is None or run.high is None or not run.block_count:
+            return math.nan
+        # samples of a block are not independent, so blocks are counted
+        squares.append((QUARTILES_TO_ERROR * (run.high - run.low) / run.value) ** 2 / run.block_count)
+    return math.sqrt(sum(squares)) / len(squares)
+
+
+def timelines(series: Series) -> list[Timeline]:
+    """Split a series by timer and cache state; the one with the newest value comes first."""
+    timed: dict[str, list[SeriesPoint]] = defaultdict(list)
+    for point in reversed(series.points):
+        if point.value is not None:
+            timed[point.timing].append(point)
+    return [Timeline(series.key, points_by_commit(reversed(points))) for points in timed.values()]
+
+
+def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[SeriesPoint]]:
+    """Group points by commit, in the order of the branch."""
+    grouped: dict[CommitRef, list[SeriesPoint]] = defaultdict(list)
+    for point in points:
+        grouped[point.commit].append(point)
+    return dict(sorted(grouped.items()))
+
+
+def series_noise(series: Series, thresholds: Thresholds | None = None) -> NoiseFloor | None:
+    """Measure the noise of a series of times, by the newest timer and cache state.
+
+    Returns:
+        None for other metrics, and for fewer than 20 commits.
+    """
+    lines = timelines(series)
+    if series.key.metric != TIME or not lines or len(lines[0].commits) < _MIN_FOR_NOISE:
+        return None
+    return noise_floor(lines[0].values, min_relative_change=(thresholds or Thresholds()).trend_relative_change)
+
+
+def threshold_of(metric: str, thresholds: Thresholds) -> float:
+    """Smallest relative change of a metric that is worth reporting in a history."""
+    return _THRESHOLDS[metric](thresholds) if metric in _THRESHOLDS else thresholds.trend_relative_change
+
+
+# --- times
+
+
+def find_time_steps(values: Values, errors: Values, thresholds: Thresholds) -> list[Step]:
+    """Find the steps of a time.
+
+    Args:
+        values: Medians, one a commit.
+        errors: Their standard errors as a fraction; NaN where they are not known.
+        thresholds: What is worth reporting.
+    """
+    return find_change_points(values, min_relative_change=thresholds.trend_relative_change, relative_errors=errors)
+
+
+def find_slow_drift(
+    values: Values, nights: Sequence[date] | NDArray[np.datetime64], thresholds: Thresholds
+) -> Drift | None:
+    """Find a drift of a time, ongoing or ended. Its rate is per week, or per commit if all are of one week.
+
+    Args:
+        values: Medians, one a commit, above 0.
+        nights: When each was first measured.
+        thresholds: What is worth reporting.
+    """
+    if len(values) < 2 * _PARTS:
+        return None
+    parts = [float(np.median(part)) for part in np.array_split(np.asarray(values), _PARTS)]
+    if min(parts) <= 0 or max(parts) / min(parts) <= 1 + thresholds.drift_relative_change / 2:
+        return None
+    return find_drift(values, weeks_since(nights), min_relative_change=thresholds.drift_relative_change)
+
+
+def weeks_since(nights: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
+    """Weeks since the first night; None if they do not span one."""
+    days = np.asarray(nights, dtype="datetime64[D]").astype(np.float64)
+    return (days - days[0]) / _WEEK_DAYS if days[-1] - days[0] >= _WEEK_DAYS else None
+
+
+# --- errors, memory and host times
+
+
+def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> list[Step]:
+    """Find the steps of values that may be 0; `before` and `after` of a step are the values as measured.
+
+    An error of exactly 0 has no logarithm, so it counts as half of the smallest other one.
+
+    Args:
+        key: Of the series; its metric is one of `VALUE_METRICS`.
+        values: One a commit, 0 or above.
+        thresholds: What is worth reporting.
+    """
+    raw = np.asarray(values, dtype=np.float64)
+    positive = raw[raw > 0]
+    if not len(positive):
+        return []
+    smallest = _SMALLEST_VALUES.get(key.metric)
+    floored = np.where(raw > 0, raw, float(positive.min()) / 2) if smallest is None else np.maximum(raw, smallest)
+    least_change = threshold_of(key.metric, thresholds)
+    if float(floored.max()) < float(floored.min()) * (1 + least_change):
+        return []
+    steps = find_change_points(floored, min_relative_change=least_change)
+    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, least_change)
+    if newest is not None:
+        steps = [*steps[:-1], *(replace(step, count_after=newest.count_before) for step in steps[-1:]), newest]
+    edges = [0, *(step.index for step in steps), len(raw)]
+    measured = [
+        replace(step, before=float(np.median(raw[start : step.index])), after=float(np.median(raw[step.index : end])))
+        for step, start, end in zip(steps, edges, edges[2:], strict=False)
+    ]
+    if key.metric != ERROR:
+        return measured
+    # an exact result, such as a copy, lost something however small its error is now
+    floor = error_floor(key.case_id)
+    return [step for step in measured if not step.before or max(step.before, step.after) > floor]
+
+
+def _newest_exact_step(values: NDArray[np.float64], begins: int, min_relative_change: float) -> Step | None:
+    """The step from a level of one number to a new number that all newest values share.
+
+    The detector waits at the end of a long series, because a busy machine makes spells. Counted and computed values
+    have none, so the shortest level is enough.
+
+    Args:
+        values: One a commit, above 0.
+        begins: Where the newest level of the detector begins.
+        min_relative_change: Smallest step to report.
+    """
+    others = np.flatnonzero(values != values[-1])
+    index = int(others[-1]) + 1 if len(others) else 0
+    old = values[begins:index]
+    count = len(values) - index
+    if min(count, len(old)) < MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
+        return None
+    if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
+        return None
+    return Step(index, float(old[0]), float(values[-1]), len(old), count, math.inf, candidates=(index,))
