@@ -30,8 +30,8 @@ from roofwatch.db.auth.tokens import check_token
 from roofwatch.db.auth.trust import list_trusted
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.question import Concerned
-from roofwatch.db.queries.resource_scope import projects_of_bisections, projects_of_runs
+from roofwatch.db.queries.question import ResourceScope
+from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.regressions.analysis_requests import RunState, read_run_state
 
 GITHUB = "https://token.actions.githubusercontent.com"
@@ -81,19 +81,20 @@ class Principal:
             detail = f"this token is for {ours}; ask for one of the project: roofwatch token create"
             raise ProblemError(403, "forbidden", detail)
 
-    def check_concerned(self, session: Session, concerned: Concerned) -> None:
+    def check_scope(self, session: Session, scope: ResourceScope) -> None:
         """Raise ProblemError unless everything that a query is about may be seen.
 
         A project is forbidden, as the client named it; a run or a bisection of one looks as if there were none.
         """
-        for project in concerned.projects:
+        for project in scope.projects:
             self.check_project(record_name(project))
-        if concerned.run_ids:
-            projects = projects_of_runs(session, concerned.run_ids)
-            for run_id in map(UUID, concerned.run_ids):
-                if str(run_id) not in projects or not self.may_see(projects[str(run_id)]):
+        if scope.run_ids:
+            projects = projects_of_runs(session, scope.run_ids)
+            for run_id in scope.run_ids:
+                if run_id not in projects or not self.may_see(projects[run_id]):
                     raise no_run(run_id)
-        if concerned.bisected and not all(map(self.may_see, projects_of_bisections(session, concerned.bisected))):
+        regression_ids = scope.regression_ids
+        if regression_ids and not all(map(self.may_see, projects_of_bisections(session, regression_ids))):
             raise not_found("this regression", "GET /v1/regressions lists those of a project")
 
     def must_quarantine(self, project: str) -> bool:

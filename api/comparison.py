@@ -20,16 +20,16 @@ from roofwatch.ci.ab.noise_floor import stored_floor
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.db.queries.comparing import REVISION_PATTERN, UnknownRevisionError, resolve_revisions
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.sides import SIDE_PATTERN, NoSideError, find_sides
 
 router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 
 Side = Annotated[
     str,
     Query(
-        pattern=SIDE_PATTERN,
+        pattern=REVISION_PATTERN,
         description="A commit's sha or its beginning, or the id of a run, which may be one in quarantine.",
     ),
 ]
@@ -51,8 +51,8 @@ class TwoSides:
             ProblemError: there is none for one of them.
         """
         try:
-            return find_sides(session, self.project, self.base, self.head, runner_class=self.runner_class)
-        except NoSideError as error:
+            return resolve_revisions(session, self.project, self.base, self.head, runner_class=self.runner_class)
+        except UnknownRevisionError as error:
             raise ProblemError(404, "not-found", f"{error}; GET /v1/runs lists those of a project") from None
 
 

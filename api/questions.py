@@ -13,7 +13,7 @@ from roofwatch.api.auth import Reader
 from roofwatch.api.models import check_is_json, invalid_body
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.queries.question import written
+from roofwatch.db.queries.question import answer_to_json
 from roofwatch.db.queries.questions import QUESTIONS
 
 router = APIRouter(tags=["questions"], responses=PROBLEMS)
@@ -56,16 +56,16 @@ def post_question(
     if known is None:
         raise not_found("this question", "ask by a dashboard of this server's version: update the older of the two")
     try:
-        asked = known.asked.model_validate_json(document)
+        asked = known.parameters.model_validate_json(document)
     except ValidationError as error:
         raise invalid_body(error) from None
     if known.known_projects is not None and reader.projects is not None:
         asked = asked.model_copy(update={known.known_projects: frozenset(reader.projects)})
     state = state_of(request)
     with state.reading() as session:
-        reader.check_concerned(session, known.concerned(asked))
-        answer = known.ask_by(session, asked)
-    content, max_bytes = written(answer), state.limits.answer_bytes
+        reader.check_scope(session, known.scope(asked))
+        answer = known.ask_with(session, asked)
+    content, max_bytes = answer_to_json(answer), state.limits.answer_bytes
     if len(content) > max_bytes:
         detail = f"the answer would have {len(content)} bytes, more than the {max_bytes} that are sent"
         raise ProblemError(422, "too-large", f"{detail}: ask about fewer cases, or a shorter time")

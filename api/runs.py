@@ -26,8 +26,8 @@ from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.run_values import RunDetail, RunSummary
-from roofwatch.db.queries.runs import list_projects, list_runs, run_detail
+from roofwatch.db.queries.results import RunDetail, RunSummary
+from roofwatch.db.queries.runs import list_projects, list_runs, read_run_detail
 from roofwatch.db.regressions.analysis_requests import RunState, request_analysis
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
@@ -74,7 +74,7 @@ def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     state = state_of(request)
     reader.see_run(state, run_id)
     with state.reading() as session:
-        detail = run_detail(session, str(run_id))
+        detail = read_run_detail(session, run_id)
     if detail is None:
         raise no_run(run_id)
     return as_json(detail)

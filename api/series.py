@@ -14,7 +14,8 @@ from roofwatch.api.auth import Reader
 from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
-from roofwatch.db.queries.series import count_series_runs, list_series_page, read_series
+from roofwatch.db.queries.series import count_series_runs, read_series
+from roofwatch.db.queries.series_keys import list_series_page
 from roofwatch.db.values import Series, SeriesKey
 
 router = APIRouter(tags=["series"], responses=PROBLEMS)
@@ -108,8 +109,7 @@ def get_series(
         found = read_series(
             session,
             chosen.project,
-            keys=keys[:limit],
-            kernel=chosen.kernel,
+            keys[:limit],
             include_pairs=chosen.include_pairs,
             include_dirty=chosen.include_dirty,
             since=since,

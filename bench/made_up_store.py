@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.queries.runs import list_commits
-from roofwatch.db.queries.series import list_series_keys
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.schema.partitions import ensure_partitions
 from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict

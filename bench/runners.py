@@ -34,11 +34,11 @@ from bench.service import Service
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.queries.coverage import list_runner_standings
-from roofwatch.db.queries.filter_options import read_facets
+from roofwatch.db.queries.coverage import list_runner_coverage
+from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_fleet_runs
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.series import list_series_keys
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.schema.runs import RunRow
@@ -147,9 +147,9 @@ def read_store(service: Service, kernel: str, ends_s: float) -> Seen:
 
     return _read(
         {
-            "db: read_facets": ask(lambda session: read_facets(session, project)),
+            "db: read_filter_options": ask(lambda session: read_filter_options(session, project)),
             "db: list_triaged": ask(lambda session: list_triaged(session, project)),
-            "db: list_runner_standings": ask(lambda session: list_runner_standings(session, project)),
+            "db: list_runner_coverage": ask(lambda session: list_runner_coverage(session, project)),
             "db: list_fleet_runs, load_record": ask(newest),
             "db: read_trend": ask(lambda session: read_trend(session, trend)),
         },

@@ -16,9 +16,7 @@ from roofwatch.ci.ab.comparable import Timing, refuse_harness, refuse_medians, r
 from roofwatch.ci.message import Remark
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.dashboard.wording import choice_text, natural_order, written
-from roofwatch.db.queries.filter_option_values import Facets
-from roofwatch.db.queries.fleet_values import FleetRun
-from roofwatch.db.queries.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
 
 _CHANGED_FACTS = {
@@ -40,7 +38,7 @@ class By(StrEnum):
     DEVICES = "devices"
 
 
-def runs_by(by: By, runs: Sequence[FleetRun], facets: Facets) -> dict[str, list[FleetRun]]:
+def runs_by(by: By, runs: Sequence[FleetRun], facets: FilterOptions) -> dict[str, list[FleetRun]]:
     """The runs of each thing that may be chosen, in the order of its newest run.
 
     Args:

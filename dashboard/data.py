@@ -24,8 +24,8 @@ from roofwatch.dashboard.triaged import Triaged
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.filter_option_values import Facets
 from roofwatch.db.queries.question import Question
+from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.regressions import triage
 from roofwatch.db.values import Regression
 from roofwatch.settings import load_settings
@@ -137,7 +137,7 @@ def _configured_ownership() -> Ownership:
         return Ownership()
 
 
-def owners_of(facets: Facets) -> dict[str, tuple[str, ...]]:
+def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
     """Who owns each kernel; only those that somebody is known to own."""
     ownership = replace(_configured_ownership(), source_paths=facets.source_files)
     found = {kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}}

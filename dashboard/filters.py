@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
+from roofwatch.db.queries.results import CaseOption, FilterOptions
 from roofwatch.db.values import Regression, SeriesKey
 
 PARAMETERS: Mapping[str, str] = {
@@ -35,7 +35,7 @@ _TAG_GROUPS = {
 class Filters:
     """Chosen values by parameter. A parameter without any admits everything, known to the facets or not."""
 
-    facets: Facets
+    facets: FilterOptions
     chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of kernels; those that somebody is known to own."""
@@ -119,7 +119,7 @@ class Filters:
             return None
         return frozenset().union(*(self.facets.commits_by_branch.get(branch, frozenset()) for branch in branches))
 
-    def _is_within(self, case: CaseFacet) -> bool:
+    def _is_within(self, case: CaseOption) -> bool:
         families, dtypes, tags, owners = (self._of(name) for name in ("family", "dtype", "tag", "owner"))
         return (
             (not families or case.family in families)
@@ -129,7 +129,7 @@ class Filters:
         )
 
 
-def options_of(facets: Facets, owners: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """What may be chosen, by parameter."""
     return {
         "branch": sorted(facets.commits_by_branch),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from roofwatch.db.queries.fleet_values import CaseCost, FleetRun, KernelCost
+from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
 from roofwatch.db.values import CommitRef
 
 NS_PER_HOUR = 3_600e9

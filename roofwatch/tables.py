@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roofwatch.collector.workers.protocol import KernelInfo
     from roofwatch.db.auth.values import Triage
     from roofwatch.db.engine.migrate import StoreStatus
-    from roofwatch.db.queries.run_values import RunSummary
+    from roofwatch.db.queries.results import RunSummary
     from roofwatch.db.values import Regression, Series
     from roofwatch.store.downloading import OfferedArtefact
 

@@ -19,7 +19,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
 from roofwatch.db.alerts.values import AlertCondition, CaseError, Fact, Link, Message
 from roofwatch.db.auth.values import Triage, TriageState
-from roofwatch.db.queries.run_values import MeasuredCase
+from roofwatch.db.queries.results import MeasuredCase
 from roofwatch.db.values import Regression, RegressionState, Verdict
 
 _MAX_EVIDENCE = 3

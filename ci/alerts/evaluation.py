@@ -31,7 +31,6 @@ from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
 from roofwatch.db.auth.values import Triage
 from roofwatch.db.bisections import request_bisection
-from roofwatch.db.queries.measured_cases import list_cases_of_run
 from roofwatch.db.queries.runner_history import (
     RunnerRun,
     list_case_errors,
@@ -39,7 +38,7 @@ from roofwatch.db.queries.runner_history import (
     read_source_files,
     read_tags,
 )
-from roofwatch.db.queries.runs import list_projects
+from roofwatch.db.queries.runs import list_cases_of_run, list_projects
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import Regression
@@ -122,7 +121,7 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
         rule, point = wanted.get(triage.regression_id), series_to_bisect(regression)
         if rule is None or point is None:
             continue
-        series = next(iter(read_series(session, project, keys={point.series})), None)
+        series = next(iter(read_series(session, project, [point.series])), None)
         commits = range_of(regression, series)
         if commits is not None:
             request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=triage.regression_id)

@@ -14,8 +14,7 @@ from roofwatch.ci.causes.runner import Evidence
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.history.finding import Status
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.db.queries.counted_values import CountedRun
-from roofwatch.db.queries.profiled_values import ProfiledRun
+from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import CommitRef, Pair, SeriesKey, Verdict
 
 _MAX_COUNTERS, _MAX_LAUNCHES = 3, 2

@@ -30,15 +30,18 @@ from roofwatch.ci.history.steps import (
 )
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.engine.session import analysis_lock, open_url, reading_session
-from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
-from roofwatch.db.queries.columns import ErrorColumns, TimeColumns
-from roofwatch.db.queries.counted import read_counted_runs
-from roofwatch.db.queries.error_columns import read_error_columns
+from roofwatch.db.queries.columns import (
+    ErrorColumns,
+    TimeColumns,
+    count_analysed_values,
+    list_case_row_ids,
+    read_error_columns,
+    read_time_columns,
+)
+from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks, read_counted_runs, read_profiled_runs
 from roofwatch.db.queries.pairs import list_pairs
-from roofwatch.db.queries.profiled import read_profiled_runs
-from roofwatch.db.queries.runs import count_analysed_values
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.values import Regression, SeriesKey
@@ -113,7 +116,7 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
     with reading_session(engine) as session:
         times: dict[Subject, list[TimeColumns]] = defaultdict(list)
         changed = list_failed_checks(session, project, row_ids) | list_changed_code(session, project, row_ids)
-        for time in read_time_columns(session, project, row_ids, include_pairs=True, beside=SECONDARY_METRICS):
+        for time in read_time_columns(session, project, row_ids, beside=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)
             if subject not in changed and (time.has_failures or _times_need_analysis(time, thresholds)):
@@ -143,9 +146,13 @@ def _analyse_cases(
         profiled=read_profiled_runs(session, project, subjects),
     )
     by_subject = defaultdict(list)
-    for one in read_series(
-        session, project, subjects=subjects, metrics=JUDGED_METRICS, include_pairs=True, include_conditions=True
-    ):
+    cases = {case_id for case_id, _ in subjects}
+    keys = [
+        key
+        for key in list_series_keys(session, project, cases=cases, include_pairs=True)
+        if key.metric in JUDGED_METRICS and _subject(key) in subjects
+    ]
+    for one in read_series(session, project, keys, include_pairs=True, include_conditions=True):
         by_subject[_subject(one.key)].append(one)
     found = SeriesAnalysis()
     for _, series in sorted(by_subject.items()):

@@ -12,7 +12,7 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, lay_out, logarithmic_ticks
 
-_MOST_POINTS = 1_000
+_MAX_POINTS = 1_000
 """Of one curve: more cannot be told apart on a screen, and the ends are kept."""
 _LONG_TAIL = 8.0
 """Longest over shortest sample above which the axis is logarithmic: a launch held up now and then is far away."""
@@ -29,7 +29,7 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
         every_ns += measurement.samples_ns
         ordered = np.sort(np.asarray(measurement.samples_ns, dtype=float))
         shares = np.arange(1, len(ordered) + 1) / len(ordered)
-        kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _MOST_POINTS)).round().astype(int))
+        kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _MAX_POINTS)).round().astype(int))
         figure.add_scatter(
             # from the floor up to the first sample
             x=[ordered[0] * 1e-9, *(ordered[kept] * 1e-9).tolist()],

@@ -28,7 +28,7 @@ from roofwatch.dashboard.charts.style import (
     style_of,
 )
 from roofwatch.dashboard.wording import rate_text, shortened
-from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import Series, SeriesPoint
 
 _PANEL_PX, _ROW_PX = 150, 26

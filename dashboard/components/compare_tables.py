@@ -15,7 +15,7 @@ from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.comparison import ComparedCase
 from roofwatch.dashboard.components.table import NO_VALUE, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, outcome_text, percent
-from roofwatch.db.queries.run_values import MeasuredCase
+from roofwatch.db.queries.results import MeasuredCase
 
 _BESIDE = {
     "host_ns": "What the host takes to issue a launch: base → head; lower is better.",

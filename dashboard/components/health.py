@@ -20,7 +20,7 @@ from roofwatch.dashboard.wording import age_text, outcome_text
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.coverage_values import RunnerStanding
+from roofwatch.db.queries.results import RunnerCoverage
 
 _MOST_COUNTED = 100
 """Of the runs in quarantine."""
@@ -46,7 +46,7 @@ def show_quarantine(view: View) -> None:
     )
 
 
-def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -> None:
+def show_runners(view: View, runners: Sequence[RunnerCoverage], now: datetime) -> None:
     st.subheader("Health of the runners", anchor=False)
     floors = {
         noise.runner_class: narrowed_noise(noise, view.filters).median_floor
@@ -77,12 +77,12 @@ def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -
     )
 
 
-def _degraded_share(runner: RunnerStanding) -> float | None:
+def _degraded_share(runner: RunnerCoverage) -> float | None:
     count = sum(case.measurement_count for case in runner.cases)
     return sum(case.degraded_count for case in runner.cases) / count if count else None
 
 
-def show_gaps(runners: Sequence[RunnerStanding]) -> None:
+def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
     st.subheader("Not covered", anchor=False)
     gaps = coverage_gaps(
         {

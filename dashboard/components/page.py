@@ -22,7 +22,7 @@ from roofwatch.dashboard.components.permalink import Permalink
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.filter_option_values import Facets
+from roofwatch.db.queries.results import FilterOptions
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"
@@ -103,7 +103,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone}.")
     asked = st.query_params.get("project", st.session_state.get("project"))
-    facets = data.ask(questions.read_facets, asked)
+    facets = data.ask(questions.read_filter_options, asked)
     if not facets.projects:
         say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
@@ -111,7 +111,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         panel = line.popover("Filters", icon=":material/filter_alt:")
         project = link.choose("Project", facets.projects, parameter="project", place=line)
         if project != (asked or facets.projects[0]):
-            facets = data.ask(questions.read_facets, project)
+            facets = data.ask(questions.read_filter_options, project)
         filters = _choose_filters(link, facets, panel)
         show_sign_in(line)
         yield View(project, link, filters, zone, SourceLinks.of_project(load_settings().repository_url, project))
@@ -127,7 +127,7 @@ def _reader_zone() -> tzinfo:
         return UTC
 
 
-def _choose_filters(link: Permalink, facets: Facets, panel: DeltaGenerator) -> Filters:
+def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerator) -> Filters:
     owners = data.owners_of(facets)
     options = options_of(facets, owners)
     chosen = {

@@ -18,7 +18,7 @@ from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.components.table import NO_VALUE
 from roofwatch.dashboard.filters import Filters
 from roofwatch.dashboard.wording import VERDICT_MARKS, duration_text, rate_text, written
-from roofwatch.db.queries.fleet_values import FleetRun, KernelCost
+from roofwatch.db.queries.results import FleetRun, KernelCost
 from roofwatch.db.values import Regression, SeriesKey
 
 

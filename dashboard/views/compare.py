@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -24,7 +25,7 @@ from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, sa
 from roofwatch.dashboard.components.table import show_figure
 from roofwatch.dashboard.wording import choice_text, code_span, written
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.run_values import RunDetail
+from roofwatch.db.queries.results import RunDetail
 
 _EVERY_KERNEL = "all"
 _MOST_RUNS = 500
@@ -126,7 +127,7 @@ def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -
 
     head = run_for(choices[choose("Head", newest, second)])
     base = run_for(choices[choose("Base", before, first)], runner_class=head.runner_class)
-    return data.ask(questions.read_runs, base.run_id, head.run_id)
+    return data.ask(questions.read_runs, UUID(base.run_id), UUID(head.run_id))
 
 
 def _say_too_few(view: View, by: By, choices: Mapping[str, object]) -> None:
@@ -153,7 +154,8 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
         st.caption("Every sample of this case in both runs is read for it.")
         return
     row = timed[view.link.choose("Samples of", list(timed), parameter="of")]
-    records = data.ask(questions.read_case_of_runs, base.summary.run_id, head.summary.run_id, row.case_id)
+    base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
+    records = data.ask(questions.read_case_of_runs, base_id, head_id, row.case_id)
     before, after = (
         next((one for one in record.measurements if one.implementation == row.implementation), None)
         for record in records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 import streamlit as st
 
@@ -26,7 +27,7 @@ from roofwatch.dashboard.spending import (
 )
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.fleet_values import FleetRun, KernelCost
+from roofwatch.db.queries.results import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
 _WINDOWS = ("50", "100", "200")
@@ -96,7 +97,7 @@ def show() -> None:
         if not runs:
             say_nothing_is_there(view)
             return
-        run_ids = tuple(run.run_id for run in runs)
+        run_ids = tuple(UUID(run.run_id) for run in runs)
         energies_j = data.ask(questions.read_run_energies, run_ids)
         costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
         settings = load_settings()
@@ -184,7 +185,7 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
     show_table(family_table(costs), formats={"timed": duration_text, "share": "{:.1%}".format, "energy": energy_text})
 
 
-def _show_cases(view: View, run_ids: tuple[str, ...]) -> None:
+def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
     st.subheader("The dearest cases", anchor=False)
     cases = data.ask(questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
     if not cases:

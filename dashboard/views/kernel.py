@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -31,7 +32,7 @@ from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, sa
 from roofwatch.dashboard.components.table import show_figure, show_table
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import Series
 
 _RUNS_OFFERED = 300
@@ -47,7 +48,7 @@ def show() -> None:
             return
         choices = st.container(horizontal=True)
         run, previous = _choose_run(view, runs, choices)
-        record = data.ask(questions.load_record, run.run_id)
+        record = data.ask(questions.load_record, UUID(run.run_id))
         kernels = sorted({case.kernel for case in record.cases if view.filters.admits_case(case.case_id)})
         if not kernels:
             st.info(
@@ -234,7 +235,7 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
     if not part.static_facts:
         st.text("No compiled code is stored for this kernel in this run.")
         return
-    before = None if previous is None else data.ask(questions.read_kernel_of_run, previous.run_id, kernel)
+    before = None if previous is None else data.ask(questions.read_kernel_of_run, UUID(previous.run_id), kernel)
     table, common = without_constants(static_table(part.static_facts, None if before is None else before.static_facts))
     show_table(
         table,

@@ -19,7 +19,7 @@ from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.triaged import Order, Triaged, in_order
 from roofwatch.dashboard.wording import movement_text
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.coverage_values import RunnerStanding
+from roofwatch.db.queries.results import RunnerCoverage
 
 _ROWS_AT_FIRST = 10
 _KERNELS_SHOWN = 40
@@ -37,7 +37,7 @@ def show() -> None:
     with open_view("overview", "Overview", "What became slower, at which commit, by how much, and why.") as view:
         admits = view.filters
         standings = data.ask(
-            questions.list_runner_standings,
+            questions.list_runner_coverage,
             view.project,
             runner_classes=admits.runner_classes,
             branches=admits.branches,
@@ -76,7 +76,7 @@ def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
         show_row(view, one, now)
 
 
-def _choose_window(view: View, runners: Sequence[RunnerStanding]) -> datetime | None:
+def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | None:
     """When the window begins, counted back from the newest commit, so that a link shows tomorrow what it shows now."""
     st.subheader("How kernels moved", anchor=False)
     chosen = view.link.choose(
@@ -92,7 +92,7 @@ def _choose_window(view: View, runners: Sequence[RunnerStanding]) -> datetime | 
 
 
 def _show_movements(
-    view: View, found: Sequence[Triaged], runners: Sequence[RunnerStanding], since: datetime | None
+    view: View, found: Sequence[Triaged], runners: Sequence[RunnerCoverage], since: datetime | None
 ) -> None:
     regressions = [one.regression for one in found if not one.is_called_none]
     moved = {

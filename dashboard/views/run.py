@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import tzinfo
 from io import BytesIO
+from uuid import UUID
 
 import streamlit as st
 
@@ -45,7 +46,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.db.artefacts import StoredArtefact
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.queries.results import FleetRun
 
 _RUNS_OFFERED = 100
 _MAX_READ_BYTES = 64 * 2**20
@@ -77,7 +78,7 @@ def show() -> None:
             title=lambda run_id: _title(runs[run_id], view.zone),
             default=next((run.run_id for run in found if not run.is_quarantined), None),
         )
-        record = _narrowed(data.ask(questions.load_record, run_id), view)
+        record = _narrowed(data.ask(questions.load_record, UUID(run_id)), view)
         _show_head(view, record)
         if runs[run_id].is_quarantined:
             st.warning(
@@ -290,7 +291,7 @@ def _show_ceilings(record: RunRecord) -> None:
 
 def _show_artefacts(view: View, record: RunRecord) -> None:
     """Kernels on the device by the run's traces, and every file to download."""
-    stored = data.ask(questions.list_artefacts, str(record.run_id)) if record.artefacts else []
+    stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
     st.subheader("Profiles and other files", anchor=False)
     if not stored:
         st.text("No file belongs to this run. Profile one of its cases: roofwatch profile -- python program.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import streamlit as st
 
@@ -29,7 +30,7 @@ from roofwatch.dashboard.components.runner_tables import (
 from roofwatch.dashboard.components.table import show_figure, show_table
 from roofwatch.dashboard.wording import natural_order
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.queries.results import FleetRun
 
 _RUNS_READ = 300
 """Of all runner classes together, unless they are so many that each has fewer than are counted."""
@@ -65,7 +66,7 @@ def _newest_of_each_class(view: View) -> Sequence[FleetRun]:
 
 
 def _show_health(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
-    counted = tuple(run.run_id for own in runs.values() for run in own[:_RUNS_COUNTED])
+    counted = tuple(UUID(run.run_id) for own in runs.values() for run in own[:_RUNS_COUNTED])
     costs = data.ask(questions.list_kernel_costs, counted, case_ids=view.filters.case_ids)
     noise = {one.runner_class: narrowed_noise(one, view.filters) for one in data.read_runner_noise(view.project)}
     st.subheader("Every runner class", anchor=False)

@@ -20,8 +20,8 @@ from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, sa
 from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
 from roofwatch.dashboard.wording import date_written, natural_order, worst_change_point
 from roofwatch.db.queries import questions
+from roofwatch.db.queries.results import Trend, WindowEnd
 from roofwatch.db.queries.trend import TrendQuestion
-from roofwatch.db.queries.trend_values import Trend, WindowEnd
 from roofwatch.db.values import Regression, RegressionState, Series, SeriesKey, Verdict
 
 _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (

@@ -1,48 +1,94 @@
-"""Which two runs to compare for two commits, and what they say."""
+"""The two runs of a comparison, named by commit or run, and what they found."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ScalarSelect, Select, func, or_, select, true
+from sqlalchemy import ScalarSelect, Select, and_, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import RunRecord, Side
-from roofwatch.db.errors import NotStoredError
+from roofwatch.db.errors import NotStoredError, StoreError
+from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.records import load_cases
-from roofwatch.db.queries.run_values import RunDetail
-from roofwatch.db.queries.runs import BEST_FIRST, read_run_details
+from roofwatch.db.queries.results import RunDetail
+from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
+from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
-_Side = TypeVar("_Side", RunDetail, RunRecord)
+REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
+"""A commit's sha, an abbreviation of it, or a run id."""
+_BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
+"""Prefer runs of a clean work tree, then runs outside a pair, which measure more cases."""
+_MAX_NAMED = 3
+_SHA_LENGTHS = (40, 64)
+
+_Result = TypeVar("_Result", RunDetail, RunRecord)
+
+
+class UnknownRevisionError(StoreError):
+    """A revision names no run of the project, or several commits."""
+
+
+def resolve_revisions(
+    session: Session, project: str, base: str, head: str, *, runner_class: str | None = None
+) -> tuple[UUID, UUID]:
+    """Return the run ids of base and head; see `find_runs_to_compare` for commits. A run id may be of the quarantine.
+
+    Args:
+        session: Database session.
+        project: Project name.
+        base: Commit or run to compare against.
+        head: New commit or run.
+        runner_class: Only runs of commits on this runner class.
+
+    Raises:
+        UnknownRevisionError: a revision has no run, or is ambiguous.
+    """
+    shas = [side if _is_run_id(side) else _resolve_sha(session, project, side) for side in (base, head)]
+    of_commits = find_runs_to_compare(session, project, *shas, runner_class=runner_class)
+    found = []
+    for side, run_id in zip((base, head), of_commits, strict=True):
+        if _is_run_id(side):
+            state = read_run_state(session, UUID(side))
+            run_id = UUID(side) if state is not None and state.project == project else None
+        if run_id is None:
+            where = "" if runner_class is None or _is_run_id(side) else f" on {runner_class}"
+            raise UnknownRevisionError(f"{side}: project {project} has no run of it{where}")
+        found.append(run_id)
+    return found[0], found[1]
 
 
 def find_runs_to_compare(
     session: Session, project: str, base_sha: str, head_sha: str, *, runner_class: str | None = None
 ) -> tuple[UUID | None, UUID | None]:
-    """Run ids of base and head: of the newest pair that measured just these two commits, else of the run that speaks
-    for each. None where a commit has no run.
+    """Find the newest pair of two commits, else the best run of each; None for a commit without a run.
 
     Args:
-        session: Of the store.
-        project: Its name.
-        base_sha: Of the commit to compare against.
-        head_sha: Of the new commit.
-        runner_class: Only where each was measured by itself on this one; a pair is of one runner anyway.
+        session: Database session.
+        project: Project name.
+        base_sha: Commit to compare against.
+        head_sha: New commit.
+        runner_class: Only runs outside pairs on this runner class.
     """
-    base, head = session.execute(select(*_sides(project, base_sha, head_sha, runner_class))).one()
+    base, head = session.execute(select(*_run_ids(project, base_sha, head_sha, runner_class))).one()
     return base, head
 
 
 def read_case_of_both(
-    session: Session, project: str, base_sha: str, head_sha: str, case_id: str, *, runner_class: str | None = None
+    session: Session,
+    project: Word,
+    base_sha: Word,
+    head_sha: Word,
+    case_id: Word,
+    *,
+    runner_class: Word | None = None,
 ) -> tuple[RunRecord, RunRecord] | None:
-    """The records of the same two runs as far as they are about one case, in one statement; None where a commit has no
-    run. The commits are two.
-    """
-    base, head = _sides(project, base_sha, head_sha, runner_class)
+    """Read one case from the records of these runs; None if a commit has no run. The commits must differ."""
+    base, head = _run_ids(project, base_sha, head_sha, runner_class)
     records = load_cases(session, or_(RunRow.run_id == base, RunRow.run_id == head), CaseRow.name == case_id)
     by_sha = {record.commit.sha: record for record in records}
     if base_sha not in by_sha or head_sha not in by_sha:
@@ -50,32 +96,30 @@ def read_case_of_both(
     return by_sha[base_sha], by_sha[head_sha]
 
 
-def read_kernel_of_run(session: Session, run_id: UUID, kernel: str) -> RunRecord | None:
-    """The record of a run as far as it is about one kernel; None where there is no such run."""
+def read_kernel_of_run(session: Session, run_id: UUID, kernel: Word) -> RunRecord | None:
+    """Read one kernel from the record of a run; None if there is no such run."""
     return next(iter(load_cases(session, RunRow.run_id == run_id, CaseRow.kernel == kernel)), None)
 
 
 def read_runs_of_commits(
-    session: Session, project: str, base_sha: str, head_sha: str, *, runner_classes: Collection[str] = ()
+    session: Session, project: Word, base_sha: Word, head_sha: Word, *, runner_classes: Words = ()
 ) -> tuple[RunDetail, RunDetail]:
-    """What the runs found that speak for two commits, in two statements; of the base the one on the runner class of the
-    head, where there is such a run.
+    """Read the best run of each commit; for the base preferably on the runner class of the head.
 
     Args:
-        session: Of the store.
-        project: Its name.
-        base_sha: Of the commit to compare against.
-        head_sha: Of the new commit.
-        runner_classes: Only runs on these; any where none is named.
+        session: Database session.
+        project: Project name.
+        base_sha: Commit to compare against.
+        head_sha: New commit.
+        runner_classes: Only runs on these; empty for any.
 
     Raises:
         NotStoredError: a commit has no run, or none on these runner classes.
     """
-    is_on_them = EnvironmentRow.runner_class.in_(runner_classes) if runner_classes else true()
-    head = _speaking_run(project, head_sha).where(is_on_them).cte("head")
-    is_alike = EnvironmentRow.runner_class == select(head.c.runner_class).scalar_subquery()
-    alike_first = func.coalesce(is_alike, False).desc()
-    base = _speaking_run(project, base_sha, alike_first).where(is_on_them).cte("base")
+    is_wanted = EnvironmentRow.runner_class.in_(runner_classes) if runner_classes else true()
+    head = _best_run(project, head_sha).where(is_wanted).cte("head")
+    is_same_runner = EnvironmentRow.runner_class == select(head.c.runner_class).scalar_subquery()
+    base = _best_run(project, base_sha, func.coalesce(is_same_runner, False).desc()).where(is_wanted).cte("base")
     chosen = or_(*(RunRow.run_id == select(side.c.run_id).scalar_subquery() for side in (base, head)))
     found = {detail.summary.commit.sha: detail for detail in read_run_details(session, chosen)}
     for sha in (base_sha, head_sha):
@@ -85,7 +129,7 @@ def read_runs_of_commits(
 
 
 def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
-    """What two runs found, in two statements.
+    """Read what two runs found.
 
     Raises:
         NotStoredError: there is no such run.
@@ -94,8 +138,8 @@ def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail
     return _both({detail.summary.run_id: detail for detail in details}, base_id, head_id)
 
 
-def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: str) -> tuple[RunRecord, RunRecord]:
-    """The records of two runs as far as they are about one case, in one statement.
+def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: Word) -> tuple[RunRecord, RunRecord]:
+    """Read one case from the records of two runs.
 
     Raises:
         NotStoredError: there is no such run.
@@ -104,38 +148,38 @@ def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: s
     return _both({str(record.run_id): record for record in records}, base_id, head_id)
 
 
-def _both(found: Mapping[str, _Side], base_id: UUID, head_id: UUID) -> tuple[_Side, _Side]:
+def _both(found: Mapping[str, _Result], base_id: UUID, head_id: UUID) -> tuple[_Result, _Result]:
     for run_id in (base_id, head_id):
         if str(run_id) not in found:
             raise NotStoredError(f"run {run_id}: not stored; reload the page and choose another")
     return found[str(base_id)], found[str(head_id)]
 
 
-def _sides(
+def _run_ids(
     project: str, base_sha: str, head_sha: str, runner_class: str | None
 ) -> tuple[ScalarSelect[UUID] | Any, ScalarSelect[UUID] | Any]:
-    """Expressions for the run ids of base and head."""
-    base, head = (_speaking_run(project, sha) for sha in (base_sha, head_sha))
+    """Return expressions for the run ids of `find_runs_to_compare`."""
+    is_wanted = true() if runner_class is None else EnvironmentRow.runner_class == runner_class
+    base, head = (
+        _best_run(project, sha).where(is_wanted).with_only_columns(RunRow.run_id).scalar_subquery()
+        for sha in (base_sha, head_sha)
+    )
     if runner_class is not None:
-        is_on_it = EnvironmentRow.runner_class == runner_class
-        base, head = base.where(is_on_it), head.where(is_on_it)
-    alone = [side.with_only_columns(RunRow.run_id).scalar_subquery() for side in (base, head)]
-    if runner_class is not None:
-        return alone[0], alone[1]
+        return base, head
     pair = _newest_pair(project, base_sha, head_sha).cte("pair")
-    both = [select(side).scalar_subquery() for side in (pair.c.base, pair.c.head)]
-    return func.coalesce(both[0], alone[0]), func.coalesce(both[1], alone[1])
+    paired_base, paired_head = (select(side).scalar_subquery() for side in (pair.c.base, pair.c.head))
+    return func.coalesce(paired_base, base), func.coalesce(paired_head, head)
 
 
-def _speaking_run(project: str, sha: str, *before: Any) -> Select[UUID, str]:
-    """The run that speaks for a commit, and its runner class; what some expressions put before others comes first."""
+def _best_run(project: str, sha: str, *order: Any) -> Select[UUID, str]:
+    """Select id and runner class of a commit's best run, ordered by some expressions first."""
     return (
         select(RunRow.run_id, EnvironmentRow.runner_class)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(ProjectRow.name == project, CommitRow.sha == sha)
-        .order_by(*before, *BEST_FIRST)
+        .order_by(*order, *_BEST_FIRST)
         .limit(1)
     )
 
@@ -160,3 +204,29 @@ def _newest_pair(project: str, base_sha: str, head_sha: str) -> Select[UUID, UUI
         .order_by(head_run.started_at.desc(), head_run.run_id)
         .limit(1)
     )
+
+
+def _is_run_id(revision: str) -> bool:
+    return "-" in revision
+
+
+def _resolve_sha(session: Session, project: str, prefix: str) -> str:
+    """Return the only sha with a prefix; the prefix itself if it is a whole sha or matches none."""
+    if not re.fullmatch(REVISION_PATTERN, prefix):
+        raise UnknownRevisionError(f"{prefix[:80]!r}: expected a commit's sha, at least four digits of it, or a run id")
+    if len(prefix) in _SHA_LENGTHS:
+        return prefix
+    # a range uses the index; "g" sorts after every hexadecimal digit
+    has_prefix = and_(CommitRow.sha >= prefix, CommitRow.sha < prefix + "g")
+    query = (
+        select(CommitRow.sha)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .where(ProjectRow.name == project, has_prefix)
+        .order_by(CommitRow.sha)
+        .limit(_MAX_NAMED)
+    )
+    shas: Collection[str] = session.scalars(query).all()
+    if len(shas) > 1:
+        named = ", ".join(sha[:16] for sha in shas)
+        raise UnknownRevisionError(f"{prefix}: ambiguous in project {project} ({named}); give more digits")
+    return next(iter(shas), prefix)

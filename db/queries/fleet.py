@@ -1,4 +1,4 @@
-"""Questions about a fleet: which runs there were on which machines, and what they spent on what."""
+"""Runs over all machines, and what they spent their time and energy on."""
 
 from __future__ import annotations
 
@@ -30,52 +30,51 @@ from sqlalchemy.orm import Session, aliased, defer
 
 from roofwatch.collector.record.machine import Ceiling, Environment
 from roofwatch.db.projects import is_quarantine, quarantine_name
-from roofwatch.db.queries.filters import Narrowing, project_id
-from roofwatch.db.queries.fleet_values import CaseCost, FleetRun, KernelCost
+from roofwatch.db.queries.question import CaseIds, Limit, RunIds, Word, Words
+from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
+from roofwatch.db.queries.run_filter import is_on, project_id
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 
 def list_fleet_runs(
     session: Session,
-    project: str,
+    project: Word,
     *,
-    limit: int,
-    or_run: str | None = None,
-    or_commit: str | None = None,
-    runner_classes: Collection[str] = (),
-    branches: Collection[str] = (),
+    limit: Limit,
+    or_run: Word | None = None,
+    or_commit: Word | None = None,
+    runner_classes: Words = (),
+    branches: Words = (),
     of_each_class: bool = False,
     with_quarantine: bool = False,
 ) -> list[FleetRun]:
-    """The runs that started last, newest first, of any kind.
+    """List runs of any kind, newest first.
 
     Args:
-        session: Of the store.
-        project: Its name.
-        limit: So many.
-        or_run: Id of a run that is wanted however old it is; one that the project does not have is left out.
-        or_commit: Sha of a commit whose runs are wanted likewise.
-        runner_classes: Only runs on these, what is wanted besides too; any where none is named.
-        branches: Only runs of commits that were measured under the name of one of these, likewise.
-        of_each_class: So many of each runner class, however long ago it gave its last.
-        with_quarantine: As many of the project's quarantine too, marked as what they are.
+        session: Database session.
+        project: Project name.
+        limit: Maximum number of runs.
+        or_run: Id of a run to include however old it is.
+        or_commit: Sha of a commit whose runs to include however old they are.
+        runner_classes: Only runs on these; empty for any.
+        branches: Only runs of commits measured on one of these; empty for any.
+        of_each_class: Apply `limit` to each runner class.
+        with_quarantine: Also list as many runs of the project's quarantine.
     """
     names = [project, *([quarantine_name(project)] if with_quarantine else [])]
-    narrowings = [Narrowing(name, runner_classes, branches) for name in names]
     wanted = or_(
-        *(_newest_runs(narrowing, limit, of_each_class=of_each_class) for narrowing in narrowings),
+        *(_newest_runs(name, limit, runner_classes, branches, of_each_class=of_each_class) for name in names),
         RunRow.run_id == _uuid(or_run),
         CommitRow.sha == or_commit,
     )
-    admitted = or_(*(narrowing.admits(RunRow, EnvironmentRow) for narrowing in narrowings))
     query = (
         select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, _ceilings_of_run())
         .options(defer(RunRow.telemetry), defer(RunRow.unread_fields))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(ProjectRow.name.in_(names), wanted, admitted)
+        .where(ProjectRow.name.in_(names), wanted, or_(*(is_on(name, runner_classes, branches) for name in names)))
         .order_by(RunRow.started_at.desc(), RunRow.run_id)
     )
     return [
@@ -99,25 +98,21 @@ def list_fleet_runs(
     ]
 
 
-def read_run_energies(session: Session, run_ids: Collection[str]) -> dict[str, float]:
-    """Energy in J that the device took from the first reading of a run to its last, by run; without the runs of which
-    it was not read.
-    """
+def read_run_energies(session: Session, run_ids: RunIds) -> dict[str, float]:
+    """Read the device energy in J from the first to the last reading of each run, without runs that have none."""
     readings = func.json_array_elements_text(RunRow.telemetry["energy_j"]).table_valued("value")
     energy_j = select(func.max(cast(readings.c.value, Float))).scalar_subquery()
-    query = select(RunRow.run_id, energy_j).where(RunRow.run_id.in_(_keys(run_ids)), RunRow.telemetry.is_not(None))
+    query = select(RunRow.run_id, energy_j).where(RunRow.run_id.in_(run_ids), RunRow.telemetry.is_not(None))
     return {str(run_id): joules for run_id, joules in session.execute(query) if joules is not None}
 
 
-def list_kernel_costs(
-    session: Session, run_ids: Collection[str], *, case_ids: Collection[str] | None = None
-) -> list[KernelCost]:
-    """What runs spent on each kernel.
+def list_kernel_costs(session: Session, run_ids: RunIds, *, case_ids: CaseIds | None = None) -> list[KernelCost]:
+    """List what runs spent on each kernel.
 
     Args:
-        session: Of the store.
-        run_ids: Of the runs.
-        case_ids: Only what they spent on these cases; None for all.
+        session: Database session.
+        run_ids: Run ids.
+        case_ids: Only these cases; None for all.
     """
     is_wanted = _is_among(case_ids)
     timed = _timed(run_ids)
@@ -125,7 +120,7 @@ def list_kernel_costs(
     count = func.count().filter(is_wanted)
     amounts = (cast(amount.filter(is_wanted), Float) for amount in _amounts(timed))
     columns = [*by, count, func.count().filter(is_wanted, timed.c.is_degraded), *amounts]
-    query = _of_cases(columns, timed).group_by(*by).having(count > 0)
+    query = _with_cases(columns, timed).group_by(*by).having(count > 0)
     return [
         KernelCost(str(run_id), kernel, family, count, degraded_count, timed_ns or 0.0, energy_j)
         for run_id, kernel, family, count, degraded_count, timed_ns, energy_j in session.execute(query)
@@ -133,31 +128,35 @@ def list_kernel_costs(
 
 
 def list_case_costs(
-    session: Session, run_ids: Collection[str], *, limit: int, case_ids: Collection[str] | None = None
+    session: Session,
+    run_ids: RunIds,
+    *,
+    limit: Limit,
+    case_ids: CaseIds | None = None,
 ) -> list[CaseCost]:
-    """The cases and implementations that runs spent most on, the dearest first.
+    """List the cases and implementations that runs spent most on, most expensive first.
 
     Args:
-        session: Of the store.
-        run_ids: Of the runs.
-        limit: So many.
-        case_ids: Of these cases; None for all.
+        session: Database session.
+        run_ids: Run ids.
+        limit: Maximum number of rows.
+        case_ids: Only these cases; None for all.
     """
     timed = _timed(run_ids)
-    # of a series first, as there are fewer of these to look up; a run has a case with an implementation once
+    # group by series first: there are fewer of these to look up
     amounts = (amount.label(name) for name, amount in zip(("timed_ns", "energy_j"), _amounts(timed), strict=True))
     columns = [timed.c.series_id, func.count().label("run_count"), func.max(timed.c.median_ns).label("median_ns")]
-    of_series = (
+    by_series = (
         select(*columns, *amounts)
         .where(timed.c.median_ns.is_not(None))
         .group_by(timed.c.series_id)
-        .subquery("of_series")
+        .subquery("by_series")
     )
     by = (CaseRow.name, SeriesRow.implementation)
-    run_count = cast(func.sum(of_series.c.run_count), BigInteger)
-    timed_ns, energy_j = (cast(func.sum(amount), Float) for amount in (of_series.c.timed_ns, of_series.c.energy_j))
+    run_count = cast(func.sum(by_series.c.run_count), BigInteger)
+    timed_ns, energy_j = (cast(func.sum(amount), Float) for amount in (by_series.c.timed_ns, by_series.c.energy_j))
     query = (
-        _of_cases([*by, run_count, func.max(of_series.c.median_ns), timed_ns, energy_j], of_series)
+        _with_cases([*by, run_count, func.max(by_series.c.median_ns), timed_ns, energy_j], by_series)
         .group_by(*by)
         .having(func.count().filter(_is_among(case_ids)) > 0)
         .order_by(timed_ns.desc(), *by)
@@ -166,51 +165,51 @@ def list_case_costs(
     return [CaseCost(*row) for row in session.execute(query)]
 
 
-def _newest_runs(narrowing: Narrowing, limit: int, *, of_each_class: bool) -> ColumnElement[bool]:
+def _newest_runs(
+    project: str, limit: int, runner_classes: Collection[str], branches: Collection[str], *, of_each_class: bool
+) -> ColumnElement[bool]:
     run, environment = aliased(RunRow), aliased(EnvironmentRow)
     newest_first = (run.started_at.desc(), run.run_id)
-    of_project = (
+    runs = (
         select(run.run_id)
         .join(environment, environment.id == run.environment_id)
-        .where(run.project_id == project_id(narrowing.project), narrowing.admits(run, environment))
+        .where(
+            run.project_id == project_id(project),
+            is_on(project, runner_classes, branches, run=run, environment=environment),
+        )
     )
     if not of_each_class:
-        return RunRow.run_id.in_(of_project.order_by(*newest_first).limit(limit))
-    place = func.row_number().over(partition_by=environment.runner_class, order_by=newest_first).label("place")
-    placed = of_project.add_columns(place).subquery()
-    return RunRow.run_id.in_(select(placed.c.run_id).where(placed.c.place <= limit))
+        return RunRow.run_id.in_(runs.order_by(*newest_first).limit(limit))
+    rank = func.row_number().over(partition_by=environment.runner_class, order_by=newest_first).label("rank")
+    ranked = runs.add_columns(rank).subquery()
+    return RunRow.run_id.in_(select(ranked.c.run_id).where(ranked.c.rank <= limit))
 
 
 def _is_among(case_ids: Collection[str] | None) -> ColumnElement[bool]:
-    """For aggregates alone: as a condition on rows, thousands of cases would have Postgres begin with those, and read
-    all that was ever measured of them.
-    """
+    """Filter cases in an aggregate; as a row condition, Postgres would read all measurements of thousands of cases."""
     return true() if case_ids is None else CaseRow.name == any_(cast(list(case_ids), ARRAY(Text)))
 
 
 def _ceilings_of_run() -> ScalarSelect[Any]:
-    """As a document beside the run: they are few, and one statement reads all."""
-    names = tuple(Ceiling.model_fields)
-    fields = [part for name in names for part in (name, getattr(CeilingRow, name))]
+    """Select the few ceilings of a run as a JSON document."""
+    fields = [part for name in Ceiling.model_fields for part in (name, getattr(CeilingRow, name))]
     document = func.json_agg(aggregate_order_by(func.json_build_object(*fields), CeilingRow.position))
     return select(document).where(CeilingRow.run_id == RunRow.run_id).scalar_subquery()
 
 
-def _timed(run_ids: Collection[str]) -> Subquery:
-    """What runs measured, a row for each series of a run, with how many of its launches were timed, as the run lists
-    them.
+def _timed(run_ids: Collection[UUID]) -> Subquery:
+    """Select one row per run and series: its time, energy and number of timed launches.
 
-    Both are put one after the other and grouped, not joined: Postgres expects a run to list ten series and to have
-    hardly any measurement, and would hold each of 2,000 against each of 2,000.
+    Measurements and launch counts are united and grouped, because Postgres would join them with nested loops.
     """
-    wanted = RunRow.run_id.in_(_keys(run_ids))
+    wanted = RunRow.run_id.in_(run_ids)
     launches = (
         func.unnest(RunRow.series_ids, RunRow.launch_counts)
         .table_valued("series_id", "launch_count", name="launches")
         .render_derived()
         .lateral()
     )
-    # by a look into the index for each run: of a join Postgres chooses the order, and may read a whole month
+    # OFFSET 0 makes this an index lookup per run; a join may read a whole month
     measured_by_run = (
         select(MeasurementRow.series_id, MeasurementRow.median_ns, MeasurementRow.joules_per_launch)
         .where(MeasurementRow.measured_on == RunRow.measured_on, MeasurementRow.run_number == RunRow.number)
@@ -238,8 +237,8 @@ def _timed(run_ids: Collection[str]) -> Subquery:
     return select(*by, *once).group_by(*by).having(is_measured).subquery("timed")
 
 
-def _of_cases(columns: Collection[Any], timed: Subquery) -> Select[Any]:
-    """Columns of what has a `series_id`, and of its series and case."""
+def _with_cases(columns: Collection[Any], timed: Subquery) -> Select[Any]:
+    """Select columns of what has a `series_id`, and of its series and case."""
     return (
         select(*columns)
         .select_from(timed)
@@ -250,7 +249,7 @@ def _of_cases(columns: Collection[Any], timed: Subquery) -> Select[Any]:
 
 
 def _amounts(timed: Subquery) -> tuple[Function[Any], Function[Any]]:
-    """Time in ns and energy in J."""
+    """Return time in ns and energy in J."""
     return (
         func.sum(timed.c.median_ns * timed.c.launch_count),
         func.sum(timed.c.joules_per_launch * timed.c.launch_count),
@@ -258,12 +257,8 @@ def _amounts(timed: Subquery) -> tuple[Function[Any], Function[Any]]:
 
 
 def _uuid(run_id: str | None) -> UUID | None:
-    """None, which no run is called, for what is no id at all: it comes from an address."""
+    """Parse a run id from a page's address; None if it is not one."""
     try:
         return None if run_id is None else UUID(run_id)
     except ValueError:
         return None
-
-
-def _keys(run_ids: Collection[str]) -> list[UUID]:
-    return [UUID(run_id) for run_id in run_ids]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, and_, func, select, true
@@ -10,78 +11,82 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import Side
 from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import Pair, timing_of
 
-_MOST_CALIBRATIONS = 3
-"""Of a runner that are read: one of a few kernels does not hide the one of all of them before it."""
+_MAX_CALIBRATIONS = 3
+"""Calibrations per runner: several, because one of few kernels must not hide an earlier one of all kernels."""
 
 
 def list_pairs(
     session: Session, project: str, *, row_ids: Sequence[int] | None = None, of_one_commit: bool = False
 ) -> list[Pair]:
-    """The pairs of a project, newest first; only what both sides measured, alike enough to compare.
+    """List comparable measurements of pairs, newest first.
 
-    Left out is what failed on a side, or was measured there on another runner class, by another harness version or
-    timer, or in another cache state; and pairs whose samples are no longer kept.
+    Left out are measurements that failed on a side, differ in runner class, harness version, timer or cache state, or
+    whose samples are no longer kept.
 
     Args:
-        session: Of the store.
-        project: Its name.
-        row_ids: Only of the cases in these rows.
-        of_one_commit: Only those that measured a commit against itself: what calibrates a runner.
+        session: Database session.
+        project: Project name.
+        row_ids: Only the cases with these row ids.
+        of_one_commit: Only pairs that measured one commit against itself (A/A calibration).
     """
     return _read(session, project, row_ids=row_ids, of_one_commit=of_one_commit)
 
 
 def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
-    """What the newest three calibrations measured on the runner class of a run and by its harness, newest first: as
-    `list_pairs`, in one statement. What the run itself is a side of calibrates it not, nor what is known to be sampled
-    by another preset.
+    """List the measurements of the three newest calibrations for a run: same runner class, harness and preset.
 
     Args:
-        session: Of the store.
-        project: Whose calibrations count.
-        run_id: Of the run.
+        session: Database session.
+        project: Project of the calibrations.
+        run_id: Run id. Its own pair is left out.
     """
-    run, base_run, head_run = aliased(RunRow), aliased(RunRow), aliased(RunRow)
+    run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
     own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
     newest = (
-        select(head_run.pair_id)
+        select(head.pair_id)
         .select_from(run)
         .join(own, own.id == run.environment_id)
         .join(environment, environment.runner_class == own.runner_class)
-        .join(head_run, head_run.environment_id == environment.id)
-        .join(base_run, base_run.pair_id == head_run.pair_id)
-        .join(ProjectRow, ProjectRow.id == head_run.project_id)
+        .join(head, head.environment_id == environment.id)
+        .join(base, base.pair_id == head.pair_id)
         .where(
             run.run_id == run_id,
-            ProjectRow.name == project,
-            head_run.harness_version == run.harness_version,
-            func.coalesce(head_run.preset == run.preset, true()),
-            head_run.pair_side == Side.HEAD.value,
-            base_run.pair_side == Side.BASE.value,
-            _is_same_code(base_run, head_run),
-            head_run.pair_id.is_distinct_from(run.pair_id),
+            head.project_id == project_id(project),
+            head.harness_version == run.harness_version,
+            func.coalesce(head.preset == run.preset, true()),
+            _is_pair(base, head),
+            _is_same_code(base, head),
+            head.pair_id.is_distinct_from(run.pair_id),
         )
-        .order_by(head_run.started_at.desc(), head_run.run_id)
-        .limit(_MOST_CALIBRATIONS)
+        .order_by(head.started_at.desc(), head.run_id)
+        .limit(_MAX_CALIBRATIONS)
     )
-    return _read(session, project, of_one_commit=True, pair_ids=newest)
+    return _read(session, project, pair_ids=newest, of_one_commit=True)
 
 
-def _is_same_code(base_run: type[RunRow], head_run: type[RunRow]) -> ColumnElement[bool]:
-    """Of one commit, and not of its work tree on one side alone, which may differ from it."""
-    return and_(base_run.commit_id == head_run.commit_id, base_run.is_dirty == head_run.is_dirty)
+def _is_pair(base: Any, head: Any) -> ColumnElement[bool]:
+    return and_(
+        head.pair_side == Side.HEAD.value,
+        base.pair_side == Side.BASE.value,
+        base.harness_version == head.harness_version,
+    )
+
+
+def _is_same_code(base: Any, head: Any) -> ColumnElement[bool]:
+    return and_(base.commit_id == head.commit_id, base.is_dirty == head.is_dirty)
 
 
 def _read(
     session: Session,
     project: str,
     *,
+    of_one_commit: bool,
     row_ids: Sequence[int] | None = None,
-    of_one_commit: bool = False,
     pair_ids: Select[UUID | None] | None = None,
 ) -> list[Pair]:
     base_run, head_run = aliased(RunRow), aliased(RunRow)
@@ -91,19 +96,10 @@ def _read(
     base_version, head_version = aliased(CaseVersionRow), aliased(CaseVersionRow)
     query = (
         select(
-            head_run.pair_id,
-            head_run.started_at,
-            head_run.harness_version,
-            head_run.preset,
-            base_commit,
-            head_commit,
-            CaseRow.name,
-            head_series.implementation,
-            head_series.runner_class,
-            head_series.timer,
-            head_series.cache,
-            base.content.label("base_content"),
-            head.content.label("head_content"),
+            *(head_run.pair_id, head_run.started_at, head_run.harness_version, head_run.preset),
+            *(base_commit, head_commit, CaseRow.name),
+            *(head_series.implementation, head_series.runner_class, head_series.timer, head_series.cache),
+            *(base.content.label("base_content"), head.content.label("head_content")),
         )
         .select_from(head_run)
         .join(base_run, base_run.pair_id == head_run.pair_id)
@@ -132,12 +128,10 @@ def _read(
         .where(
             ProjectRow.name == project,
             base_commit.project_id == head_commit.project_id,
-            head_run.pair_side == Side.HEAD.value,
-            base_run.pair_side == Side.BASE.value,
-            base_run.harness_version == head_run.harness_version,
+            _is_pair(base_run, head_run),
             _is_same_code(base_run, head_run) if of_one_commit else true(),
-            true() if pair_ids is None else head_run.pair_id.in_(pair_ids),
             true() if row_ids is None else head_version.case_id.in_(row_ids),
+            true() if pair_ids is None else head_run.pair_id.in_(pair_ids),
         )
         .order_by(
             head_run.started_at.desc(), head_run.run_id, base_run.run_id, CaseRow.name, head_series.implementation

@@ -1,6 +1,4 @@
-"""A question to the store that has a name: a session answers it, and so does a door in front of the store, which is
-told what is asked as a document, and whose business that is.
-"""
+"""Named queries: answered by a database session, or by a server that receives the parameters as JSON."""
 
 from __future__ import annotations
 
@@ -8,45 +6,53 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic_core import to_json
 
-if TYPE_CHECKING:  # who asks a server has no SQLAlchemy
+if TYPE_CHECKING:  # a client of a server has no SQLAlchemy
     from sqlalchemy.orm import Session
 
 P = ParamSpec("P")
 A = TypeVar("A")
 
+# Parameters come from anybody with a token, so their types limit them.
+Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Words = Annotated[tuple[Word, ...], Field(max_length=10_000)]
+RunIds = Annotated[tuple[UUID, ...], Field(max_length=10_000)]
+CaseIds = Annotated[frozenset[Word], Field(max_length=100_000)]
+Limit = Annotated[int, Field(ge=1, le=10_000)]
+
 
 @dataclass(frozen=True)
-class Concerned:
-    """What a question is about: whoever may not see one of these gets no answer."""
+class ResourceScope:
+    """What a question is about; the client must be allowed to see all of it."""
 
     projects: Collection[str] = ()
-    """By name."""
-    run_ids: Collection[str] = ()
-    bisected: Collection[UUID] = ()
-    """Regressions of whose bisections it is asked."""
+    run_ids: Collection[UUID] = ()
+    regression_ids: Collection[UUID] = ()
+    """Regressions whose bisections are read."""
 
 
 @dataclass(frozen=True)
 class Question(Generic[P, A]):
-    """What is asked is checked by the types of the function's parameters, what is answered by that of what it gives."""
+    """A query whose parameters and answer are validated by its annotations."""
 
     ask: Callable[Concatenate[Session, P], A]
-    """Answers from the store."""
-    name: str
-    concerned: Callable[[Any], Concerned]
-    """Of what is asked."""
-    known_projects: str | None
-    """The parameter that takes the projects whose names the answer may tell, where there is one. A door fills it in."""
+    scope: Callable[[Any], ResourceScope]
+    """From the parameters, as attributes."""
+    known_projects: str | None = None
+    """Parameter that a server sets to the projects that the client may see."""
+
+    @property
+    def name(self) -> str:
+        return self.ask.__name__.removeprefix("_")
 
     @cached_property
-    def asked(self) -> type[BaseModel]:
-        """The parameters by their names, the session left out."""
+    def parameters(self) -> type[BaseModel]:
+        """A model of the parameters, without the session."""
         _, *parameters = inspect.signature(self.ask).parameters.values()
         fields: dict[str, Any] = {
             one.name: (self._hints[one.name], ... if one.default is inspect.Parameter.empty else one.default)
@@ -62,32 +68,17 @@ class Question(Generic[P, A]):
     def _hints(self) -> dict[str, Any]:
         return get_type_hints(self.ask, include_extras=True)
 
-    def document(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """What is asked, as JSON. Whether it may be is for whoever answers to say."""
-        signature = inspect.signature(self.ask)
-        said = dict(signature.bind(None, *args, **kwargs).arguments)
-        del said[next(iter(signature.parameters))]  # the session
-        return to_json(said)
+    def to_json(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
+        """Write the parameters as JSON."""
+        _, *arguments = inspect.signature(self.ask).bind(None, *args, **kwargs).arguments.items()
+        return to_json(dict(arguments))
 
-    def ask_by(self, session: Session, asked: BaseModel) -> A:
-        """The answer to what was said in a document."""
+    def ask_with(self, session: Session, parameters: BaseModel) -> A:
+        """Answer with parameters from JSON."""
         ask: Callable[..., A] = self.ask
-        return ask(session, **{name: getattr(asked, name) for name in type(asked).model_fields})
+        return ask(session, **{name: getattr(parameters, name) for name in type(parameters).model_fields})
 
 
-def question(
-    concerned: Callable[[Any], Concerned], *, known_projects: str | None = None
-) -> Callable[[Callable[Concatenate[Session, P], A]], Question[P, A]]:
-    """Make a function of a session a question, by its name and its annotations."""
-
-    def declare(ask: Callable[Concatenate[Session, P], A]) -> Question[P, A]:
-        return Question(ask, ask.__name__, concerned, known_projects)
-
-    return declare
-
-
-def written(answer: object) -> bytes:
-    """An answer as JSON, of which a question's `answer` makes the same again. What is no number of JSON is a string:
-    NaN and the infinities.
-    """
+def answer_to_json(answer: object) -> bytes:
+    """Write an answer as JSON, with NaN and infinities as strings."""
     return to_json(answer, inf_nan_mode="strings")

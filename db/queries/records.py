@@ -1,4 +1,4 @@
-"""Put a stored run together again as the record that it was."""
+"""Stored runs as records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
@@ -27,7 +27,6 @@ from roofwatch.collector.record.results import (
 from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.documents import document_of
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -53,16 +52,15 @@ from roofwatch.db.schema.runs import (
 from roofwatch.db.values import bound_of
 
 _OUTCOMES = MeasurementRow.outcome.type.words
-"""By the number that stands for each in a row."""
 _OK = _OUTCOMES.index(Outcome.OK)
 _Row = Mapping[str, Any]
-"""One row of a query, by column."""
+"""One row of a query as JSON, by column."""
 _OfRun = MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow | ProfileRow | ProfileActivityRow
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A run with the rows that hang on it."""
+    """A run and its rows in other tables, by part of the record."""
 
     run: RunRow
     commit: CommitRow
@@ -75,8 +73,8 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     """Read the record that was ingested.
 
     Raises:
-        AgedError: its samples are no longer kept.
-        NotStoredError: no such run.
+        AgedError: the samples are no longer kept.
+        NotStoredError: there is no such run.
     """
     stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
     found = {row["series_id"]: row for row in stored.rows["measurements"]}
@@ -85,24 +83,23 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
 
 
 def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
-    """The rest of a record, where its samples have aged out.
+    """Read a record without measurements, after its samples were removed.
 
     Raises:
-        NotStoredError: no such run.
+        NotStoredError: there is no such run.
     """
     return _record(_read_one(session, run_id, _PARTS), [])
 
 
 def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
-    """The records of some runs as far as they are about some cases, the newest first, in one statement.
+    """Read some cases from the records of some runs, newest first.
 
-    What a newer version of the record knows of its parts is left out, and so are measurements whose samples are no
-    longer kept.
+    Fields of newer record versions and measurements without samples are left out.
 
     Args:
-        session: Of the store.
-        runs: A condition on runs that leaves few.
-        cases: A condition on `CaseRow`.
+        session: Database session.
+        runs: Condition on runs; should leave few.
+        cases: Condition on `CaseRow`.
     """
     queries = _PARTS | {"measurements": _measurements()}
     chosen = select(CaseRow.id).where(CaseRow.project_id == CommitRow.project_id, cases).correlate(CommitRow)
@@ -125,8 +122,8 @@ def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]
 
 
 def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Select[Any]]) -> list[_Stored]:
-    """Runs with the rows of several queries about each, in one statement: a page that shows a run waits once."""
-    documents = [document_of(query, RunRow, CommitRow, name=name) for name, query in queries.items()]
+    """Read runs in one statement, with the rows of several queries about each."""
+    documents = [_document(query, name) for name, query in queries.items()]
     whole = (undefer(RunRow.telemetry), undefer(RunRow.case_version_ids), undefer(RunRow.series_ids))
     of_runs = (
         select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, *documents)
@@ -143,6 +140,12 @@ def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Sel
         )
         for run, commit, environment, project, *parts in session.execute(of_runs)
     ]
+
+
+def _document(query: Select[Any], name: str) -> ScalarSelect[Any]:
+    """Return the rows of a query about the outer run as one JSON column: a list of objects, or NULL."""
+    rows = query.correlate(RunRow, CommitRow).subquery(name)
+    return select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery()
 
 
 def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True) -> RunRecord:
@@ -173,7 +176,7 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
     for path, value in run.unread_fields.items():
         part = path.partition(".")[0]
         if (part == "measurements" and not measurements) or (part in _CASE_OF_PART and not is_whole):
-            continue  # of what is left out
+            continue
         _put_back(document, RunRecord, path.split("."), value)
     return RunRecord.model_validate(document)
 
@@ -181,17 +184,9 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
 def _cases() -> Select[Any]:
     return (
         select(
-            CaseVersionRow.id,
-            CaseRow.name.label("case_id"),
-            CaseRow.kernel,
-            CaseVersionRow.family,
-            CaseRow.shape,
-            CaseRow.dtype,
-            CaseRow.direction,
-            CaseVersionRow.flop_count,
-            CaseVersionRow.memory_bytes,
-            CaseVersionRow.bus_bytes,
-            CaseVersionRow.tags,
+            *(CaseVersionRow.id, CaseRow.name.label("case_id"), CaseRow.kernel, CaseRow.shape, CaseRow.dtype),
+            *(CaseRow.direction, CaseVersionRow.family, CaseVersionRow.flop_count, CaseVersionRow.memory_bytes),
+            *(CaseVersionRow.bus_bytes, CaseVersionRow.tags),
         )
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
@@ -211,15 +206,9 @@ def _measurements() -> Select[Any]:
     samples = SampleSetRow
     return (
         select(
-            MeasurementRow.series_id,
-            CaseRow.name.label("case_id"),
-            SeriesRow.implementation,
-            MeasurementRow.outcome,
-            MeasurementRow.message,
-            SeriesRow.timer,
-            SeriesRow.cache,
-            MeasurementRow.is_memory_bound,
-            MeasurementRow.utilisation,
+            *(MeasurementRow.series_id, CaseRow.name.label("case_id"), SeriesRow.implementation),
+            *(MeasurementRow.outcome, MeasurementRow.message, SeriesRow.timer, SeriesRow.cache),
+            *(MeasurementRow.is_memory_bound, MeasurementRow.utilisation),
             func.encode(samples.content, "base64").label("content"),
         )
         .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
@@ -249,14 +238,13 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
         }
     elif outcome == Outcome.OK:
         raise AgedError(
-            f"run {run.run_id}: its samples are no longer kept, so there is no whole record of it; its record file has "
-            "them, and what was summed up of them is still here"
+            f"run {run.run_id}: its samples are no longer kept; use its record file, or the statistics that remain here"
         )
     return fields
 
 
 def _of_run(table: type[_OfRun]) -> Any:
-    """With the day, so that one partition is opened."""
+    """Join with the run by day too, so Postgres opens one partition."""
     return table.measured_on == RunRow.measured_on, table.run_number == RunRow.number
 
 
@@ -309,7 +297,7 @@ _PARTS = {
     "profile_rows": _details(ProfileActivityRow),
     "artefacts": _listed(RunArtefactRow),
 }
-"""All of a record but its measurements."""
+"""Queries of all parts of a record except measurements."""
 _CASE_OF_PART: Mapping[str, Any] = {
     "cases": CaseVersionRow.case_id,
     "measurements": CaseVersionRow.case_id,
@@ -320,21 +308,21 @@ _CASE_OF_PART: Mapping[str, Any] = {
     "profiles": ProfileRow.case_id,
     "profile_rows": ProfileActivityRow.case_id,
 }
-"""What a part is narrowed to some cases by."""
+"""The case row id in the query of each part."""
 
 
 def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:
-    """The same of a result, which calls its case by name."""
+    """Return the fields of a result, with its case by name."""
     return _fields(part, row) | {"case_id": row["case_name"]}
 
 
 def _fields(part: type[BaseModel], row: _Row) -> dict[str, Any]:
-    """The columns that are fields of the part."""
+    """Return the columns that are fields of a model."""
     return {name: row[name] for name in part.model_fields if name in row}
 
 
 def _put_back(document: dict[str, Any], part: type[BaseModel], path: list[str], value: object) -> None:
-    """Walk down the fields that we know; the rest of the path is the name of the one we don't."""
+    """Set a field of a newer record version: walk down the known fields, the rest of the path is its name."""
     name = path[0]
     below = document.get(name) if name in part.model_fields and len(path) > 1 else None
     if below is None:
@@ -346,7 +334,7 @@ def _put_back(document: dict[str, Any], part: type[BaseModel], path: list[str], 
 
 
 def _part_of(part: type[BaseModel], name: str) -> type[BaseModel]:
-    """The model that a field holds: itself, optional, or many of it."""
+    """Return the model that a field holds, one, optional or many."""
     waiting = [part.model_fields[name].annotation]
     while waiting:
         annotation = waiting.pop()

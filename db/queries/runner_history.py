@@ -1,4 +1,4 @@
-"""When each runner of a project gave results, and its newest runs: of the default branch, in no quarantine."""
+"""The runs of each runner on the default branch, and what the newest of them found, for alerts."""
 
 from __future__ import annotations
 
@@ -13,34 +13,27 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import CaseError
 from roofwatch.db.queries.filter_options import source_files_of
-from roofwatch.db.queries.series_runs import of_series
+from roofwatch.db.queries.run_filter import is_in_series
 from roofwatch.db.schema.measurements import AccuracyRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 
 @dataclass(frozen=True)
 class RunnerRun:
-    """A run as far as the rhythm of its runner goes."""
-
     run_id: UUID
     place: int
-    """Of its commit on the branch."""
+    """First-parent count of the commit."""
     started_at: datetime
 
 
 def read_runner_history(session: Session, project: str) -> dict[str, list[RunnerRun]]:
-    """The runs of a project by runner class, in the order of the branch, then of time."""
+    """Read runs by runner class, ordered by commit, then by time."""
     query = (
-        select(
-            EnvironmentRow.runner_class,
-            RunRow.run_id,
-            CommitRow.first_parent_count,
-            RunRow.started_at,
-        )
+        select(EnvironmentRow.runner_class, RunRow.run_id, CommitRow.first_parent_count, RunRow.started_at)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(of_series(project, include_dirty=False, include_pairs=False, include_branches=False))
+        .where(is_in_series(project))
         .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
     )
     runs: defaultdict[str, list[RunnerRun]] = defaultdict(list)
@@ -50,7 +43,7 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
 
 
 def read_tags(session: Session, run_id: UUID) -> dict[str, frozenset[str]]:
-    """The tags of a run's cases, by case id."""
+    """Read the tags of a run's cases by case id."""
     query = (
         select(CaseRow.name, CaseVersionRow.tags)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
@@ -61,24 +54,21 @@ def read_tags(session: Session, run_id: UUID) -> dict[str, frozenset[str]]:
 
 
 def list_case_errors(session: Session, run_id: UUID) -> tuple[CaseError, ...]:
-    """The errors that a run's checks found, of those that passed."""
-    passed = (
-        (AccuracyRow.measured_on == TensorErrorRow.measured_on)
-        & (AccuracyRow.run_number == TensorErrorRow.run_number)
-        & (AccuracyRow.case_id == TensorErrorRow.case_id)
-        & (AccuracyRow.implementation == TensorErrorRow.implementation)
-        & (AccuracyRow.outcome == Outcome.OK.value)
-    )
-    by = (CaseRow.name, CaseRow.kernel, TensorErrorRow.implementation)
+    """List the largest error of each passed check of a run."""
+    check, error = AccuracyRow, TensorErrorRow
+    by = (CaseRow.name, CaseRow.kernel, error.implementation)
     query = (
-        select(*by, func.max(TensorErrorRow.rmse_ratio))
-        .join(AccuracyRow, passed)
-        .join(CaseRow, CaseRow.id == TensorErrorRow.case_id)
+        select(*by, func.max(error.rmse_ratio))
         .join(
-            RunRow,
-            (RunRow.measured_on == TensorErrorRow.measured_on) & (RunRow.number == TensorErrorRow.run_number),
+            check,
+            (check.measured_on == error.measured_on)
+            & (check.run_number == error.run_number)
+            & (check.case_id == error.case_id)
+            & (check.implementation == error.implementation),
         )
-        .where(RunRow.run_id == run_id)
+        .join(CaseRow, CaseRow.id == error.case_id)
+        .join(RunRow, (RunRow.measured_on == error.measured_on) & (RunRow.number == error.run_number))
+        .where(RunRow.run_id == run_id, check.outcome == Outcome.OK.value)
         .group_by(*by)
         .order_by(*by)
     )
@@ -86,8 +76,6 @@ def list_case_errors(session: Session, run_id: UUID) -> tuple[CaseError, ...]:
 
 
 def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:
-    """The source file of each kernel of a run that the record names one of, from the root of its repository; what
-    Triton compiles before what calls it.
-    """
+    """Read the source file of each kernel of a run, from the root of the repository."""
     stored = session.scalars(select(RunRow.unread_fields["source_lines"]).where(RunRow.run_id == run_id)).one_or_none()
     return source_files_of(stored or ())

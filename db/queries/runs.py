@@ -1,48 +1,69 @@
-"""Questions about runs: which there are, and everything that one of them found."""
+"""Projects, commits and runs, and everything that one run found."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-import orjson
-from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, func, or_, select
-from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
+from sqlalchemy import ColumnElement, Select, and_, collate, func, or_, select
+from sqlalchemy.orm import Session, load_only
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
-from roofwatch.db.queries.filters import Narrowing, project_id
-from roofwatch.db.queries.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
-from roofwatch.db.queries.run_values import CeilingValue, RunDetail, RunSummary, StaticRow
-from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.queries.union_queries import Stacked
-from roofwatch.db.schema.measurements import CompilationRow, StaticFactRow
-from roofwatch.db.schema.runs import CaseRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import MeasuredCommit
+from roofwatch.db.queries.question import Word, Words
+from roofwatch.db.queries.results import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.run_filter import is_on, project_id
+from roofwatch.db.schema.bisections import BisectionRow
+from roofwatch.db.schema.measurements import (
+    AccuracyRow,
+    CompilationRow,
+    MeasurementRow,
+    SeriesRow,
+    StaticFactRow,
+    TensorErrorRow,
+)
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import MeasuredCommit, bound_of
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
-BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
-"""Which run speaks for others: one of a clean work tree before a dirty one, and one by itself before a side of a pair,
-which measures fewer cases; then the newest."""
-_OF_SUMMARY = (
+_SUMMARY_COLUMNS = (
     *(RunRow.run_id, RunRow.started_at, RunRow.finished_at),
     *(RunRow.harness_version, RunRow.is_dirty, RunRow.pair_id, RunRow.outcome_counts, RunRow.is_unreachable),
+)
+_PLACE = (RunRow.number, RunRow.measured_on, RunRow.series_ids)
+"""What the results of a run are found by."""
+_CASE_COLUMNS: dict[str, Any] = {
+    "case_id": CaseRow.name,
+    **{name: getattr(CaseRow, name) for name in ("kernel", "shape", "dtype", "direction")},
+    **{name: getattr(CaseVersionRow, name) for name in ("family", "flop_count", "memory_bytes")},
+    **{name: getattr(SeriesRow, name) for name in ("implementation", "timer", "cache")},
+    **{name: getattr(MeasurementRow, name) for name in ("outcome", "message", "median_ns", "utilisation")},
+    **{name: getattr(MeasurementRow, name) for name in ("host_ns", "peak_allocated_bytes")},
+    "low_ns": MeasurementRow.q1_ns,
+    "high_ns": MeasurementRow.q3_ns,
+    "sample_count": func.coalesce(MeasurementRow.sample_count, 0),
+}
+"""By field of `MeasuredCase`."""
+_STATIC_COLUMNS = (
+    *(CaseRow.name.label("case_id"), StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target),
+    *(StaticFactRow.outcome, StaticFactRow.message, StaticFactRow.configuration),
+    *(StaticFactRow.registers, StaticFactRow.spilled_registers, StaticFactRow.local_bytes, StaticFactRow.shared_bytes),
+    *(StaticFactRow.code_bytes, StaticFactRow.code_hash),
 )
 
 
 def list_projects(
     session: Session, *, among: Collection[str] | None = None, after: str = "", limit: int | None = None
 ) -> list[str]:
-    """Names of all projects, in the order of their code points; their quarantines are none.
+    """List project names by code point, without quarantines.
 
     Args:
-        session: Of the store.
-        among: Only of these.
-        after: Only what comes after this name.
-        limit: So many at most.
+        session: Database session.
+        among: Only these.
+        after: Only names after this one.
+        limit: Maximum number of names.
     """
     by_code_point = collate(ProjectRow.name, "C")
     query = select(ProjectRow.name).where(~ProjectRow.name.endswith(QUARANTINE, autoescape=True), by_code_point > after)
@@ -51,44 +72,35 @@ def list_projects(
     return list(session.scalars(query.order_by(by_code_point).limit(limit)))
 
 
-def list_commits(session: Session, project: str, *, runner_classes: Collection[str] = ()) -> list[MeasuredCommit]:
-    """The commits that have runs, in the order of the branch; on some runner classes alone where these are named.
+def list_commits(session: Session, project: Word, *, runner_classes: Words = ()) -> list[MeasuredCommit]:
+    """List the commits with runs in the order of the branch; commits that left the branch come first.
 
-    Those that their branch has left come before all others, so that the last ones are what is compared.
+    Args:
+        session: Database session.
+        project: Project name.
+        runner_classes: Only commits measured on these; empty for any.
     """
-    left = (
+    unreachable = (
         select(RunRow.commit_id)
         .where(RunRow.project_id == project_id(project))
         .group_by(RunRow.commit_id)
         .having(func.bool_and(RunRow.is_unreachable))
     )
-    query = select(CommitRow, CommitRow.id.in_(left)).join(ProjectRow).where(ProjectRow.name == project)
+    query = select(CommitRow, CommitRow.id.in_(unreachable)).join(ProjectRow).where(ProjectRow.name == project)
     if runner_classes:
-        narrowing = Narrowing(project, runner_classes)
-        measured_there = (
+        measured = (
             select(RunRow.commit_id)
             .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-            .where(RunRow.project_id == project_id(project), narrowing.admits(RunRow, EnvironmentRow))
+            .where(RunRow.project_id == project_id(project), is_on(project, runner_classes))
         )
-        query = query.where(CommitRow.id.in_(measured_there))
+        query = query.where(CommitRow.id.in_(measured))
     commits = [
         MeasuredCommit(
-            row.first_parent_count, row.sha, row.author, row.subject, row.committed_at, is_unreachable=is_left
+            *(row.first_parent_count, row.sha, row.author, row.subject, row.committed_at), is_unreachable=is_unreachable
         )
-        for row, is_left in session.execute(query)
+        for row, is_unreachable in session.execute(query)
     ]
     return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
-
-
-def count_analysed_values(session: Session, project: str) -> int:
-    """How many measurements the analysis of a project reads."""
-    query = (
-        select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0))
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(of_series(project, include_dirty=False, include_pairs=True, include_branches=False))
-    )
-    return int(session.scalars(query).one())
 
 
 def list_runs(
@@ -99,79 +111,146 @@ def list_runs(
     after: tuple[datetime, UUID] | None = None,
     is_quarantined: bool = False,
 ) -> list[RunSummary]:
-    """The runs that started last, newest first, of any kind: dirty ones and sides of a pair too.
+    """List runs of any kind, newest first.
 
     Args:
-        session: Of the store.
-        project: Its name.
-        limit: So many; None for all.
-        after: When the last run that is known already started, and its id.
-        is_quarantined: Those in the project's quarantine instead.
+        session: Database session.
+        project: Project name.
+        limit: Maximum number of runs; None for all.
+        after: Start time and id of the last run of the previous page.
+        is_quarantined: List the project's quarantine instead.
     """
     name = quarantine_name(project) if is_quarantined else project
     query = _runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
     if after is not None:
         time, run_id = after
         query = query.where(or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id)))
-    return _summaries(session, query)
+    return [_summary(*row) for row in session.execute(query)]
 
 
-def run_detail(session: Session, run_id: str) -> RunDetail | None:
-    """Everything that one run found; None where there is no such run."""
-    try:
-        key = UUID(run_id)
-    except ValueError:
-        return None
-    return next(iter(read_run_details(session, RunRow.run_id == key)), None)
+def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
+    """Read everything that one run found; None if there is no such run."""
+    return next(iter(read_run_details(session, RunRow.run_id == run_id)), None)
 
 
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
-    """Everything that some runs found, the newest first, in two statements however many they are.
+    """Read everything that some runs found, newest first.
 
     Args:
-        session: Of the store.
-        condition: On runs, commits and environments that leaves few runs.
+        session: Database session.
+        condition: On runs, commits and environments; should leave few runs.
     """
-    query = _runs(*PLACE).where(condition).order_by(*NEWEST_FIRST)
-    runs = session.execute(query).all()
-    if not runs:
-        return []
-    places = [RunPlace._make(getattr(run, column.key) for column in PLACE) for run, *_ in runs]
-    roofs = {f"ceilings_{at}": _ceilings(run) for at, (run, *_) in enumerate(runs)}
-    codes = {f"codes_{at}": _static_facts(place) for at, place in enumerate(places)}
-    stacked = Stacked({**queries_of_cases(places), **roofs, **codes})
-    rows = stacked.rows(session.execute(stacked.statement()))
-    cases = measured_cases(places, rows)
-    return [
-        RunDetail(
-            summary=_summary(*run),
-            ceilings=tuple(CeilingValue(*row) for _, *row in sorted(rows[f"ceilings_{at}"], key=itemgetter(0))),
-            cases=cases[at],
-            static_rows=tuple(_static_row(*row) for _, *row in sorted(rows[f"codes_{at}"], key=itemgetter(0))),
+    query = _runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)
+    details = []
+    for row in session.execute(query).all():
+        run = row[0]
+        details.append(
+            RunDetail(_summary(*row), _ceilings(session, run), list_cases(session, run), _static_rows(session, run))
         )
-        for at, run in enumerate(runs)
-    ]
+    return details
 
 
-def _runs(*more: InstrumentedAttribute[Any]) -> Select[RunRow, CommitRow, str, str, str]:
-    """With what a summary tells of a run, and some columns more: its lists have thousands of numbers."""
+def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
+    """List the measurements of a stored run."""
+    query = select(RunRow).where(RunRow.run_id == run_id).options(load_only(*_PLACE))
+    return list_cases(session, session.scalars(query).one())
+
+
+def list_cases(session: Session, run: RunRow) -> tuple[MeasuredCase, ...]:
+    """List the measurements of a run in the order of its record."""
+    columns = [column.label(name) for name, column in _CASE_COLUMNS.items()]
+    # the day is passed as a value, so Postgres plans for one partition
+    query = (
+        select(SeriesRow.id, CaseRow.id, MeasurementRow.is_memory_bound, *columns)
+        .select_from(MeasurementRow)
+        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(MeasurementRow.measured_on == run.measured_on, MeasurementRow.run_number == run.number)
+    )
+    checks = _checks(session, run)
+    cases = {}
+    for series_id, case_row_id, is_memory_bound, *values in session.execute(query):
+        fields = dict(zip(_CASE_COLUMNS, values, strict=True))
+        fields["outcome"] = Outcome(fields["outcome"])
+        outcome, rmse_ratio = checks.get((case_row_id, fields["implementation"]), (None, None))
+        cases[series_id] = MeasuredCase(
+            **fields,
+            bound=bound_of(is_memory_bound=is_memory_bound),
+            accuracy_outcome=outcome,
+            rmse_ratio=rmse_ratio,
+        )
+    return tuple(cases[series_id] for series_id in run.series_ids)
+
+
+def projects_of_runs(session: Session, run_ids: Collection[UUID]) -> dict[UUID, str]:
+    """Return the project of each stored run; a quarantined run has the project that its record names."""
+    query = (
+        select(RunRow.run_id, ProjectRow.name)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
+        .where(RunRow.run_id.in_(run_ids))
+    )
+    return {run_id: record_name(name) for run_id, name in session.execute(query)}
+
+
+def projects_of_bisections(session: Session, regression_ids: Collection[UUID]) -> set[str]:
+    """Return the projects that have bisections of some regressions."""
+    query = (
+        select(ProjectRow.name)
+        .join(BisectionRow, BisectionRow.project_id == ProjectRow.id)
+        .where(BisectionRow.regression_id.in_(regression_ids))
+    )
+    return set(session.scalars(query))
+
+
+def _checks(session: Session, run: RunRow) -> dict[tuple[int, str], tuple[Outcome, float | None]]:
+    """Read the outcome and the largest error of each check, by case row id and implementation."""
+    check, error = AccuracyRow, TensorErrorRow
+    outcomes = select(check.case_id, check.implementation, check.outcome).where(
+        check.measured_on == run.measured_on, check.run_number == run.number
+    )
+    errors = (
+        select(error.case_id, error.implementation, func.max(error.rmse_ratio))
+        .where(error.measured_on == run.measured_on, error.run_number == run.number)
+        .group_by(error.case_id, error.implementation)
+    )
+    largest = {(case_id, implementation): ratio for case_id, implementation, ratio in session.execute(errors)}
+    return {
+        (case_id, implementation): (Outcome(outcome), largest.get((case_id, implementation)))
+        for case_id, implementation, outcome in session.execute(outcomes)
+    }
+
+
+def _ceilings(session: Session, run: RunRow) -> tuple[CeilingValue, ...]:
+    """Read measured ceilings; those of the datasheet do not belong in a roofline of measurements."""
+    query = (
+        select(CeilingRow.resource, CeilingRow.level, CeilingRow.dtype, CeilingRow.per_s)
+        .where(CeilingRow.run_id == run.run_id, CeilingRow.source == "measured")
+        .order_by(CeilingRow.position)
+    )
+    return tuple(CeilingValue(*row) for row in session.execute(query))
+
+
+def _static_rows(session: Session, run: RunRow) -> tuple[StaticRow, ...]:
+    query = (
+        select(*_STATIC_COLUMNS)
+        .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .where(CompilationRow.measured_on == run.measured_on, CompilationRow.run_number == run.number)
+        .order_by(CompilationRow.position)
+    )
+    return tuple(StaticRow(**dict(row._mapping) | {"outcome": Outcome(row.outcome)}) for row in session.execute(query))
+
+
+def _runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
+    """Select runs with the columns of a summary, and some more."""
     return (
-        select(
-            RunRow,
-            CommitRow,
-            ProjectRow.name,
-            EnvironmentRow.runner_class,
-            EnvironmentRow.device_name,
-        )
+        select(RunRow, CommitRow, ProjectRow.name, EnvironmentRow.runner_class, EnvironmentRow.device_name)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .options(load_only(*_OF_SUMMARY, *more))
+        .options(load_only(*_SUMMARY_COLUMNS, *more))
     )
-
-
-def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]) -> list[RunSummary]:
-    return [_summary(*row) for row in session.execute(query)]
 
 
 def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str) -> RunSummary:
@@ -190,39 +269,3 @@ def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, devic
         is_pair_side=run.pair_id is not None,
         is_unreachable=run.is_unreachable,
     )
-
-
-def _ceilings(run: RunRow) -> Select[*tuple[Any, ...]]:
-    """Those that were measured: the datasheet's are no roof of what was measured beside them."""
-    return select(CeilingRow.position, CeilingRow.resource, CeilingRow.level, CeilingRow.dtype, CeilingRow.per_s).where(
-        CeilingRow.run_id == run.run_id, CeilingRow.source == "measured"
-    )
-
-
-def _static_facts(place: RunPlace) -> Select[*tuple[Any, ...]]:
-    table = StaticFactRow
-    return (
-        select(
-            CompilationRow.position,
-            *(CaseRow.name, table.implementation, table.function, table.target, table.outcome, table.message),
-            *(cast(table.configuration, Text).label("configuration"), table.registers, table.spilled_registers),
-            *(table.local_bytes, table.shared_bytes, table.code_bytes, table.code_hash),
-        )
-        .join(CompilationRow, CompilationRow.static_fact_id == table.id)
-        .join(CaseRow, CaseRow.id == table.case_id)
-        .where(CompilationRow.measured_on == place.measured_on, CompilationRow.run_number == place.number)
-    )
-
-
-def _static_row(
-    case_id: str,
-    implementation: str,
-    function: str,
-    target: str,
-    outcome: str,
-    message: str | None,
-    configuration: str,
-    *figures: Any,
-) -> StaticRow:
-    said = (message, orjson.loads(configuration))
-    return StaticRow(case_id, implementation, function, target, Outcome(outcome), *said, *figures)

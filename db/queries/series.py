@@ -1,102 +1,63 @@
-"""Series: one metric of one thing over the commits of a project. A handful of queries reads any number of them."""
+"""Series: one metric of one case and implementation over the commits of a project."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import collate, func, select, union_all
+from sqlalchemy import ColumnElement, Row, and_, func, null, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.metrics import Layer
-from roofwatch.db.queries.accuracy_series import accuracy_keys, accuracy_points, accuracy_subjects
-from roofwatch.db.queries.measured_series import measured_keys, measured_points, measured_subjects
-from roofwatch.db.queries.series_filter import SeriesFilter, Subject, is_first_of_layer
-from roofwatch.db.queries.series_runs import read_runs
-from roofwatch.db.queries.static_series import static_keys, static_points, static_subjects
-from roofwatch.db.schema.runs import CaseRow, ProjectRow, RunRow
-from roofwatch.db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.queries.points import select_points
+from roofwatch.db.queries.question import Word, Words
+from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, is_number_of, is_on
+from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import CommitRef, RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice, timing_of
 
-_LAYERS = {
-    Layer.MEASURED: (measured_subjects, measured_keys),
-    Layer.ACCURACY: (accuracy_subjects, accuracy_keys),
-    Layer.STATIC: (static_subjects, static_keys),
-}
-"""How the series of each layer are listed: by a query, and by keys made of its rows."""
-_CASES_AT_ONCE = 50
-"""That a page of keys is looked for in at most."""
-
-
-def list_series_keys(
-    session: Session,
-    project: str,
-    *,
-    kernel: str | None = None,
-    metric: str | None = None,
-    include_dirty: bool = False,
-    include_pairs: bool = False,
-    include_branches: bool = False,
-    cases: Collection[str] | None = None,
-) -> list[SeriesKey]:
-    """The keys of the series that `read_series` finds with the same filters, in order; in one statement. Of some cases
-    alone where these are given.
-    """
-    metrics = None if metric is None else {metric}
-    wanted = SeriesFilter(
-        *(project, None, kernel, metrics, include_dirty, include_pairs, include_branches),
-        cases=None if cases is None else frozenset(cases),
-    )
-    queries = [subjects(wanted) for layer, (subjects, _) in _LAYERS.items() if wanted.metric_keys(layer)]
-    found: defaultdict[str, list[Subject]] = defaultdict(list)
-    for row in session.execute(union_all(*queries)) if queries else ():
-        found[row.layer].append(Subject(*row))
-    return sorted(key for layer, (_, keys) in _LAYERS.items() for key in keys(wanted, found[layer]))
+COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
+_KEYS_PER_STATEMENT = 500
+_HISTORY_RUNS = 2_000
+_VERSIONS = ("torch_version", "triton_version", "cuda_version", "python_version")
+_MACHINE = (
+    *("os", "cpu_name", "core_count", "thread_count", "device_count"),
+    *("clock_mode", "locked_sm_clock_mhz", "is_persistence_on", "is_ecc_on", "is_mig_on"),
+)
 
 
-def list_series_page(
-    session: Session,
-    project: str,
-    *,
-    after: SeriesKey | None,
-    limit: int,
-    case: str | None = None,
-    kernel: str | None = None,
-    **filters: Any,
-) -> list[SeriesKey]:
-    """The same keys, as many at least as fit into a page if there are as many. Looks at no more cases than it needs.
+@dataclass(frozen=True)
+class SeriesRun:
+    """What all points of one run have in common."""
 
-    Args:
-        session: Of the store.
-        project: Its name.
-        after: Only what comes after it.
-        limit: Of the page.
-        case: Only of the case with this id.
-        kernel: Only of this kernel.
-        filters: Those of `list_series_keys`.
-    """
-    by_code_point = collate(CaseRow.name, "C")
-    named = (
-        select(CaseRow.name)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
-        .where(ProjectRow.name == project)
-        .order_by(by_code_point)
-    )
-    if case is not None:
-        named = named.where(CaseRow.name == case)
-    if kernel is not None:
-        named = named.where(CaseRow.kernel == kernel)
-    found: list[SeriesKey] = []
-    # a case has a series at least, unless the filters leave it none
-    at_once = min(limit, _CASES_AT_ONCE)
-    following = named if after is None else named.where(by_code_point >= after.case_id)
-    while len(found) < limit and (cases := session.scalars(following.limit(at_once)).all()):
-        keys = list_series_keys(session, project, kernel=kernel, cases=cases, **filters)
-        found += [key for key in keys if after is None or key > after]
-        following = named.where(by_code_point > cases[-1])
-        at_once = min(2 * at_once, _CASES_AT_ONCE)
-    return found
+    run_id: str
+    commit: CommitRef
+    measured_at: datetime
+    runner_class: str
+    setting: RunSetting
+
+    def point(self, row: Row[Any], **more: Any) -> SeriesPoint:
+        """Build a point from a row of `select_points`, joined with its `SeriesRow`."""
+        return SeriesPoint(
+            commit=self.commit,
+            run_id=self.run_id,
+            measured_at=self.measured_at,
+            outcome=Outcome(row.outcome),
+            value=row.value,
+            low=row.low,
+            high=row.high,
+            code_hash=row.code_hash,
+            message=row.message,
+            setting=self.setting,
+            timing="" if row.series_id is None else timing_of(row.timer, row.cache),
+            **more,
+        )
 
 
 def count_series_runs(
@@ -108,75 +69,194 @@ def count_series_runs(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> int:
-    """How many runs `read_series` reads with the same filters: no series has more points."""
-    wanted = SeriesFilter(
-        project, None, None, None, include_dirty, include_pairs, include_branches=False, since=since, until=until
-    )
+    """Count the runs that `read_series` reads with the same filters: the maximum points of a series."""
+    runs = is_in_series(project, include_dirty=include_dirty, include_pairs=include_pairs)
     query = select(func.count()).select_from(RunRow).join(ProjectRow, ProjectRow.id == RunRow.project_id)
-    return session.scalar(query.where(wanted.runs())) or 0
+    return session.scalar(query.where(runs, *_within(since, until))) or 0
 
 
 def read_series(
     session: Session,
     project: str,
-    *,
     keys: Collection[SeriesKey] | None = None,
-    kernel: str | None = None,
-    subjects: Collection[tuple[str, str]] | None = None,
-    metrics: Collection[str] | None = None,
+    *,
     include_dirty: bool = False,
     include_pairs: bool = False,
     include_branches: bool = False,
     include_conditions: bool = False,
+    branches: Collection[str] = (),
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Series]:
-    """Series of a project, in the order of their keys.
+    """Read series of a project, in the order of their keys.
 
-    Where a run failed, its point has no value: an accuracy check that failed counts for all of its tensors. A
-    thing that never gave a value has one series, of its layer's first metric; of keys within a time, each that has
-    points there has one.
+    A failed run has a point without a value. A failed accuracy check counts for all tensors.
 
     Args:
-        session: Of the store.
-        project: Its name.
-        keys: Only these; one that has no points is left out.
-        kernel: Only of this kernel.
-        subjects: Only of these cases, each with an implementation.
-        metrics: Only of these metrics.
-        include_dirty: Also runs of a work tree that differed from its commit.
-        include_pairs: Also runs that are one side of a pair; they measure fewer cases, of commits that may never
-            reach the branch.
-        include_branches: Also runs of other branches than the project's own, which is `main`, `master`, `trunk` or the
-            one with the most runs. A run whose branch is not known counts as its own.
-        include_conditions: Also what was seen of the device during each time, and what the autotuner chose: much to
-            read, so for few series.
-        since: Only runs that began no earlier.
-        until: Only runs that began before.
+        session: Database session.
+        project: Project name.
+        keys: The series to read, without those that have no points; None for all that `list_series_keys` finds.
+        include_dirty: See `is_in_series`, like the following.
+        include_pairs: Include runs that are one side of a pair.
+        include_branches: Include other branches.
+        include_conditions: Read clocks, temperatures and autotuning too. This is slow for many series.
+        branches: Only commits measured on one of these branches.
+        since: Only runs that started at this time or later.
+        until: Only runs that started before this time.
     """
-    wanted = SeriesFilter(
-        project,
-        None if keys is None else frozenset(keys),
-        kernel,
-        None if metrics is None else frozenset(metrics),
-        include_dirty,
-        include_pairs,
-        include_branches,
-        include_conditions,
-        None if subjects is None else frozenset(subjects),
-        since,
-        until,
+    included: IncludedRuns = {
+        "include_dirty": include_dirty,
+        "include_pairs": include_pairs,
+        "include_branches": include_branches,
+    }
+    if keys is None:
+        keys = list_series_keys(session, project, **included)
+    condition = and_(is_in_series(project, **included), is_on(project, (), branches), *_within(since, until))
+    runs = _read_runs(session, condition)
+    in_order = sorted(keys)
+    found: list[Series] = []
+    for start in range(0, len(in_order), _KEYS_PER_STATEMENT):
+        some = in_order[start : start + _KEYS_PER_STATEMENT]
+        points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
+        for row in session.execute(_select(project, some, condition, include_conditions=include_conditions)):
+            run = runs.get(row.run_number)
+            if run is not None and row.runner_class in ("", run.runner_class):
+                conditions = {} if row.content is None else _conditions(row.content)
+                points[row.number].append(run.point(row, block_count=row.block_count, **conditions))
+        found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
+    return found
+
+
+def read_case_history(
+    session: Session,
+    project: Word,
+    case_id: Word,
+    *,
+    with_every_run: bool = False,
+    runner_classes: Words = (),
+    branches: Words = (),
+) -> list[Series]:
+    """Read the times of one case in the newest 2,000 runs, with the conditions of each measurement.
+
+    Args:
+        session: Database session.
+        project: Project name.
+        case_id: Case id.
+        with_every_run: Include sides of pairs and runs of other branches.
+        runner_classes: Only these; empty for any.
+        branches: Only commits measured on one of these; empty for any.
+    """
+    included: IncludedRuns = {"include_pairs": with_every_run, "include_branches": with_every_run}
+    keys = list_series_keys(session, project, cases=[case_id], metric="median_ns", **included)
+    start_of_newest = (
+        select(RunRow.started_at)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
+        .where(is_in_series(project, **included), is_on(project, (), branches))
+        .order_by(RunRow.started_at.desc())
+        .offset(_HISTORY_RUNS - 1)
+        .limit(1)
     )
-    # of a key that is asked for, a part of the time may have nothing but failures
-    is_part = keys is not None and (since, until) != (None, None)
-    runs = read_runs(session, wanted.runs())
-    points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
-    for read in (measured_points, accuracy_points, static_points):
-        for key, point in read(session, wanted, runs):
-            if wanted.keys is None or key in wanted.keys:
-                points[key].append(point)
+    return read_series(
+        session,
+        project,
+        [key for key in keys if not runner_classes or key.runner_class in runner_classes],
+        **included,
+        include_conditions=True,
+        branches=branches,
+        since=session.scalar(start_of_newest),
+    )
+
+
+def setting_of(environment: EnvironmentRow, harness_version: str) -> RunSetting:
+    """Summarise what a run was measured with."""
+    versions = {name.removesuffix("_version"): getattr(environment, name) for name in _VERSIONS}
+    toolchain = {name: str(version) for name, version in versions.items() if version is not None}
+    toolchain |= {name: str(value) for name, value in environment.compile_knobs.items()}
+    machine = {name: getattr(environment, name) for name in _MACHINE}
+    return RunSetting(
+        harness_version=harness_version,
+        driver_version=environment.driver_version,
+        compute_capability=environment.compute_capability,
+        toolchain=tuple(sorted(toolchain.items())),
+        machine=tuple((name.replace("_", " "), str(value)) for name, value in machine.items() if value is not None),
+    )
+
+
+def _within(since: datetime | None, until: datetime | None) -> list[ColumnElement[bool]]:
     return [
-        Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
-        for key in sorted(points)
-        if is_first_of_layer(key.metric) or is_part or any(point.value is not None for point in points[key])
+        *([] if since is None else [RunRow.started_at >= since]),
+        *([] if until is None else [RunRow.started_at < until]),
     ]
+
+
+def _read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, SeriesRun]:
+    """Read runs by number."""
+    query = (
+        select(
+            *(RunRow.number, RunRow.run_id, RunRow.started_at, RunRow.harness_version, RunRow.environment_id),
+            *COMMIT_COLUMNS,
+        )
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .where(condition)
+    )
+    rows = session.execute(query).all()
+    used = select(EnvironmentRow).where(EnvironmentRow.id.in_({row.environment_id for row in rows}))
+    environments = {environment.id: environment for environment in session.scalars(used)}
+    settings: dict[tuple[int, str], RunSetting] = {}
+    runs = {}
+    for number, run_id, started_at, harness_version, environment_id, *commit in rows:
+        environment = environments[environment_id]
+        key = environment_id, harness_version
+        if key not in settings:
+            settings[key] = setting_of(environment, harness_version)
+        runs[number] = SeriesRun(str(run_id), CommitRef(*commit), started_at, environment.runner_class, settings[key])
+    return runs
+
+
+def _select(
+    project: str, keys: Collection[SeriesKey], condition: ColumnElement[bool], *, include_conditions: bool
+) -> Any:
+    points = select_points(project, list(keys))
+    assert points is not None  # there is a key at least
+    samples = SampleSetRow
+    # a scalar subquery keeps this a lookup by key
+    content = select(samples.content).where(
+        samples.measured_on == points.c.measured_on,
+        samples.run_number == points.c.run_number,
+        samples.series_id == points.c.series_id,
+    )
+    return (
+        select(
+            *(points, SeriesRow.timer, SeriesRow.cache),
+            (content.scalar_subquery() if include_conditions else null()).label("content"),
+        )
+        .select_from(points)
+        .outerjoin(SeriesRow, SeriesRow.id == points.c.series_id)
+        .where(is_number_of(points.c.run_number, condition))
+    )
+
+
+def _in_order(points: Collection[SeriesPoint]) -> tuple[SeriesPoint, ...]:
+    return tuple(sorted(points, key=lambda point: (point.commit, point.measured_at, point.run_id)))
+
+
+def _conditions(content: bytes) -> dict[str, Any]:
+    """Summarise the device's state during a measurement, and what the autotuner chose."""
+    samples = unpack(content)
+    states = [state for block in samples.facts if (state := block.get("device_state"))]
+    clocks = [clock for state in states if (clock := state.get("sm_clock_mhz"))]
+    temperatures_c = [temperature_c for state in states if (temperature_c := state.get("temperature_c")) is not None]
+    return {
+        "sm_clock_mhz": statistics.median(clocks) if clocks else None,
+        "temperature_c": max(temperatures_c, default=None),
+        "degraded_by": tuple(sorted({reason for state in states for reason in state.get("degraded_by", ())})),
+        "choices": tuple(
+            TunedChoice(
+                one["function"],
+                one.get("key", ""),
+                ", ".join(f"{name}={value}" for name, value in sorted(one.get("chosen", {}).items())),
+            )
+            for one in samples.autotuning
+        ),
+    }

@@ -1,66 +1,80 @@
-"""Series as a reader looks at them: of long ones as many points as draw the same line, chosen by the database.
+"""Series for drawing: long ones are thinned by the database to as many points as draw the same line.
 
-Of each stretch of runs stay its first and last, its lowest and highest value, the first of each way to fail, every run
-that was measured with something else than the run before, and the commits that are asked for.
-
-Source: Jugel, Jerzak, Hackenbroich, Markl, M4: A Visualization-Oriented Time Series Data Aggregation (VLDB 2014): the
-first, last, lowest and highest value of every stretch draw the same line as all of its values.
+Source: Jugel, Jerzak, Hackenbroich, Markl, M4: A Visualization-Oriented Time Series Data Aggregation (VLDB 2014).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from pydantic import AfterValidator
 from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.db.queries.series_runs import SeriesRun, of_series, on_branch, setting_of
-from roofwatch.db.queries.trend_points import points_of
-from roofwatch.db.queries.trend_values import Trend, WindowEnd
+from roofwatch.collector.record.metrics import METRICS
+from roofwatch.db.queries.points import select_points
+from roofwatch.db.queries.question import Limit
+from roofwatch.db.queries.results import Trend, WindowEnd
+from roofwatch.db.queries.run_filter import is_in_series, project_id
+from roofwatch.db.queries.series import COMMIT_COLUMNS, SeriesRun, setting_of
 from roofwatch.db.schema.measurements import SeriesRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint, timing_of
+from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
 
-MOST_POINTS = 600
-"""Of one series that are handed out, about: one for every two pixels of a row of a wide screen."""
-_LEAST_POINTS = 200
-_MOST_POINTS_IN_ALL = 1_800
-_KEPT_OF_A_STRETCH = 4
-_RUN_COLUMNS = ("started_at", "harness_version", "environment_id", "commit_id")
-_COMMIT_FIELDS = tuple(field.name for field in fields(CommitRef))
+MAX_POINTS = 600
+"""About the maximum of one series: one point for every two pixels of a wide screen."""
+_MIN_POINTS = 200
+_MAX_POINTS_IN_ALL = 1_800
+_KEPT_PER_STRETCH = 4
+_POINT_COLUMNS = ("number", "run_number", "value", "low", "high", "outcome", "message", "code_hash", "series_id")
+_MAX_KEYS = 2_000
 
 
 @dataclass(frozen=True)
 class TrendQuestion:
-    """Which points are asked for."""
+    """Which points to read."""
 
     project: str
     keys: tuple[SeriesKey, ...]
     include_dirty: bool = False
-    """Also runs of a work tree that differed from its commit."""
+    """Include runs of a modified work tree."""
     branches: tuple[str, ...] = ()
-    """Only commits that were measured under one of these names; without any, the project's own branch."""
+    """Only commits measured on one of these; empty for the project's default branch."""
     length: int | None = None
-    """Only so many commits."""
+    """Number of commits in the window."""
     end: str | None = None
-    """Sha of the last of them; without one, the newest."""
+    """Sha of the last commit; None for the newest."""
     kept_commits: tuple[str, ...] = ()
-    """Shas whose points stay whatever they say, such as those of change points; and what lies just before."""
+    """Commits (sha) whose points are kept, with the point before each; for example of change points."""
 
 
-def read_trend(session: Session, question: TrendQuestion) -> Trend:
-    """The series of a question, in one statement. One that has no points in the window is left out."""
-    points = _points(question)
+def _check(trend: TrendQuestion) -> TrendQuestion:
+    """Limit what a client may ask for."""
+    if len(trend.keys) > _MAX_KEYS:
+        raise ValueError(f"{len(trend.keys)} series, at most {_MAX_KEYS} may be asked for at once")
+    if any(key.metric not in METRICS for key in trend.keys):
+        raise ValueError("unknown metric")
+    if trend.length is not None and not 1 <= trend.length <= 1_000_000:
+        raise ValueError("a window has 1 to 1,000,000 commits")
+    return trend
+
+
+CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check)]
+
+
+def read_trend(session: Session, trend: CheckedTrend) -> Trend:
+    """Read series in one statement, without those that have no points in the window."""
+    points = _points(trend)
     if points is None:
         return Trend((), {}, 0, 0)
-    kept = _kept(_within_window(points, question), question)
+    kept = _kept(_within_window(points, trend), trend)
     query = (
         select(
             *(kept, RunRow.run_id, RunRow.started_at, SeriesRow.timer, SeriesRow.cache, EnvironmentRow),
-            *(getattr(CommitRow, name) for name in _COMMIT_FIELDS),
+            *COMMIT_COLUMNS,
         )
         .join(RunRow, RunRow.number == kept.c.run_number)
         .join(CommitRow, CommitRow.id == kept.c.commit_id)
@@ -68,61 +82,53 @@ def read_trend(session: Session, question: TrendQuestion) -> Trend:
         .outerjoin(EnvironmentRow, and_(kept.c.is_other_setting, EnvironmentRow.id == kept.c.environment_id))
         .order_by(kept.c.number, kept.c.at)
     )
-    return _trend(question, session.execute(query).all())
+    return _trend(trend, session.execute(query).all())
 
 
-def list_window_ends(session: Session, question: TrendQuestion, *, limit: int = 200) -> list[WindowEnd]:
-    """Commits that a window of the length of the question may end with, the newest first; so many, evenly spread, and
-    the end that the question has.
-    """
-    points = _points(question)
-    if points is None or question.length is None:
+def list_window_ends(session: Session, trend: CheckedTrend, *, limit: Limit = 200) -> list[WindowEnd]:
+    """List commits that a window of this length may end with, newest first: evenly spread, and the requested end."""
+    points = _points(trend)
+    if points is None or trend.length is None:
         return []
-    count = func.max(points.c.place).over() + 1
     commits = (
-        select(points.c.place, points.c.commit_id, count.label("count"))
+        select(points.c.place, points.c.commit_id, (func.max(points.c.place).over() + 1).label("count"))
         .group_by(points.c.place, points.c.commit_id)
         .subquery("commits")
     )
-    step = func.greatest(1, (commits.c.count - question.length + limit - 1) // limit)
+    step = func.greatest(1, (commits.c.count - trend.length + limit - 1) // limit)
+    is_spread = and_(commits.c.place >= trend.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0)
     query = (
         select(CommitRow.sha, CommitRow.committed_at)
         .join(commits, commits.c.commit_id == CommitRow.id)
-        .where(
-            or_(
-                and_(commits.c.place >= question.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0),
-                CommitRow.sha == question.end,
-            )
-        )
+        .where(or_(is_spread, CommitRow.sha == trend.end))
         .order_by(commits.c.place.desc())
     )
     return [WindowEnd(*row) for row in session.execute(query)]
 
 
-def _points(question: TrendQuestion) -> CTE | None:
-    """Each point with its run and the place of its commit among those of all points, from 0."""
-    points = points_of(question.project, question.keys)
+def _points(trend: TrendQuestion) -> CTE | None:
+    """Select each point with its run, and the position of its commit among those of all points, from 0."""
+    points = select_points(trend.project, trend.keys)
     if points is None:
         return None
-    # each looked up by its number: of a plain join, Postgres without statistics reads all points for each run
+    # OFFSET 0 keeps this a lookup by number: as a join, Postgres without statistics would read all points per run
     run = (
-        select(*(getattr(RunRow, name) for name in _RUN_COLUMNS))
-        .where(RunRow.number == points.c.run_number, RunRow.project_id == ProjectRow.id, _runs(question))
+        select(RunRow.started_at, RunRow.harness_version, RunRow.environment_id, RunRow.commit_id)
+        .where(RunRow.number == points.c.run_number, RunRow.project_id == ProjectRow.id, _runs(trend))
         .correlate(points, ProjectRow)
         .offset(0)
         .lateral("of_point")
     )
     along = (CommitRow.first_parent_count, CommitRow.sha)
-    # narrow, as what many rows carry along is sorted with them
     return (
         select(
-            *(one for name, one in points.c.items() if name != "runner_class"),
+            *(points.c[name] for name in _POINT_COLUMNS),
             *(run.c.harness_version, run.c.environment_id, run.c.commit_id, EnvironmentRow.runner_class),
             func.row_number().over(order_by=(*along, run.c.started_at, points.c.run_number)).label("rank"),
             cast(func.dense_rank().over(order_by=along) - 1, Integer).label("place"),
         )
         .select_from(points)
-        .join(ProjectRow, ProjectRow.name == question.project)
+        .join(ProjectRow, ProjectRow.name == trend.project)
         .join(run, true())
         .join(CommitRow, CommitRow.id == run.c.commit_id)
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
@@ -131,114 +137,102 @@ def _points(question: TrendQuestion) -> CTE | None:
     )
 
 
-def _runs(question: TrendQuestion) -> ColumnElement[bool]:
-    condition = of_series(
-        question.project,
-        include_dirty=question.include_dirty,
-        include_pairs=False,
-        include_branches=bool(question.branches),
-    )
-    if not question.branches:
+def _runs(trend: TrendQuestion) -> ColumnElement[bool]:
+    condition = is_in_series(trend.project, include_dirty=trend.include_dirty, include_branches=bool(trend.branches))
+    if not trend.branches:
         return condition
     other = aliased(RunRow)
-    # a run whose branch is not known goes along with those of its commit
-    of_branches = or_(RunRow.branch.is_(None), RunRow.branch.in_(question.branches))
+    # a run without a branch follows the other runs of its commit
+    is_of_branches = or_(RunRow.branch.is_(None), RunRow.branch.in_(trend.branches))
     was_measured = exists().where(
-        other.commit_id == RunRow.commit_id, other.branch.in_(question.branches), on_branch(other)
+        other.commit_id == RunRow.commit_id, other.branch.in_(trend.branches), other.is_unreachable.is_(False)
     )
-    return and_(condition, of_branches, was_measured)
+    return and_(condition, is_of_branches, was_measured)
 
 
-def _within_window(points: CTE, question: TrendQuestion) -> CTE:
-    if question.length is None:
+def _within_window(points: CTE, trend: TrendQuestion) -> CTE:
+    if trend.length is None:
         return points
     newest = select(func.max(points.c.place)).scalar_subquery()
-    asked = (
+    end = (
         select(func.max(points.c.place))
-        .where(points.c.commit_id.in_(_commit_ids(question, CommitRow.sha == question.end)))
+        .where(points.c.commit_id.in_(_commit_ids(trend, CommitRow.sha == trend.end)))
         .scalar_subquery()
     )
-    last = func.greatest(func.coalesce(asked, newest), question.length - 1)
-    place = points.c.place - func.greatest(0, last - question.length + 1)
-    others = [one for name, one in points.c.items() if name != "place"]
-    within = and_(points.c.place > last - question.length, points.c.place <= last)
-    return select(*others, place.label("place")).where(within).cte("within")
+    last = func.greatest(func.coalesce(end, newest), trend.length - 1)
+    place = points.c.place - func.greatest(0, last - trend.length + 1)
+    others = [column for name, column in points.c.items() if name != "place"]
+    is_within = and_(points.c.place > last - trend.length, points.c.place <= last)
+    return select(*others, place.label("place")).where(is_within).cte("within")
 
 
-def _commit_ids(question: TrendQuestion, condition: ColumnElement[bool]) -> Select[int]:
-    own = select(ProjectRow.id).where(ProjectRow.name == question.project).scalar_subquery()
-    return select(CommitRow.id).where(CommitRow.project_id == own, condition)
+def _commit_ids(trend: TrendQuestion, condition: ColumnElement[bool]) -> Select[int]:
+    return select(CommitRow.id).where(CommitRow.project_id == project_id(trend.project), condition)
 
 
-def _kept(points: CTE, question: TrendQuestion) -> Subquery:
-    """The points that tell each stretch."""
-    most = max(_LEAST_POINTS, min(MOST_POINTS, _MOST_POINTS_IN_ALL // len(question.keys)))
+def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
+    """Thin each series: of each stretch of runs keep the first, last, lowest and highest point.
+
+    Also keep the first of each kind of failure, runs with another setting than the run before, and requested commits.
+    """
+    max_points = max(_MIN_POINTS, min(MAX_POINTS, _MAX_POINTS_IN_ALL // len(trend.keys)))
     one = points.c
-    changes = [
-        func.lag(each).over(partition_by=one.runner_class, order_by=one.rank).is_distinct_from(each)
-        for each in (one.environment_id, one.harness_version)
+    in_series: dict[str, Any] = {"partition_by": one.number, "order_by": one.rank}
+    setting_changes = [
+        func.lag(part).over(partition_by=one.runner_class, order_by=one.rank).is_distinct_from(part)
+        for part in (one.environment_id, one.harness_version)
     ]
     numbered = select(
         points,
-        or_(*changes).label("is_other_setting"),
-        func.lag(one.series_id)
-        .over(partition_by=one.number, order_by=one.rank)
-        .is_distinct_from(one.series_id)
-        .label("is_otherwise_timed"),
-        (func.row_number().over(partition_by=one.number, order_by=one.rank) - 1).label("at"),
-        func.lead(one.commit_id).over(partition_by=one.number, order_by=one.rank).label("next_commit_id"),
+        or_(*setting_changes).label("is_other_setting"),
+        func.lag(one.series_id).over(**in_series).is_distinct_from(one.series_id).label("is_other_timing"),
+        (func.row_number().over(**in_series) - 1).label("at"),
+        func.lead(one.commit_id).over(**in_series).label("next_commit_id"),
         func.count().over(partition_by=one.number).label("run_count"),
     ).subquery("numbered")
-    stretch = numbered.c.at * (most // _KEPT_OF_A_STRETCH) // numbered.c.run_count
+    stretch = numbered.c.at * (max_points // _KEPT_PER_STRETCH) // numbered.c.run_count
     stretched = select(numbered, stretch.label("stretch")).subquery("stretched")
     one = stretched.c
     own = (one.number, one.stretch)
-    asked_for = _commit_ids(question, CommitRow.sha.in_(question.kept_commits))
-    # a run that failed has no value: of those that ended alike the first comes first
+    requested = _commit_ids(trend, CommitRow.sha.in_(trend.kept_commits))
+    # failed runs have no value: the first of each outcome comes first
     lowest_first, highest_first = (one.value, one.at), (one.value.desc().nulls_last(), one.at)
-    telling = select(
+    marked = select(
         stretched,
         or_(
-            one.run_count <= most,
+            one.run_count <= max_points,
             one.is_other_setting,
-            one.is_otherwise_timed,
-            one.commit_id.in_(asked_for),
-            one.next_commit_id.in_(asked_for),
+            one.is_other_timing,
+            one.commit_id.in_(requested),
+            one.next_commit_id.in_(requested),
             one.at == func.min(one.at).over(partition_by=own),
             one.at == func.max(one.at).over(partition_by=own),
             func.row_number().over(partition_by=(*own, one.outcome), order_by=lowest_first) == 1,
             func.row_number().over(partition_by=(*own, one.outcome), order_by=highest_first) == 1,
-        ).label("is_telling"),
-    ).subquery("telling")
-    return select(telling).where(telling.c.is_telling).subquery("kept")
+        ).label("is_kept"),
+    ).subquery("marked")
+    return select(marked).where(marked.c.is_kept).subquery("kept")
 
 
-def _trend(question: TrendQuestion, rows: Sequence[Any]) -> Trend:
+def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
     settings = {
         (row.environment_id, row.harness_version): setting_of(row.EnvironmentRow, row.harness_version)
         for row in rows
         if row.EnvironmentRow is not None
     }
-    commits: dict[int, CommitRef] = {}
     points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
+    places: dict[str, int] = {}
     for row in rows:
-        if row.commit_id not in commits:
-            commits[row.commit_id] = CommitRef(*row[-len(_COMMIT_FIELDS) :])
+        commit = CommitRef(*row[-len(COMMIT_COLUMNS) :])
+        places[commit.sha] = row.place
         setting = settings[row.environment_id, row.harness_version]
-        run = SeriesRun(str(row.run_id), commits[row.commit_id], row.started_at, row.runner_class, setting)
         points[row.number].append(
-            run.point(
-                *(row.outcome, row.message, row.value),
-                low=row.low,
-                high=row.high,
-                code_hash=row.code_hash,
-                timing="" if row.series_id is None else timing_of(row.timer, row.cache),
-            )
+            SeriesRun(str(row.run_id), commit, row.started_at, row.runner_class, setting).point(row)
         )
     return Trend(
-        series=tuple(Series(question.keys[number], tuple(points[number])) for number in sorted(points)),
-        places={commits[row.commit_id].sha: row.place for row in rows},
-        # the newest commit is the end of a stretch
+        series=tuple(Series(trend.keys[number], tuple(points[number])) for number in sorted(points)),
+        places=places,
+        # the newest commit is the end of a stretch, so it was kept
         commit_count=max((row.place + 1 for row in rows), default=0),
         run_count=max((row.run_count for row in rows), default=0),
     )

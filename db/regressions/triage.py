@@ -13,7 +13,7 @@ from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
-from roofwatch.db.queries.series_runs import of_series
+from roofwatch.db.queries.run_filter import is_in_series
 from roofwatch.db.schema.regressions import TriageRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
@@ -256,6 +256,6 @@ def _measured_commits(session: Session, project: str) -> list[int]:
         .join(RunRow, RunRow.commit_id == CommitRow.id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(of_series(project, include_dirty=False, include_pairs=False, include_branches=False))
+        .where(is_in_series(project))
     )
     return list(session.scalars(query))

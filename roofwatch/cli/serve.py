@@ -75,7 +75,7 @@ def dashboard(
     """Serve the dashboard until Ctrl-C, from the database or through a server."""
     from roofwatch.arguments import configured_url, open_configured_store
     from roofwatch.dashboard.serve import serve
-    from roofwatch.db.queries.questions import read_facets
+    from roofwatch.db.queries.questions import read_filter_options
     from roofwatch.settings import load_settings
     from roofwatch.store.server import server_to_read
     from roofwatch.store.server_source import ServerSource
@@ -86,7 +86,7 @@ def dashboard(
     # A source that cannot be read is reported here, not in a browser.
     server = server_to_read(url)
     if server is not None:
-        ServerSource(server).ask(read_facets)
+        ServerSource(server).ask(read_filter_options)
         serve(port=port, address=address, data_dir=None, database_url=None, server_url=server.line.url, on_ready=show)
         return
     with open_configured_store():

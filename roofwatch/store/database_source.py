@@ -14,14 +14,14 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import read_artefact
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine.session import reading_session
-from roofwatch.db.queries import contents
+from roofwatch.db.queries.comparing import resolve_revisions
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.question import Question
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.run_values import RunSummary
+from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.queries.runs import list_projects, list_runs
-from roofwatch.db.queries.series import list_series_keys, read_series
-from roofwatch.db.queries.sides import find_sides
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series
 from roofwatch.store.questions import SeriesQuestion, TriagedRegression
@@ -59,8 +59,7 @@ class DatabaseSource:
             return read_series(
                 session,
                 question.project,
-                keys=wanted,
-                kernel=question.kernel,
+                wanted,
                 include_pairs=pairs,
                 include_dirty=dirty,
             )
@@ -74,7 +73,7 @@ class DatabaseSource:
 
     def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
         with reading_session(self.engine) as session:
-            return find_sides(session, project, base, head, runner_class=runner_class)
+            return resolve_revisions(session, project, base, head, runner_class=runner_class)
 
     def load_record(self, run_id: UUID) -> RunRecord:
         with reading_session(self.engine) as session:
@@ -89,8 +88,4 @@ class DatabaseSource:
             return question.ask(session, *args, **kwargs)
 
     def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
-        if len(files) == 1:
-            # of any size: unpacked in pieces
-            return [b"".join(read_artefact(self.engine, *files[0]))]
-        with reading_session(self.engine) as session:
-            return contents.read_contents(session, files)
+        return [b"".join(read_artefact(self.engine, run_id, sha256)) for run_id, sha256 in files]

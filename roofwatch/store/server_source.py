@@ -19,7 +19,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import AgedError
 from roofwatch.db.queries.question import Question
-from roofwatch.db.queries.run_values import RunSummary
+from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
 from roofwatch.store.questions import SeriesQuestion, TriagedRegression
@@ -114,7 +114,7 @@ class ServerSource:
         return self.server.read("/v1/comparison/runs", query, _SIDES).noise_floor
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
-        document = question.document(*args, **kwargs)
+        document = question.to_json(*args, **kwargs)
         try:
             return self.server.ask(f"/v1/questions/{question.name}", document, question.answer)
         except GoneError as error:

@@ -12,7 +12,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.question import Question
-from roofwatch.db.queries.run_values import RunSummary
+from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import RegressionState, Series
 from roofwatch.store.questions import SeriesQuestion, TriagedRegression
 from roofwatch.store.server import server_to_read

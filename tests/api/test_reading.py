@@ -17,7 +17,8 @@ from roofwatch.api.background import analyse_waiting
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
-from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.analysis_requests import list_waiting, request_analysis
 from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
 from roofwatch.db.regressions.triage import regression_id

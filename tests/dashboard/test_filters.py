@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from roofwatch.dashboard.filters import Filters, options_of
-from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
+from roofwatch.db.queries.results import CaseOption, FilterOptions
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 
 SOFTMAX, MATMUL = "softmax/n=8/float16/fwd", "matmul/M=8/float32/fwd"
-FACETS = Facets(
+FACETS = FilterOptions(
     cases=(
-        CaseFacet(SOFTMAX, "softmax", "float16", "reduction", ("smoke", "full")),
-        CaseFacet(MATMUL, "matmul", "float32", "matmul", ("full",)),
+        CaseOption(SOFTMAX, "softmax", "float16", "reduction", ("smoke", "full")),
+        CaseOption(MATMUL, "matmul", "float32", "matmul", ("full",)),
     ),
     commits_by_branch={"main": frozenset({make_commit_ref(1).sha}), "feature": frozenset({make_commit_ref(2).sha})},
     runner_classes=("A", "B"),
@@ -79,7 +79,7 @@ def test_tags_of_different_groups_must_all_hold_those_of_one_stand_for_each_othe
         "big prefill": ("llama", "70b", "prefill", "tp1", "full", "zipf"),
         "small decode": ("llama", "8b", "decode", "tp1", "quick"),
     }
-    cases = tuple(CaseFacet(case_id, "kernel", "float16", "", own) for case_id, own in known.items())
+    cases = tuple(CaseOption(case_id, "kernel", "float16", "", own) for case_id, own in known.items())
     filters = Filters(replace(FACETS, cases=cases), {"tag": tags})
     assert filters.case_ids == frozenset(admitted)
 

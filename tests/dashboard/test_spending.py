@@ -11,7 +11,7 @@ from roofwatch.dashboard.spending import (
     runner_table,
 )
 from roofwatch.dashboard.wording import counter_text, duration_text, energy_text, money_text, rate_text
-from roofwatch.db.queries.fleet_values import KernelCost
+from roofwatch.db.queries.results import KernelCost
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.gpu_history import gpu
 from tests.dashboard.values import make_fleet_run

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.fleet_values import FleetRun
-from roofwatch.db.queries.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.results import CeilingValue, FleetRun, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     CASE_ID,

@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.ci.changepoint.detect import NoiseFloor
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.run_values import RunSummary
+from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.tables import runs, series
 from roofwatch.terminal import print_table

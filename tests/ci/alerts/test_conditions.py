@@ -19,7 +19,7 @@ from roofwatch.ci.alerts.rules import AccuracyRule, LevelRule, RegressionRule, S
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition, CaseError
 from roofwatch.db.auth.values import Triage, TriageState
-from roofwatch.db.queries.run_values import MeasuredCase
+from roofwatch.db.queries.results import MeasuredCase
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
 from tests.builders import (
     CASE_ID,

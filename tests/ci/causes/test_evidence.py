@@ -13,8 +13,7 @@ from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.results import Counters, ProfiledActivity
-from roofwatch.db.queries.counted_values import CountedRun
-from roofwatch.db.queries.profiled_values import ProfiledRun
+from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile
 from tests.ci.values import RUNNER_CLASS, make_series, make_static_series, stepped

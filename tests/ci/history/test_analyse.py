@@ -14,6 +14,7 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_regressions
 from roofwatch.db.values import Cause, Verdict
 from tests.builders import (
@@ -64,7 +65,8 @@ def history(store: Engine) -> Engine:
 
 def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(history) as session:
-        series = read_series(session, PROJECT, metrics=JUDGED_METRICS, include_pairs=True, include_conditions=True)
+        keys = [key for key in list_series_keys(session, PROJECT, include_pairs=True) if key.metric in JUDGED_METRICS]
+        series = read_series(session, PROJECT, keys, include_pairs=True, include_conditions=True)
         at_once = judge_history(series, list_pairs(session, PROJECT))
     monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
 

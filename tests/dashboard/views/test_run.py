@@ -18,8 +18,8 @@ from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
 from roofwatch.dashboard.comparison import By, runs_by, title_of
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.filter_option_values import Facets
 from roofwatch.db.queries.fleet import list_fleet_runs
+from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.schema.runs import RunRow
 from tests.builders import (
     CASE_ID,
@@ -259,7 +259,7 @@ def test_a_kernel_is_shown_as_of_the_newest_commit_that_is_on_the_branch(
 
 def test_a_branch_is_spoken_for_by_what_is_on_it() -> None:
     left, kept = make_fleet_run(2, is_unreachable=True), make_fleet_run(1, is_dirty=True)
-    facets = Facets((), {"main": frozenset({left.commit.sha, kept.commit.sha})}, ())
+    facets = FilterOptions((), {"main": frozenset({left.commit.sha, kept.commit.sha})}, ())
 
     assert runs_by(By.BRANCHES, [left, kept], facets) == {"main": [kept, left]}
     by_run = runs_by(By.RUNS, [left, kept], facets)
@@ -317,7 +317,7 @@ def test_as_many_runs_of_the_quarantine_are_found_as_of_the_project(half_trusted
     with Session(half_trusted) as session:
         trusted = list_fleet_runs(session, PROJECT, limit=1, or_run=doubted)
         both = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True)
-        of_a_fork = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True, branches=["fork"])
+        of_a_fork = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True, branches=("fork",))
 
     assert [run.run_id for run in trusted] == [str(TRUSTED[-1].run_id)]
     assert [(run.run_id, run.is_quarantined) for run in both] == [(doubted, True), (str(TRUSTED[-1].run_id), False)]

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.views.trends import commits_within
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.trend_values import Trend
+from roofwatch.db.queries.results import Trend
 from roofwatch.db.regressions.triage import regression_id
 from tests.builders import (
     make_commit,

@@ -18,7 +18,8 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from tests.builders import (

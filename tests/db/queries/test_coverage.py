@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.coverage import list_runner_standings
-from roofwatch.db.queries.coverage_values import CaseStanding, RunnerStanding
+from roofwatch.db.queries.coverage import list_runner_coverage
+from roofwatch.db.queries.results import CaseCoverage, RunnerCoverage
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -24,9 +24,9 @@ from tests.builders import (
 )
 
 
-def standings(store: Engine) -> list[RunnerStanding]:
+def standings(store: Engine) -> list[RunnerCoverage]:
     with Session(store) as session:
-        return list_runner_standings(session, PROJECT)
+        return list_runner_coverage(session, PROJECT)
 
 
 def test_a_runner_stands_by_its_newest_whole_run_and_all_its_results_tell_its_rhythm(store: Engine) -> None:
@@ -54,8 +54,8 @@ def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is
     ingest_record(store, record)
     (found,) = standings(store)
     assert sorted(found.cases, key=lambda case: case.case_id) == [
-        CaseStanding(CASE_ID, frozenset({Outcome.OK, Outcome.CRASHED}), measurement_count=2, degraded_count=1),
-        CaseStanding(planned, frozenset(), measurement_count=0, degraded_count=0),
+        CaseCoverage(CASE_ID, frozenset({Outcome.OK, Outcome.CRASHED}), measurement_count=2, degraded_count=1),
+        CaseCoverage(planned, frozenset(), measurement_count=0, degraded_count=0),
     ]
 
 

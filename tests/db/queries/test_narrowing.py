@@ -13,7 +13,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
-from roofwatch.db.queries.coverage import list_runner_standings
+from roofwatch.db.queries.coverage import list_runner_coverage
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs
 from roofwatch.db.queries.runs import list_commits
 from tests.builders import PROJECT, make_commit, make_environment, make_measurement, make_record, sha_of
@@ -63,30 +63,37 @@ def found(session: Session, **asked: Any) -> list[int]:
 
 def test_the_newest_runs_of_a_branch_are_found_behind_newer_ones_of_others(session: Session) -> None:
     assert found(session, limit=2) == [7, 6]
-    assert found(session, limit=2, branches=["old"]) == [7, 1]
-    assert found(session, limit=1, branches=["old", "main"]) == [7]
-    assert found(session, limit=9, branches=["never"]) == []
+    assert found(session, limit=2, branches=("old",)) == [7, 1]
+    assert found(
+        session,
+        limit=1,
+        branches=(
+            "old",
+            "main",
+        ),
+    ) == [7]
+    assert found(session, limit=9, branches=("never",)) == []
 
 
 def test_the_newest_runs_of_a_runner_class_are_found_behind_newer_ones_of_others(session: Session) -> None:
-    assert found(session, limit=1, runner_classes=[SILENT.runner_class]) == [2]
-    assert found(session, limit=9, runner_classes=[SILENT.runner_class], branches=["old"]) == []
+    assert found(session, limit=1, runner_classes=(SILENT.runner_class,)) == [2]
+    assert found(session, limit=9, runner_classes=(SILENT.runner_class,), branches=("old",)) == []
 
 
 def test_what_is_wanted_besides_is_narrowed_too(session: Session) -> None:
     oldest = str(RECORDS[0].run_id)
-    assert found(session, limit=1, or_run=oldest, runner_classes=[SILENT.runner_class]) == [2, 0]
-    assert found(session, limit=1, or_run=oldest, runner_classes=[MINE.runner_class]) == [7]
+    assert found(session, limit=1, or_run=oldest, runner_classes=(SILENT.runner_class,)) == [2, 0]
+    assert found(session, limit=1, or_run=oldest, runner_classes=(MINE.runner_class,)) == [7]
 
 
 def test_so_many_of_each_runner_class_leave_none_out(session: Session) -> None:
     assert found(session, limit=1, of_each_class=True) == [7, 2]
     assert found(session, limit=2, of_each_class=True) == [7, 6, 2, 0]
-    assert found(session, limit=1, of_each_class=True, branches=["main"]) == [6, 2]
+    assert found(session, limit=1, of_each_class=True, branches=("main",)) == [6, 2]
 
 
 def test_commits_are_those_that_a_runner_class_measured(session: Session) -> None:
-    commits = list_commits(session, PROJECT, runner_classes=[SILENT.runner_class])
+    commits = list_commits(session, PROJECT, runner_classes=(SILENT.runner_class,))
     assert [commit.sha for commit in commits] == [sha_of(0), sha_of(2), sha_of(6)]
 
 
@@ -97,32 +104,32 @@ def test_of_two_commits_the_runs_on_the_runner_classes_are_read(session: Session
         ]
 
     assert classes() == [SILENT.runner_class, MINE.runner_class]
-    assert classes(runner_classes=[SILENT.runner_class]) == [SILENT.runner_class] * 2
+    assert classes(runner_classes=(SILENT.runner_class,)) == [SILENT.runner_class] * 2
     with pytest.raises(StoreError, match="no run is stored"):
-        classes(runner_classes=[MINE.runner_class])
+        classes(runner_classes=(MINE.runner_class,))
 
 
 def test_a_runner_stands_by_its_newest_run_of_a_branch(session: Session) -> None:
     def standing(**asked: Any) -> list[tuple[str, str | None]]:
-        return [(one.runner_class, one.run_id) for one in list_runner_standings(session, PROJECT, **asked)]
+        return [(one.runner_class, one.run_id) for one in list_runner_coverage(session, PROJECT, **asked)]
 
     on_mine = (MINE.runner_class, str(RECORDS[6].run_id))
-    assert standing(branches=["main"]) == [on_mine, (SILENT.runner_class, str(RECORDS[2].run_id))]
-    assert standing(branches=["old"]) == [(MINE.runner_class, str(RECORDS[7].run_id))]
-    assert standing(branches=["main"], runner_classes=[MINE.runner_class]) == [on_mine]
+    assert standing(branches=("main",)) == [on_mine, (SILENT.runner_class, str(RECORDS[2].run_id))]
+    assert standing(branches=("old",)) == [(MINE.runner_class, str(RECORDS[7].run_id))]
+    assert standing(branches=("main",), runner_classes=(MINE.runner_class,)) == [on_mine]
 
 
 def test_the_dearest_of_some_cases_are_found_behind_dearer_ones(session: Session) -> None:
-    run_ids = [str(RECORDS[3].run_id)]
+    run_ids = (RECORDS[3].run_id,)
     assert [one.case_id for one in list_case_costs(session, run_ids, limit=1)] == [DEAR]
-    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1, case_ids={SMALL})] == [SMALL]
+    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1, case_ids=frozenset({SMALL}))] == [SMALL]
     assert list_case_costs(session, run_ids, limit=1, case_ids=frozenset()) == []
 
 
 def test_a_kernel_costs_what_some_of_its_cases_do(session: Session) -> None:
-    run_ids = [str(RECORDS[3].run_id)]
+    run_ids = (RECORDS[3].run_id,)
     (every,) = list_kernel_costs(session, run_ids)
-    (some,) = list_kernel_costs(session, run_ids, case_ids={SMALL})
+    (some,) = list_kernel_costs(session, run_ids, case_ids=frozenset({SMALL}))
     assert (every.measurement_count, some.measurement_count) == (2, 1)
     assert some.timed_ns == pytest.approx(every.timed_ns / 10)
-    assert list_kernel_costs(session, run_ids, case_ids={"never/n=1/float16/fwd"}) == []
+    assert list_kernel_costs(session, run_ids, case_ids=frozenset({"never/n=1/float16/fwd"})) == []

@@ -24,12 +24,15 @@ from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import list_bisections, read_bisection, read_newest_bisection
-from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import OnConflict, ingest_record
 from roofwatch.db.projects import delete_project
 from roofwatch.db.quarantine import release_run
-from roofwatch.db.queries.case_history import read_case_history
-from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
+from roofwatch.db.queries.columns import (
+    count_analysed_values,
+    list_case_row_ids,
+    read_error_columns,
+    read_time_columns,
+)
 from roofwatch.db.queries.comparing import (
     find_runs_to_compare,
     read_case_of_both,
@@ -37,18 +40,17 @@ from roofwatch.db.queries.comparing import (
     read_kernel_of_run,
     read_runs,
     read_runs_of_commits,
+    resolve_revisions,
 )
-from roofwatch.db.queries.contents import read_contents
-from roofwatch.db.queries.coverage import list_runner_standings
-from roofwatch.db.queries.error_columns import read_error_columns
-from roofwatch.db.queries.filter_options import read_facets
+from roofwatch.db.queries.coverage import list_runner_coverage
+from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks
+from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.runs import count_analysed_values, list_commits, list_projects, list_runs, run_detail
-from roofwatch.db.queries.series import count_series_runs, list_series_keys, list_series_page, read_series
-from roofwatch.db.queries.sides import find_sides
-from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
+from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
+from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
 from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.branch_line import note_unreachable
@@ -127,17 +129,23 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "read_case_of_both": lambda session: read_case_of_both(
         session, PROJECT, run_of(session)[1], run_of(session)[1], KEY.case_id, runner_class=KEY.runner_class
     ),
-    "run_detail": lambda session: run_detail(session, run_of(session)[0]),
+    "read_run_detail": lambda session: read_run_detail(session, _run_id(session)),
     "load_record": lambda session: load_record(session, _run_id(session)),
     "list_series_keys": lambda session: list_series_keys(session, PROJECT, metric="median_ns"),
     "list_series_keys of a kernel": lambda session: list_series_keys(session, PROJECT, kernel=KEY.kernel),
     "read_series of a key": lambda session: read_series(session, PROJECT, keys=[KEY]),
-    "read_series of a kernel": lambda session: read_series(session, PROJECT, kernel=KEY.kernel),
+    "read_series of a kernel": lambda session: read_series(
+        session, PROJECT, list_series_keys(session, PROJECT, kernel=KEY.kernel)
+    ),
     "read_series of a time": lambda session: read_series(session, PROJECT, keys=[KEY], since=NOON, until=NOON),
     "list_series_page": lambda session: list_series_page(session, PROJECT, after=KEY, limit=20),
     "count_series_runs": lambda session: count_series_runs(session, PROJECT, since=NOON, until=NOON),
-    "read_series of subjects": lambda session: read_series(
-        session, PROJECT, subjects=[(KEY.case_id, "triton")], include_pairs=True, include_conditions=True
+    "read_series with conditions": lambda session: read_series(
+        session,
+        PROJECT,
+        list_series_keys(session, PROJECT, cases=[KEY.case_id], include_pairs=True),
+        include_pairs=True,
+        include_conditions=True,
     ),
     "read_trend of two metrics": lambda session: read_trend(
         session, TrendQuestion(PROJECT, (KEY, replace(KEY, metric="utilisation")), length=20, end=run_of(session)[1])
@@ -145,35 +153,35 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_window_ends": lambda session: list_window_ends(session, TrendQuestion(PROJECT, (KEY,), length=20)),
     "list_pairs": lambda session: list_pairs(session, PROJECT),
     "list_newest_calibrations": lambda session: list_newest_calibrations(session, PROJECT, _run_id(session)),
-    "read_facets": lambda session: read_facets(session, PROJECT),
-    "read_facets of the first": lambda session: read_facets(session, None),
+    "read_filter_options": lambda session: read_filter_options(session, PROJECT),
+    "read_filter_options of the first": lambda session: read_filter_options(session, None),
     "list_triaged": lambda session: list_triaged(session, PROJECT),
     "list_triaged of a page": lambda session: list_triaged(
         session, PROJECT, triage=TriageState.NEW, after=(-1, "", "", ""), limit=3
     ),
     "list_entries": lambda session: list_entries(session, PROJECT),
-    "list_runner_standings": lambda session: list_runner_standings(session, PROJECT),
+    "list_runner_coverage": lambda session: list_runner_coverage(session, PROJECT),
     "list_fleet_runs": lambda session: list_fleet_runs(session, PROJECT, limit=20),
     "list_fleet_runs of a branch and of each class": lambda session: list_fleet_runs(
         session,
         PROJECT,
         limit=20,
-        runner_classes=["made up"],
-        branches=["main"],
+        runner_classes=("made up",),
+        branches=("main",),
         of_each_class=True,
         with_quarantine=True,
     ),
     "list_kernel_costs of some cases": lambda session: list_kernel_costs(
-        session, [run_of(session)[0]], case_ids={SHAPE.case_id(at) for at in range(50)}
+        session, (_run_id(session),), case_ids=frozenset(SHAPE.case_id(at) for at in range(50))
     ),
     "list_case_costs of some cases": lambda session: list_case_costs(
-        session, [run_of(session)[0]], limit=20, case_ids={SHAPE.case_id(at) for at in range(50)}
+        session, (_run_id(session),), limit=20, case_ids=frozenset(SHAPE.case_id(at) for at in range(50))
     ),
-    "list_runner_standings of a branch": lambda session: list_runner_standings(session, PROJECT, branches=["main"]),
-    "read_run_energies": lambda session: read_run_energies(session, [run_of(session)[0]]),
-    "list_kernel_costs": lambda session: list_kernel_costs(session, [run_of(session)[0]]),
-    "list_case_costs": lambda session: list_case_costs(session, [run_of(session)[0]], limit=20),
-    "read_case_history": lambda session: read_case_history(session, PROJECT, KEY.case_id, limit=20),
+    "list_runner_coverage of a branch": lambda session: list_runner_coverage(session, PROJECT, branches=("main",)),
+    "read_run_energies": lambda session: read_run_energies(session, (_run_id(session),)),
+    "list_kernel_costs": lambda session: list_kernel_costs(session, (_run_id(session),)),
+    "list_case_costs": lambda session: list_case_costs(session, (_run_id(session),), limit=20),
+    "read_case_history": lambda session: read_case_history(session, PROJECT, KEY.case_id),
     "list_artefacts": lambda session: list_artefacts(session, _run_id(session)),
     "list_bisections": lambda session: list_bisections(session, PROJECT),
     "read_bisection": lambda session: read_bisection(session, _run_id(session)),
@@ -181,11 +189,10 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "look for alerts": lambda session: evaluate(session, PROJECT, AlertPlan(parse_rules(RULES)), NOON),
     "list_regressions": lambda session: list_regressions(session, PROJECT),
     "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
-    "find_sides": lambda session: find_sides(session, PROJECT, *[run_of(session)[1][:12]] * 2),
+    "resolve_revisions": lambda session: resolve_revisions(session, PROJECT, *[run_of(session)[1][:12]] * 2),
     "read_runs": lambda session: read_runs(session, *[_run_id(session)] * 2),
     "read_case_of_runs": lambda session: read_case_of_runs(session, _run_id(session), _run_id(session), KEY.case_id),
     "read_kernel_of_run": lambda session: read_kernel_of_run(session, _run_id(session), KEY.kernel),
-    "read_contents": lambda session: _contents(session),
     "list_alerts": lambda session: list_alerts(session, PROJECT, [AlertState.FIRING]),
     "list_deliveries": lambda session: list_deliveries(session),
     "list_deliveries of a project": lambda session: list_deliveries(session, PROJECT),
@@ -354,11 +361,6 @@ def _some_cases(session: Session) -> list[int]:
 def _claim(session: Session) -> None:
     with claim_next(session.get_bind(), NOON) as claim:  # type: ignore[arg-type]  # an engine
         assert claim is None
-
-
-def _contents(session: Session) -> None:
-    with pytest.raises(StoreError, match="no content"):
-        read_contents(session, [(_run_id(session), "0" * 64)])
 
 
 def _run_id(session: Session) -> Any:

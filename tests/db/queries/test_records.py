@@ -16,7 +16,7 @@ from roofwatch.collector.record.results import CaseProfile, Counters, ProfiledAc
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_cases, load_record
-from roofwatch.db.queries.runs import run_detail
+from roofwatch.db.queries.runs import read_run_detail
 from roofwatch.db.schema.runs import CaseRow, RunRow
 from tests.builders import (
     make_accuracy,
@@ -185,18 +185,6 @@ def test_a_record_with_everything_reads_back_equal_to_the_byte(store: Engine) ->
     assert loaded.content_hash == record.content_hash
 
 
-def test_an_empty_record_reads_back_equal(store: Engine) -> None:
-    record = make_record(measurements=(), ceilings=())
-
-    assert read_back(store, record) == record
-
-
-def test_the_order_of_a_shapes_dimensions_survives(store: Engine) -> None:
-    loaded = read_back(store, full_record())
-
-    assert list(loaded.case(BACKWARD).shape) == ["n_rows", "N", "M", "routing"]
-
-
 def test_a_time_with_another_zone_reads_back_as_the_same_instant(store: Engine) -> None:
     somewhere = timezone(timedelta(hours=5, minutes=30))
     record = make_record(commit=make_commit(committed_at=datetime(2026, 3, 1, 17, 30, tzinfo=somewhere)))
@@ -249,7 +237,7 @@ def test_a_run_whose_samples_are_gone_says_so_and_keeps_what_was_summed_up(store
     with Session(store) as session:
         with pytest.raises(StoreError, match=f"run {record.run_id}: its samples are no longer kept"):
             load_record(session, record.run_id)
-        detail = run_detail(session, str(record.run_id))
+        detail = read_run_detail(session, record.run_id)
 
     assert detail is not None
     assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]

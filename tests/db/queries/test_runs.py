@@ -13,8 +13,8 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
-from roofwatch.db.queries.run_values import CeilingValue, MeasuredCase, RunSummary, StaticRow
-from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, run_detail
+from roofwatch.db.queries.results import CeilingValue, MeasuredCase, RunSummary, StaticRow
+from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
 from roofwatch.db.values import MeasuredCommit
 from tests.builders import (
     CASE_ID,
@@ -46,14 +46,7 @@ def test_an_empty_store_has_nothing_and_says_so_without_an_error(store: Engine) 
         assert list_runs(session, PROJECT) == []
         assert list_commits(session, PROJECT) == []
         assert find_runs_to_compare(session, PROJECT, make_commit().sha, make_commit(1).sha) == (None, None)
-        assert run_detail(session, str(uuid.uuid4())) is None
-
-
-def test_projects_are_listed_by_name(store: Engine) -> None:
-    ingest_all(store, make_record(project="b"), make_record(project="a"), make_record(project="b"))
-
-    with Session(store) as session:
-        assert list_projects(session) == ["a", "b"]
+        assert read_run_detail(session, uuid.uuid4()) is None
 
 
 def test_commits_are_listed_along_the_branch_whatever_the_order_they_came_in(store: Engine) -> None:
@@ -178,7 +171,7 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
     ingest_all(store, make_record(accuracies=[make_accuracy(rmse_ratio=0.1)]), record)
 
     with Session(store) as session:
-        detail = run_detail(session, str(record.run_id))
+        detail = read_run_detail(session, record.run_id)
 
     assert detail is not None
     assert detail.summary.run_id == str(record.run_id)
@@ -229,8 +222,3 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
         code_bytes=2_048,
         code_hash=code_hash_of("a"),
     )
-
-
-def test_an_id_that_is_none_finds_no_run(store: Engine) -> None:
-    with Session(store) as session:
-        assert run_detail(session, "no-such-run") is None

@@ -1,8 +1,7 @@
 """Series of measured, accuracy and static metrics over the commits of a project."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -10,10 +9,13 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState, Outcome
-from roofwatch.collector.record.measurement import Autotuning, measured_values
+from roofwatch.collector.record.measurement import Autotuning, MemoryUse, measured_values
+from roofwatch.collector.record.metrics import METRICS
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
+from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 from tests.builders import (
     NOON,
@@ -133,16 +135,6 @@ def test_runs_of_other_branches_are_left_out_unless_asked_for(store: Engine) -> 
     assert commits(include_branches=True) == [0, 1, 2, 3, 4, 5]
 
 
-def test_without_a_branch_of_a_usual_name_the_one_with_the_most_runs_is_the_project_s_own(store: Engine) -> None:
-    ingest_all(
-        store,
-        *(make_record(number, commit=make_commit(number, branch="devel")) for number in range(2)),
-        make_record(2, commit=make_commit(2, branch="try-it")),
-    )
-
-    assert len(read_one(store, make_series_key())) == 2
-
-
 def test_measured_metrics_are_those_that_the_record_defines(store: Engine) -> None:
     measurement = make_measurement(median_ns=12_345.678)
     ingest_all(store, make_record(measurements=[measurement]))
@@ -161,16 +153,6 @@ def test_the_quartiles_of_a_rate_are_its_value_at_the_quartiles_of_the_time(stor
 
     assert point.low == pytest.approx(32_768 / 10_075 * 1e9)
     assert point.high == pytest.approx(32_768 / 9_925 * 1e9)
-
-
-def test_energy_is_counted_over_whole_blocks_and_has_no_quartiles(store: Engine) -> None:
-    state = DeviceState(reading_count=2, energy_per_launch_j=0.02)
-    blocks = tuple(block.model_copy(update={"device_state": state}) for block in make_blocks([10_000.0] * 3))
-    ingest_all(store, make_record(measurements=[make_measurement(blocks=blocks)]))
-
-    (point,) = read_one(store, make_series_key("joules_per_launch"))
-
-    assert (point.value, point.low, point.high) == (0.02, None, None)
 
 
 def test_a_case_without_flop_has_no_compute_rate(store: Engine) -> None:
@@ -217,7 +199,7 @@ def test_runner_classes_have_series_of_their_own(store: Engine) -> None:
     other = make_environment(thread_count=64)
     ingest_all(store, make_record(0), make_record(1, environment=other))
 
-    series = read(store, metrics=["median_ns"])
+    series = {key: found for key, found in read(store).items() if key.metric == "median_ns"}
 
     assert {key.runner_class: len(found.points) for key, found in series.items()} == {
         make_environment().runner_class: 1,
@@ -291,13 +273,6 @@ def test_dirty_runs_and_sides_of_a_pair_are_left_out_unless_asked_for(store: Eng
     assert commits(include_pairs=True) == [0, 2, 3]
 
 
-def test_other_projects_stay_out(store: Engine) -> None:
-    ingest_all(store, make_record(0), make_record(1, project="other"))
-
-    assert {key.project for key in read(store)} == {PROJECT}
-    assert len(read_one(store, make_series_key())) == 1
-
-
 def varied_records() -> list[RunRecord]:
     return [
         make_record(
@@ -327,34 +302,6 @@ def varied_records() -> list[RunRecord]:
     ]
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {},
-        {"kernel": "swiglu"},
-        {"kernel": "no such kernel"},
-        {"metric": "flop_per_s"},
-        {"metric": "max_abs_error"},
-        {"metric": "spilled_registers", "kernel": "swiglu"},
-        {"include_dirty": True},
-        {"include_pairs": True},
-    ],
-    ids=str,
-)
-def test_the_keys_that_are_listed_are_those_of_the_series_that_are_read(store: Engine, filters: dict[str, Any]) -> None:
-    ingest_all(store, *varied_records())
-    reading = {name: value for name, value in filters.items() if name != "metric"}
-    if "metric" in filters:
-        reading["metrics"] = [filters["metric"]]
-
-    with Session(store) as session:
-        keys = list_series_keys(session, PROJECT, **filters)
-        series = read_series(session, PROJECT, **reading)
-
-    assert keys == [found.key for found in series]
-    assert keys == sorted(keys)
-
-
 def test_reading_by_keys_gives_the_same_series_as_reading_all(store: Engine) -> None:
     ingest_all(store, *varied_records())
     everything = read(store)
@@ -365,31 +312,67 @@ def test_reading_by_keys_gives_the_same_series_as_reading_all(store: Engine) -> 
     assert read(store, keys=[make_series_key(case_id="no/such=1/case/fwd")]) == {}
 
 
-@contextmanager
-def counted_statements(store: Engine) -> Iterator[list[str]]:
-    statements: list[str] = []
+@pytest.mark.parametrize(
+    "filters", [{}, {"kernel": "swiglu"}, {"kernel": "none"}, {"include_dirty": True}, {"include_pairs": True}], ids=str
+)
+def test_every_listed_key_has_a_series_with_points(store: Engine, filters: dict[str, Any]) -> None:
+    ingest_all(store, *varied_records())
+    included = {name: value for name, value in filters.items() if name != "kernel"}
 
-    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        statements.append(statement)
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT, **filters)
+        by_metric = [list_series_keys(session, PROJECT, metric=name, **filters) for name in METRICS]
+        series = read_series(session, PROJECT, keys, **included)
 
-    event.listen(store, "before_cursor_execute", count)
-    yield statements
-    event.remove(store, "before_cursor_execute", count)
+    assert keys == sorted(keys) == [found.key for found in series] == sorted(chain.from_iterable(by_metric))
+    assert bool(keys) == (filters.get("kernel") != "none")
 
 
-def test_any_number_of_series_takes_the_same_few_queries(store: Engine) -> None:
-    case_ids = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(30)]
-    ingest_all(
-        store,
-        make_record(
-            measurements=[make_measurement(case_id) for case_id in case_ids],
-            accuracies=[make_accuracy(case_id) for case_id in case_ids],
-            static_facts=[make_static_facts(case_id) for case_id in case_ids],
-        ),
+def test_a_page_of_keys_looks_at_no_more_cases_than_it_needs(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofwatch.db.queries.series_keys._PAGE_CASES", 2)
+    cases = [make_case(f"{kernel}/n={number}/float32/fwd") for kernel in ("Z", "a") for number in range(3)]
+    ids = [case.case_id for case in cases]
+    # of one there is no series
+    ingest_record(
+        store, make_record(cases=cases, measurements=[make_measurement(name) for name in ids if name != ids[3]])
     )
+    asked: list[str] = []
+    event.listen(store, "before_cursor_execute", lambda _, __, statement, *___: asked.append(statement))
 
-    with counted_statements(store) as statements:
-        series = read(store)
+    with Session(store) as session:
+        whole = list_series_keys(session, PROJECT)
+        asked.clear()
+        first = list_series_page(session, PROJECT, after=None, limit=1)
+        assert len(asked) == 2
+        rest = list_series_page(session, PROJECT, after=first[-1], limit=1_000)
+        of_kernel = list_series_page(session, PROJECT, after=None, limit=1_000, kernel="Z", metric="median_ns")
 
-    assert len(series) == 30 * (4 + 2 + 4)
-    assert len(statements) == 7
+    assert {key.case_id for key in first} == set(ids[:2])
+    assert first + rest == whole
+    assert [key.case_id for key in of_kernel] == ids[:3]
+
+
+def test_the_hosts_time_and_the_memory_of_a_launch_are_series_where_they_were_measured(store: Engine) -> None:
+    """Memory is one exact number; the host's time is kept to seven digits. What failed has neither."""
+    blocks = tuple(block.model_copy(update={"host_ns": 4_200.3}) for block in make_blocks([10_000.0] * 3))
+    peak = 3 * 2**30 + 512
+    memory = MemoryUse(peak_allocated_bytes=peak, peak_reserved_bytes=2**32, allocation_count=2)
+    for record in (
+        make_record(0),
+        make_record(1, measurements=[make_measurement(blocks=blocks, memory=memory)]),
+        make_record(2, measurements=[make_measurement(outcome=Outcome.CRASHED, memory=memory)]),
+    ):
+        ingest_record(store, record)
+    keys = make_series_key("peak_allocated_bytes"), make_series_key("host_ns")
+
+    with Session(store) as session:
+        listed = {key.metric for key in list_series_keys(session, PROJECT)}
+        memories, hosts = (read_series(session, PROJECT, keys=[key])[0].points for key in keys)
+        trend = read_trend(session, TrendQuestion(PROJECT, keys)).series
+
+    host, failed = hosts
+    assert host.value == pytest.approx(4_200.3, rel=1e-7)
+    assert (host.low, host.high, host.commit, failed.value) == (None, None, make_commit_ref(1), None)
+    assert [point.value for point in memories] == [peak, None]
+    assert {"host_ns", "peak_allocated_bytes"} <= listed
+    assert [[point.value for point in one.points] for one in trend] == [[peak, None], [host.value, None]]

@@ -14,9 +14,10 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries import trend
-from roofwatch.db.queries.series import list_series_keys, read_series
-from roofwatch.db.queries.trend import MOST_POINTS, TrendQuestion, list_window_ends, read_trend
-from roofwatch.db.queries.trend_values import Trend
+from roofwatch.db.queries.results import Trend
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.queries.trend import MAX_POINTS, TrendQuestion, list_window_ends, read_trend
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     PROJECT,
@@ -92,7 +93,7 @@ def test_what_tells_of_thousands_of_runs_stays(long_history: Engine) -> None:
 
     (thinned,) = trend.series
     values = [point.value for point in whole.points if point.value is not None]
-    assert len(thinned.points) <= MOST_POINTS * 1.05
+    assert len(thinned.points) <= MAX_POINTS * 1.05
     assert trend.is_thinned
     assert (trend.run_count, trend.commit_count) == (LONG.run_count, LONG.run_count)
     assert {max(values), min(values), whole.points[0].value, whole.points[-1].value} <= {
@@ -118,7 +119,7 @@ def test_each_stretch_keeps_its_lowest_and_highest_value(long_history: Engine) -
     whole = [point.value for point in whole_series(long_history).points]
     kept = {point.value for point in trend_of(long_history, TrendQuestion(KEY.project, (KEY,))).series[0].points}
 
-    stretch_count = MOST_POINTS // 4
+    stretch_count = MAX_POINTS // 4
     stretches: dict[int, list[float]] = {}
     for place, value in enumerate(whole):
         if value is not None:
@@ -190,8 +191,8 @@ def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
 def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trend, "MOST_POINTS", 4)
-    monkeypatch.setattr(trend, "_LEAST_POINTS", 4)
+    monkeypatch.setattr(trend, "MAX_POINTS", 4)
+    monkeypatch.setattr(trend, "_MIN_POINTS", 4)
     for number in range(60):
         cache = CacheState.HOT if number < 41 else CacheState.COLD
         ingest_record(store, make_record(number, measurements=[make_measurement(cache=cache)]))

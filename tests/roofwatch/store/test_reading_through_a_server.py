@@ -120,7 +120,7 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
             assert ask(server) == answered, name
         assert (server.list_projects(), database.list_projects()) == ([PROJECT], [PROJECT, OTHER])
         for source in (server, database):
-            with pytest.raises((SpoolError, StoreError), match="a run of 0000: there is none"):
+            with pytest.raises((SpoolError, StoreError), match="0000: project example/project has no run of it"):
                 source.find_sides(PROJECT, sha_of(0), "0000")
             with pytest.raises(
                 StoreError, match="project of/nobody: nothing is stored of it; there is example/project"

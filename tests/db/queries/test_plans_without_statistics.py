@@ -33,10 +33,10 @@ TIMES_ALIKE, MORE_ALIKE = 3, 100
 MOST_IN_VAIN = 2_000
 """Rows that a statement may look at and not take: a fifth of what it is to hold each row of a run against each."""
 HELD_AGAINST_EACH_OTHER = {
-    *("list_runner_standings", "list_runner_standings of a branch"),
-    *("load_record", "read_facets", "read_facets of the first"),
+    *("list_runner_coverage", "list_runner_coverage of a branch"),
+    *("load_record", "read_filter_options", "read_filter_options of the first", "read_series of a kernel"),
 }
-"""The last three only where there are no statistics, and half of all."""
+"""The last four only where there are no statistics."""
 LOOKED_UP_ONE_BY_ONE = {"list_triaged", "list_regressions"}
 """Of 2,000 change points the case and both commits: as many blocks as that are left, whoever else is in the store."""
 QUESTIONS = {

@@ -7,23 +7,23 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
-from roofwatch.db.queries.filter_options import read_facets
+from roofwatch.db.queries.filter_options import read_filter_options
+from roofwatch.db.queries.results import CaseOption, FilterOptions
 from tests.builders import PROJECT, make_case, make_commit, make_environment, make_record
 
 SOFTMAX = "softmax/n=8/float16/fwd"
 
 
-def read(store: Engine, project: str | None = PROJECT) -> Facets:
+def read(store: Engine, project: str | None = PROJECT) -> FilterOptions:
     with Session(store) as session:
-        return read_facets(session, project)
+        return read_filter_options(session, project)
 
 
 def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: Engine) -> None:
     for number, tags in enumerate((("smoke",), ("smoke", "full"))):
         case = make_case(SOFTMAX, family=f"family {number}", tags=tags)
         ingest_record(store, make_record(number, measurements=[], cases=(case,)))
-    assert read(store).cases == (CaseFacet(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full")),)
+    assert read(store).cases == (CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full")),)
 
 
 def test_branches_know_the_commits_that_were_measured_under_their_name(store: Engine) -> None:
@@ -60,11 +60,11 @@ def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_com
 
 def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
     ingest_record(store, make_record(project="another/project"))
-    assert read(store) == Facets((), {}, (), projects=("another/project",))
+    assert read(store) == FilterOptions((), {}, (), projects=("another/project",))
 
 
 def test_where_no_project_is_named_the_first_answers_and_a_quarantine_is_none(store: Engine) -> None:
-    assert read(store, None) == Facets((), {}, ())
+    assert read(store, None) == FilterOptions((), {}, ())
     for project in ("b/project", "a/project"):
         ingest_record(store, make_record(project=project, measurements=[], cases=(make_case(SOFTMAX, family=project),)))
     ingest_record(store, make_record(5, project="0/fork"), is_quarantined=True)

@@ -1,4 +1,4 @@
-"""Every point of some series as rows of one query, whatever layer their metrics are of."""
+"""The points of series as rows of one query, for metrics of any layer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import (
     CTE,
     ColumnElement,
+    Date,
     Double,
     FromClause,
     Integer,
@@ -30,8 +31,7 @@ from sqlalchemy.dialects.postgresql import array
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
-from roofwatch.db.queries.measured_series import BESIDE, COSTS
-from roofwatch.db.queries.series_filter import metric_keys
+from roofwatch.db.queries.series_keys import COSTS, SECONDARY, metrics_of
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -43,15 +43,27 @@ from roofwatch.db.schema.measurements import (
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, ProjectRow
 from roofwatch.db.values import SeriesKey
 
-_OF_CHECKS = ("metric", "implementation", "tensor")
-_PARTS = ("case_id", "implementation", "metric", "runner_class", "function", "target", "tensor")
+_KEY_PARTS = ("case_id", "implementation", "metric", "runner_class", "function", "target", "tensor")
+_COLUMNS = {
+    "value": Double,
+    "low": Double,
+    "high": Double,
+    "outcome": Text,
+    "message": Text,
+    "code_hash": Text,
+    "series_id": Integer,
+    "block_count": SmallInteger,
+    "measured_on": Date,
+}
 
 
-def points_of(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
-    """Rows of `number`, the place of a series among the keys; `runner_class`, on which alone its runs count, or empty;
-    `run_number`; `value`, NULL where the run failed; `low` and `high`, the quartiles where there are some; `outcome`,
-    `message` and `code_hash`; `series_id`, which changes with the timer and the cache state of what is timed. None
-    where there are no keys.
+def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
+    """Select the points of some series, over all runs of the project; None without keys.
+
+    Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its runs count, or
+    empty; `run_number`; `value`, NULL if the run failed; `low` and `high`, the quartiles; `outcome`; `message`;
+    `code_hash`; for times also `series_id`, which differs between timers and cache states, `block_count` and
+    `measured_on`.
     """
     by_layer: dict[Layer, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
@@ -65,21 +77,16 @@ def points_of(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
 
 
 def _wanted(layer: Layer, keys: Iterable[tuple[int, SeriesKey]]) -> FromClause:
-    columns: list[ColumnElement[Any]] = [column("number", Integer), *(column(name, Text) for name in _PARTS)]
+    columns: list[ColumnElement[Any]] = [column("number", Integer), *(column(name, Text) for name in _KEY_PARTS)]
     return values(*columns, name=f"wanted_{layer}").data(
-        [(number, *(getattr(key, name) for name in _PARTS)) for number, key in keys]
+        [(number, *(getattr(key, name) for name in _KEY_PARTS)) for number, key in keys]
     )
 
 
 def _measured(project: str, wanted: FromClause) -> Select[Any]:
     table, words = MeasurementRow, MeasurementRow.outcome.type.words
-    times = {
-        "median_ns": table.median_ns,
-        "utilisation": table.utilisation,
-        **{name: getattr(table, name) for name in BESIDE},
-    }
-    series = _looked_up_first(
-        _of_cases(project, wanted, wanted.c.metric, SeriesRow.id, *COSTS.values())
+    series = _first(
+        _cases(project, wanted, wanted.c.metric, SeriesRow.id, *COSTS.values())
         .join(CaseVersionRow, CaseVersionRow.case_id == CaseRow.id)
         .join(
             SeriesRow,
@@ -90,54 +97,55 @@ def _measured(project: str, wanted: FromClause) -> Select[Any]:
     )
     costs = {name: series.c[cost.key] for name, cost in COSTS.items()}
     rates = {name: case((cost > 0, cost / table.median_ns * 1e9)) for name, cost in costs.items()}
-    value = _by_metric(series, {**times, **rates})
-    # a rate is a constant over the time, so its quartiles are those of the time upside down
-    is_rate = series.c.metric.in_([*rates, "utilisation"])
+    times = {name: getattr(table, name) for name in ("median_ns", "utilisation", *SECONDARY)}
+    value = _by_metric(series, times | rates)
     is_time = series.c.metric == "median_ns"
+    # a rate is a constant over the time: its upper quartile comes from the lower quartile of the time
+    is_rate = series.c.metric.in_([*rates, "utilisation"])
     return _points(
         series,
         table.run_number,
-        value,
-        case((is_time, table.q1_ns), (is_rate, value * table.median_ns / table.q3_ns)),
-        case((is_time, table.q3_ns), (is_rate, value * table.median_ns / table.q1_ns)),
-        array(list(words))[type_coerce(table.outcome, SmallInteger) + 1],
-        table.message,
-        cast(null(), Text),
-        series.c.id,
+        value=value,
+        low=case((is_time, table.q1_ns), (is_rate, value * table.median_ns / table.q3_ns)),
+        high=case((is_time, table.q3_ns), (is_rate, value * table.median_ns / table.q1_ns)),
+        outcome=array(list(words))[type_coerce(table.outcome, SmallInteger) + 1],
+        message=table.message,
+        series_id=series.c.id,
+        block_count=case((is_time, table.block_count)),
+        measured_on=table.measured_on,
     ).join(table, table.series_id == series.c.id)
 
 
 def _accuracy(project: str, wanted: FromClause) -> Select[Any]:
-    """A check that failed counts for all of its tensors."""
+    """A failed check counts for all tensors."""
     table, error = AccuracyRow, TensorErrorRow
-    is_ok = table.outcome == Outcome.OK.value
-    of_case = _looked_up_first(_of_cases(project, wanted, *(wanted.c[name] for name in _OF_CHECKS), CaseRow.id))
-    value = _by_metric(of_case, {name: getattr(error, name) for name in metric_keys(Layer.ACCURACY)})
+    found = _first(_cases(project, wanted, wanted.c.metric, wanted.c.implementation, wanted.c.tensor, CaseRow.id))
+    value = _by_metric(found, {name: getattr(error, name) for name in metrics_of(Layer.ACCURACY)})
     return (
         _points(
-            of_case,
+            found,
             table.run_number,
-            case((is_ok, value)),
-            *(cast(null(), Double), cast(null(), Double)),
-            *(table.outcome, table.message, cast(null(), Text), cast(null(), Integer)),
+            value=case((table.outcome == Outcome.OK.value, value)),
+            outcome=table.outcome,
+            message=table.message,
         )
-        .join(table, (table.case_id == of_case.c.id) & (table.implementation == of_case.c.implementation))
+        .join(table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation))
         .outerjoin(
             error,
             (error.measured_on == table.measured_on)
             & (error.run_number == table.run_number)
             & (error.case_id == table.case_id)
             & (error.implementation == table.implementation)
-            & (error.tensor == of_case.c.tensor),
+            & (error.tensor == found.c.tensor),
         )
     )
 
 
 def _static(project: str, wanted: FromClause) -> Select[Any]:
     table = StaticFactRow
-    facts = {name: getattr(table, name) for name in metric_keys(Layer.STATIC)}
-    found = _looked_up_first(
-        _of_cases(project, wanted, wanted.c.metric, table.id, table.outcome, table.message, table.code_hash)
+    facts = {name: getattr(table, name) for name in metrics_of(Layer.STATIC)}
+    found = _first(
+        _cases(project, wanted, wanted.c.metric, table.id, table.outcome, table.message, table.code_hash)
         .add_columns(*facts.values())
         .join(
             table,
@@ -151,9 +159,10 @@ def _static(project: str, wanted: FromClause) -> Select[Any]:
     return _points(
         found,
         CompilationRow.run_number,
-        case((found.c.outcome == Outcome.OK.value, value)),
-        *(cast(null(), Double), cast(null(), Double)),
-        *(found.c.outcome, found.c.message, found.c.code_hash, cast(null(), Integer)),
+        value=case((found.c.outcome == Outcome.OK.value, value)),
+        outcome=found.c.outcome,
+        message=found.c.message,
+        code_hash=found.c.code_hash,
     ).join(CompilationRow, CompilationRow.static_fact_id == found.c.id)
 
 
@@ -161,8 +170,7 @@ def _by_metric(asked: FromClause, columns: dict[str, Any]) -> ColumnElement[floa
     return case(*((asked.c.metric == literal(name), value) for name, value in columns.items()))
 
 
-def _of_cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:
-    """Select what is wanted of the cases of a project; more may be joined."""
+def _cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:
     return (
         select(wanted.c.number, wanted.c.runner_class, *columns)
         .select_from(wanted)
@@ -171,14 +179,11 @@ def _of_cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:
     )
 
 
-def _looked_up_first(query: Select[Any]) -> Subquery:
-    """The few rows that results are found by, known before any result is read: else Postgres, where it has no
-    statistics yet, reads the results of all cases of all projects, and looks afterwards which are wanted.
-    """
+def _first(query: Select[Any]) -> Subquery:
+    """Evaluate a query before results are joined: without statistics, Postgres would read the results of all cases."""
     return query.offset(0).subquery("asked")
 
 
-def _points(asked: FromClause, run_number: Any, *columns: Any) -> Select[Any]:
-    names = ("value", "low", "high", "outcome", "message", "code_hash", "series_id")
-    labelled = [each.label(name) for name, each in zip(names, columns, strict=True)]
+def _points(asked: FromClause, run_number: Any, **columns: Any) -> Select[Any]:
+    labelled = [columns.get(name, cast(null(), kind)).label(name) for name, kind in _COLUMNS.items()]
     return select(asked.c.number, asked.c.runner_class, run_number.label("run_number"), *labelled).select_from(asked)

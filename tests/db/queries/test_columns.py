@@ -13,9 +13,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, MemoryUse
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
-from roofwatch.db.queries.error_columns import read_error_columns
-from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.queries.columns import list_case_row_ids, read_error_columns, read_time_columns
 from tests.builders import (
     NOON,
     PROJECT,
@@ -94,18 +92,6 @@ def checked(number: int, code: str, outcome: Outcome = Outcome.OK, error: float 
     )
 
 
-def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -> None:
-    ingest_all(store, checked(0, "a"), checked(1, "b", Outcome.INCORRECT), checked(2, "b"))
-
-    with Session(store) as session:
-        rows = list_case_row_ids(session, PROJECT)
-        failed = list_failed_checks(session, PROJECT, rows)
-        changed = list_changed_code(session, PROJECT, rows)
-
-    assert failed == {(SOFTMAX, "eager")}
-    assert changed == {(ROPE, "triton")}
-
-
 def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
     ingest_all(store, checked(1, "a", error=2e-7), checked(0, "a"), checked(2, "a", Outcome.INCORRECT, error=3e-7))
 
@@ -143,17 +129,6 @@ def test_a_run_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
     assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
     assert one.places.tolist() == [0, 1, 2]
     assert one.last_commit == (make_commit(4).first_parent_count, sha_of(4))
-
-
-def test_a_check_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
-    ingest_all(store, *(checked(2 * number, "a", error=(number + 1) * 1e-7) for number in range(3)))
-
-    with Session(store) as session, coming_in_before_values(store, checked(1, "a", error=9e-7)):
-        rows = list_case_row_ids(session, PROJECT)
-        errors = {one.key.case_id: one for one in read_error_columns(session, PROJECT, rows)}
-
-    assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
-    assert errors[GELU].places.tolist() == [0, 1, 2]
 
 
 def timed(number: int) -> Measurement:

@@ -1,0 +1,268 @@
+"""What the queries return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
+from roofwatch.collector.record.results import CaseProfile, Counters
+from roofwatch.db.values import CommitRef, Series
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    run_id: str
+    project: str
+    commit: CommitRef
+    runner_class: str
+    device_name: str
+    started_at: datetime
+    finished_at: datetime
+    harness_version: str
+    is_dirty: bool
+    outcome_counts: dict[str, int]
+    """Measurements by outcome."""
+    is_quarantined: bool = False
+    """From an untrusted source: shown, but not counted."""
+    is_pair_side: bool = False
+    """One side of a paired measurement."""
+    is_unreachable: bool = False
+    """The branch was rewritten and no longer contains this commit."""
+
+
+@dataclass(frozen=True)
+class MeasuredCase:
+    """One measurement of a run."""
+
+    case_id: str
+    kernel: str
+    family: str
+    shape: dict[str, int | str]
+    dtype: str
+    direction: str
+    flop_count: float
+    memory_bytes: float
+    implementation: str
+    outcome: Outcome
+    message: str | None
+    median_ns: float | None
+    low_ns: float | None
+    """First quartile."""
+    high_ns: float | None
+    """Third quartile."""
+    sample_count: int
+    bound: str | None
+    """`memory` or `compute`."""
+    utilisation: float | None
+    rmse_ratio: float | None
+    """Largest error of any tensor."""
+    accuracy_outcome: Outcome | None
+    timer: str
+    cache: str
+    """Cache state before each sample."""
+    host_ns: float | None = None
+    """Host time to issue a launch; None if the timer does not measure it."""
+    peak_allocated_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class CeilingValue:
+    """A measured hardware limit."""
+
+    resource: str
+    level: str | None
+    dtype: str | None
+    per_s: float
+
+
+@dataclass(frozen=True)
+class StaticRow:
+    """Compiler facts of one function for one target."""
+
+    case_id: str
+    implementation: str
+    function: str
+    target: str
+    outcome: Outcome
+    message: str | None
+    configuration: dict[str, str | int | float | bool | None]
+    registers: int | None
+    spilled_registers: int | None
+    local_bytes: int | None
+    shared_bytes: int | None
+    code_bytes: int | None
+    code_hash: str | None
+
+
+@dataclass(frozen=True)
+class RunDetail:
+    summary: RunSummary
+    ceilings: tuple[CeilingValue, ...]
+    cases: tuple[MeasuredCase, ...]
+    static_rows: tuple[StaticRow, ...]
+
+
+@dataclass(frozen=True)
+class CaseOption:
+    case_id: str
+    kernel: str
+    dtype: str
+    family: str
+    """Empty if no recent run has the case."""
+    tags: tuple[str, ...]
+    """`smoke`, `full` and others; empty if no recent run has the case."""
+
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """Values that results of a project can be filtered by."""
+
+    cases: tuple[CaseOption, ...]
+    commits_by_branch: Mapping[str, frozenset[str]]
+    """Measured commits (sha) by branch."""
+    runner_classes: tuple[str, ...]
+    commit_count: int = 0
+    """Measured commits."""
+    source_files: Mapping[str, str] = field(default_factory=dict)
+    """Path from the repository root by kernel, from the newest run."""
+    projects: tuple[str, ...] = ()
+    """All projects by name."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Series over the commits of one window, thinned for drawing."""
+
+    series: tuple[Series, ...]
+    """Series with points in the window, in the order of the request."""
+    places: Mapping[str, int]
+    """Position of each point's commit (sha) in the window, from 0."""
+    commit_count: int
+    """Commits in the window, before thinning."""
+    run_count: int
+    """Runs of the longest series, before thinning."""
+
+    @property
+    def is_thinned(self) -> bool:
+        return self.run_count > max((len(one.points) for one in self.series), default=0)
+
+
+@dataclass(frozen=True)
+class WindowEnd:
+    """A commit that a window may end with."""
+
+    sha: str
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
+class CaseCoverage:
+    """One case in one run, over all implementations."""
+
+    case_id: str
+    outcomes: frozenset[Outcome]
+    """Empty if the case was planned and has no result."""
+    measurement_count: int
+    degraded_count: int
+    """Measurements with a block in which the device was throttled or shared."""
+
+
+@dataclass(frozen=True)
+class RunnerCoverage:
+    """The newest results of one runner class."""
+
+    runner_class: str
+    device_name: str
+    result_times: tuple[datetime, ...]
+    """Start times of the newest runs of any kind, newest first; at least one."""
+    newest_commit_at: datetime
+    """Commit date of the newest measured commit."""
+    run_id: str | None
+    """Newest run of a clean work tree outside a pair."""
+    cases: tuple[CaseCoverage, ...]
+    """Cases of that run."""
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """Where and how long a run took, and what it spent its time on."""
+
+    run_id: str
+    commit: CommitRef
+    environment: Environment
+    started_at: datetime
+    finished_at: datetime
+    harness_version: str
+    is_dirty: bool
+    is_paired: bool
+    """One side of a pair: for a pull request or a calibration."""
+    spent_ns: Mapping[str, int]
+    """Time by activity."""
+    ceilings: tuple[Ceiling, ...]
+    is_quarantined: bool = False
+    is_unreachable: bool = False
+
+    @property
+    def runner_class(self) -> str:
+        return self.environment.runner_class
+
+    @property
+    def wall_ns(self) -> float:
+        return (self.finished_at - self.started_at).total_seconds() * 1e9
+
+    @property
+    def device_ns(self) -> float:
+        """Device time reserved, over all devices of the run."""
+        return self.wall_ns * max(self.environment.device_count, 1)
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """What one run spent on timed launches of one kernel."""
+
+    run_id: str
+    kernel: str
+    family: str
+    measurement_count: int
+    degraded_count: int
+    """Measurements with a block in which the device was throttled or shared."""
+    timed_ns: float
+    """Median time × launches, without the time between launches."""
+    energy_j: float | None
+    """Energy per launch × launches; None if unknown."""
+
+
+@dataclass(frozen=True)
+class CaseCost:
+    """What several runs spent on one case and implementation."""
+
+    case_id: str
+    implementation: str
+    run_count: int
+    median_ns: float
+    """Longest median of any run."""
+    timed_ns: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True)
+class CountedRun:
+    """Hardware counters of one case and implementation in one run."""
+
+    case_id: str
+    implementation: str
+    runner_class: str
+    commit: CommitRef
+    counters: tuple[Counters, ...]
+    """One per kernel launch, in order."""
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """Profile of one case and implementation in one run."""
+
+    runner_class: str
+    commit: CommitRef
+    profile: CaseProfile

@@ -1,0 +1,103 @@
+"""Conditions on the runs of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypedDict
+
+from sqlalchemy import ColumnElement, ScalarSelect, and_, false, func, or_, select, true
+from sqlalchemy.orm import aliased
+
+from roofwatch.db.schema.runs import EnvironmentRow, ProjectRow, RunRow
+
+_DEFAULT_BRANCHES = ("main", "master", "trunk")
+
+
+class IncludedRuns(TypedDict, total=False):
+    """Options of `is_in_series`."""
+
+    include_dirty: bool
+    include_pairs: bool
+    include_branches: bool
+
+
+def project_id(project: str) -> ScalarSelect[int]:
+    """Return a project's id as a scalar subquery, which lets Postgres use the index on runs."""
+    own = aliased(ProjectRow)
+    return select(own.id).where(own.name == project).scalar_subquery()
+
+
+def is_in_series(
+    project: str, *, include_dirty: bool = False, include_pairs: bool = False, include_branches: bool = False
+) -> ColumnElement[bool]:
+    """Select runs, joined with `ProjectRow`, that count for the series of a project.
+
+    A run without a branch (detached HEAD) counts for the default branch, because most CI jobs check out this way.
+
+    Args:
+        project: Project name.
+        include_dirty: Include runs of a modified work tree.
+        include_pairs: Include runs that are one side of a pair.
+        include_branches: Include other branches than the default, and commits that a rewritten branch no longer has.
+    """
+    conditions = [ProjectRow.name == project]
+    if not include_dirty:
+        conditions.append(RunRow.is_dirty.is_(False))
+    if not include_pairs:
+        conditions.append(RunRow.pair_id.is_(None))
+    if not include_branches:
+        conditions.append(or_(RunRow.branch.is_(None), RunRow.branch == default_branch(project)))
+        conditions.append(RunRow.is_unreachable.is_(False))
+    return and_(*conditions)
+
+
+def is_on(
+    project: str,
+    runner_classes: Collection[str],
+    branches: Collection[str] = (),
+    *,
+    run: Any = RunRow,
+    environment: Any = EnvironmentRow,
+) -> ColumnElement[bool]:
+    """Select runs on some runner classes, of commits measured on some branches; an empty collection means any.
+
+    Args:
+        project: Project name.
+        runner_classes: Allowed runner classes.
+        branches: Allowed branches. A commit counts if any of its runs names one of them.
+        run: `RunRow` or its alias.
+        environment: What has the runner class: `EnvironmentRow` or its alias.
+    """
+    conditions: list[ColumnElement[bool]] = [true()]
+    if runner_classes:
+        conditions.append(environment.runner_class.in_(runner_classes))
+    if branches:
+        measured = aliased(RunRow)
+        commits = select(measured.commit_id).where(
+            measured.project_id == project_id(project), measured.branch.in_(branches)
+        )
+        conditions.append(run.commit_id.in_(commits))
+    return and_(*conditions)
+
+
+def is_number_of(run_number: Any, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Check run numbers against the runs that meet a condition on `RunRow` and `ProjectRow`.
+
+    `coalesce` keeps this a hashed subplan; as a join, Postgres without statistics would read all results per run.
+    """
+    numbers = select(RunRow.number).join(ProjectRow, ProjectRow.id == RunRow.project_id).where(condition)
+    return func.coalesce(run_number.in_(numbers), false())
+
+
+def default_branch(project: str) -> ScalarSelect[str | None]:
+    """Return `main`, `master`, `trunk` or the branch with the most runs; NULL if no run names a branch."""
+    run, own = aliased(RunRow), aliased(ProjectRow)
+    return (
+        select(run.branch)
+        .join(own, own.id == run.project_id)
+        .where(own.name == project, run.branch.is_not(None))
+        .group_by(run.branch)
+        .order_by(run.branch.in_(_DEFAULT_BRANCHES).desc(), func.count().desc(), run.branch)
+        .limit(1)
+        .scalar_subquery()
+    )

@@ -1,0 +1,299 @@
+"""Which series a project has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    collate,
+    exists,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import array
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.selectable import LateralFromClause
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.metrics import METRICS, Layer
+from roofwatch.db.queries.run_filter import is_in_series
+from roofwatch.db.schema.measurements import (
+    AccuracyRow,
+    CompilationRow,
+    MeasurementRow,
+    SeriesRow,
+    StaticFactRow,
+    TensorErrorRow,
+)
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import SeriesKey
+
+COSTS = {
+    "flop_per_s": CaseVersionRow.flop_count,
+    "memory_bytes_per_s": CaseVersionRow.memory_bytes,
+    "bus_bytes_per_s": CaseVersionRow.bus_bytes,
+}
+"""Metrics computed as a cost of the case over its time."""
+SECONDARY = {
+    "joules_per_launch": SeriesRow.has_energy,
+    "host_ns": SeriesRow.has_host_time,
+    "peak_allocated_bytes": SeriesRow.has_memory,
+}
+"""Metrics measured beside the time, without quartiles; and the column that says whether a series has any value."""
+_PAGE_CASES = 50
+"""Maximum cases per statement when a page of keys is listed."""
+
+
+@dataclass(frozen=True)
+class _Filter:
+    project: str
+    subject: ColumnElement[bool]
+    """Condition on `CaseRow`."""
+    runs: ColumnElement[bool]
+    """Condition on `RunRow` joined with `ProjectRow`."""
+    metrics: Sequence[str]
+    """Wanted metrics of one layer."""
+    first_metric: str
+    """First metric of the layer: the only one that is listed for a subject without values."""
+
+
+def metrics_of(layer: Layer) -> list[str]:
+    """Return the metric names of a layer."""
+    return [name for name, metric in METRICS.items() if metric.layer is layer]
+
+
+def list_series_keys(
+    session: Session,
+    project: str,
+    *,
+    kernel: str | None = None,
+    metric: str | None = None,
+    cases: Collection[str] | None = None,
+    include_dirty: bool = False,
+    include_pairs: bool = False,
+    include_branches: bool = False,
+) -> list[SeriesKey]:
+    """List the series of a project in order.
+
+    A subject without any value has one series: the first metric of its layer, which shows the failures.
+
+    Args:
+        session: Database session.
+        project: Project name.
+        kernel: Only this kernel.
+        metric: Only this metric.
+        cases: Only these case ids.
+        include_dirty: See `is_in_series`, like the following.
+        include_pairs: Include runs that are one side of a pair.
+        include_branches: Include other branches.
+    """
+    subject = and_(
+        true(),
+        *([] if kernel is None else [CaseRow.kernel == kernel]),
+        *([] if cases is None else [CaseRow.name.in_(cases)]),
+    )
+    runs = is_in_series(
+        project, include_dirty=include_dirty, include_pairs=include_pairs, include_branches=include_branches
+    )
+    queries = []
+    for layer, query in _SUBJECTS.items():
+        names = metrics_of(layer)
+        wanted = [name for name in names if metric in (None, name)]
+        if wanted:
+            queries.append(query(_Filter(project, subject, runs, wanted, names[0])))
+    rows = session.execute(union_all(*queries)).all() if queries else []
+    with_tensors = {row[:3] for row in rows if row.tensor}
+    return sorted(
+        SeriesKey(project, row.case_id, row.implementation, name, *row[2:6])
+        for row in rows
+        for name in row.metrics
+        # a failed check has no tensors and counts for those of other runs
+        if row.tensor or METRICS[name].layer is not Layer.ACCURACY or row[:3] not in with_tensors
+    )
+
+
+def list_series_page(
+    session: Session,
+    project: str,
+    *,
+    after: SeriesKey | None,
+    limit: int,
+    case: str | None = None,
+    kernel: str | None = None,
+    **filters: Any,
+) -> list[SeriesKey]:
+    """List at least `limit` series, if there are as many, without a look at all cases of the project.
+
+    Args:
+        session: Database session.
+        project: Project name.
+        after: Last key of the previous page.
+        limit: Page size.
+        case: Only this case id.
+        kernel: Only this kernel.
+        filters: Other filters of `list_series_keys`.
+    """
+    by_code_point = collate(CaseRow.name, "C")
+    names = (
+        select(CaseRow.name)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .where(ProjectRow.name == project)
+        .order_by(by_code_point)
+    )
+    if case is not None:
+        names = names.where(CaseRow.name == case)
+    if kernel is not None:
+        names = names.where(CaseRow.kernel == kernel)
+    found: list[SeriesKey] = []
+    following = names if after is None else names.where(by_code_point >= after.case_id)
+    while len(found) < limit and (cases := session.scalars(following.limit(_PAGE_CASES)).all()):
+        keys = list_series_keys(session, project, kernel=kernel, cases=cases, **filters)
+        found += [key for key in keys if after is None or key > after]
+        following = names.where(by_code_point > cases[-1])
+    return found
+
+
+def _columns(
+    wanted: _Filter,
+    implementation: Any,
+    has_value: Callable[[str], ColumnElement[bool]],
+    *,
+    runner_class: Any = "",
+    function: Any = "",
+    target: Any = "",
+    tensor: Any = "",
+) -> list[ColumnElement[Any]]:
+    """Return the columns of a subject: what its series have in common, and the metrics with a series."""
+    texts = {
+        "case_id": CaseRow.name,
+        "implementation": implementation,
+        "runner_class": runner_class,
+        "function": function,
+        "target": target,
+        "tensor": tensor,
+    }
+    names = [case((has_value(name), cast(literal(name), Text))) for name in wanted.metrics]
+    metrics = func.array_remove(cast(array(names), ARRAY(Text)), None, type_=ARRAY(Text))
+    return [*(cast(text, Text).label(name) for name, text in texts.items()), metrics.label("metrics")]
+
+
+def _measured(wanted: _Filter) -> Select[Any]:
+    """Look for one measurement per series and metric instead of reading all."""
+    has_time = _has_measurement(wanted, MeasurementRow.outcome == Outcome.OK.value)
+
+    def has_value(metric: str) -> ColumnElement[bool]:
+        if metric == wanted.first_metric:
+            return true()
+        if metric in COSTS:
+            return and_(COSTS[metric] > 0, has_time)
+        flag = SeriesRow.has_utilisation if metric == "utilisation" else SECONDARY[metric]
+        return case((flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))), else_=false())
+
+    columns = _columns(wanted, SeriesRow.implementation, has_value, runner_class=SeriesRow.runner_class)
+    return (
+        select(*columns)
+        .select_from(SeriesRow)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .where(ProjectRow.name == wanted.project, wanted.subject, _has_measurement(wanted, true()))
+    )
+
+
+def _has_measurement(wanted: _Filter, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Check whether a series has a measurement that meets a condition, in any wanted run.
+
+    The run is a scalar subquery and `OFFSET 0` prevents a join: without statistics, Postgres would join in an order
+    that reads all measurements.
+    """
+    is_wanted = (
+        select(wanted.runs)
+        .select_from(RunRow)
+        .where(RunRow.number == MeasurementRow.run_number)
+        .correlate(MeasurementRow, ProjectRow)
+        .scalar_subquery()
+    )
+    return exists(
+        select(1)
+        .where(MeasurementRow.series_id == SeriesRow.id, condition, is_wanted)
+        .correlate(SeriesRow, ProjectRow)
+        .offset(0)
+    )
+
+
+def _run(wanted: _Filter, run_number: Any) -> LateralFromClause:
+    """Look each run up by its number; a plain join would read all results per run if there are no statistics."""
+    return (
+        select(RunRow.number, RunRow.environment_id)
+        .where(RunRow.number == run_number, RunRow.project_id == ProjectRow.id, wanted.runs)
+        .correlate_except(RunRow)
+        .offset(0)
+        .lateral("run_of")
+    )
+
+
+def _accuracy(wanted: _Filter) -> Select[Any]:
+    table, error = AccuracyRow, TensorErrorRow
+    run = _run(wanted, table.run_number)
+    tensor = func.coalesce(error.tensor, "")
+    is_ok = func.count().filter(table.outcome == Outcome.OK.value) > 0
+
+    def has_value(metric: str) -> ColumnElement[bool]:
+        return true() if metric == wanted.first_metric else is_ok
+
+    columns = _columns(wanted, table.implementation, has_value, runner_class=EnvironmentRow.runner_class, tensor=tensor)
+    return (
+        select(*columns)
+        .select_from(table)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .join(run, true())
+        .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
+        .outerjoin(
+            error,
+            (error.measured_on == table.measured_on)
+            & (error.run_number == table.run_number)
+            & (error.case_id == table.case_id)
+            & (error.implementation == table.implementation),
+        )
+        .where(ProjectRow.name == wanted.project, wanted.subject)
+        .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class, error.tensor)
+    )
+
+
+def _static(wanted: _Filter) -> Select[Any]:
+    table = StaticFactRow
+    is_ok = table.outcome == Outcome.OK.value
+
+    def has_value(metric: str) -> ColumnElement[bool]:
+        has_any = func.count(getattr(table, metric)).filter(is_ok) > 0
+        return or_(has_any, func.bool_or(~is_ok)) if metric == wanted.first_metric else has_any
+
+    columns = _columns(wanted, table.implementation, has_value, function=table.function, target=table.target)
+    return (
+        select(*columns)
+        .select_from(table)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .join(CompilationRow, CompilationRow.static_fact_id == table.id)
+        .join(_run(wanted, CompilationRow.run_number), true())
+        .where(ProjectRow.name == wanted.project, wanted.subject)
+        .group_by(CaseRow.name, table.implementation, table.function, table.target)
+    )
+
+
+_SUBJECTS = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}
