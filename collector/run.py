@@ -19,7 +19,7 @@ from roofwatch.collector.run_plan import Activity, RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Mode
+from roofwatch.collector.workers.protocol import Mode, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
 _MOST_CHECKS_AT_ONCE = 8
@@ -276,7 +276,7 @@ def _prepare(
     blocks_per_subject: int = 0,
 ) -> None:
     """Do everything before the first block: load the suite, measure the machine, compile and check."""
-    with WorkerPool(fork_server, run.source, Mode.INTERPRETER, device="cpu") as interpreter:
+    with WorkerPool(fork_server, WorkerSettings(source=run.source, mode=Mode.INTERPRETER, device="cpu")) as interpreter:
         _begin(run, session, workers, interpreter, steps)
         steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
         _compile_and_check(fork_server, run, workers, interpreter, steps)
@@ -340,9 +340,7 @@ def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path |
     plan = run.plan
     return WorkerPool(
         fork_server,
-        run.source,
-        Mode.DEVICE,
-        device=plan.device,
-        thread_count=plan.thread_count,
-        cache_folder=cache_folder,
+        WorkerSettings(
+            source=run.source, device=plan.device, thread_count=plan.thread_count, cache_folder=cache_folder
+        ),
     )

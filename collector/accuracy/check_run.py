@@ -21,6 +21,7 @@ from roofwatch.collector.workers.protocol import (
     KernelInfo,
     Mode,
     SuiteInfo,
+    WorkerSettings,
     check_limit,
     explained,
 )
@@ -94,8 +95,8 @@ def check_suite(
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
     """
     with (
-        WorkerPool(fork_server, source, Mode.DEVICE, device=plan.device) as workers,
-        WorkerPool(fork_server, source, Mode.INTERPRETER, device="cpu") as interpreter,
+        WorkerPool(fork_server, WorkerSettings(source=source, device=plan.device)) as workers,
+        WorkerPool(fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")) as interpreter,
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))

@@ -19,6 +19,7 @@ from roofwatch.collector.run import OnProgress, Progress, collect_run
 from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Selected, Selection
 from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 
 
@@ -252,6 +253,6 @@ def spread_run(
 
 
 def _selected(suite: SuiteAt, plan: RunPlan) -> tuple[Selected, ...]:
-    with ForkServer() as fork_server, Worker(fork_server, suite.source, device="cpu") as worker:
+    with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
         info = worker.start()
     return Selection(plan.kernels, plan.implementations, plan.tags, plan.usual_tag, plan.cases).of(info)

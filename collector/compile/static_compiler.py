@@ -27,6 +27,7 @@ from roofwatch.collector.workers.protocol import (
     DescribeSources,
     Reply,
     SuiteInfo,
+    WorkerSettings,
     compile_limit,
     explained,
 )
@@ -185,7 +186,8 @@ class StaticCompiler(contextlib.ExitStack):
         if not self._workers:
             self._fork_server.warm_up()
         while len(self._workers) < count:
-            worker = Worker(self._fork_server, self._source, device="cpu", thread_count=1)
+            settings = WorkerSettings(source=self._source, device="cpu", thread_count=1)
+            worker = Worker(self._fork_server, settings)
             self._workers.append(self.enter_context(worker))
         return self._workers[:count]
 

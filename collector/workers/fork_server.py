@@ -1,8 +1,4 @@
-"""Where worker processes come from: a process that has loaded torch and Triton once forks one in milliseconds.
-
-Loading them takes seconds, which a worker per block of samples, per crash and per commit would pay again and again.
-A fork is as separate as a process started anew: what it does to its memory, its GPU or itself stays with it.
-"""
+"""Forks worker processes from a process that has loaded torch and Triton, so that each starts in milliseconds."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_ANSWER_BYTES = 2**16
 
-# Ours first while our own modules are imported, then last: a suite finds its own packages before ours.
+# our folder is first while our modules are imported, then last: a suite finds its own packages first
 _BOOT = """
 import sys
 root = sys.argv[1]
@@ -42,10 +38,10 @@ main(int(sys.argv[2]))
 
 
 class ForkServer:
-    """Forks workers; used as a context, at whose end it and all its workers are gone.
+    """Forks workers; on exit all of them are ended.
 
     Args:
-        extra_environment: Put into the environment of every worker, for example cache folders.
+        extra_environment: Environment variables of the workers.
     """
 
     def __init__(self, extra_environment: Mapping[str, str] | None = None) -> None:
@@ -64,42 +60,38 @@ class ForkServer:
         self._servers.clear()
 
     def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
-        """Fork a worker.
+        """Fork a worker and return its process ID, which is also its process group.
 
         Args:
-            mode: On the device, or in Triton's interpreter.
-            fds: Its ends of the lifeline, jobs and replies pipes.
-            log: Takes its standard output and error.
-
-        Returns:
-            Its process id, which is that of its process group too.
+            mode: Mode of the worker.
+            fds: The worker's ends of the lifeline, jobs and replies pipes.
+            log: Receives its standard output and error.
 
         Raises:
             CollectorError: torch or Triton cannot be loaded.
         """
         if mode is Mode.INTERPRETER and importlib.util.find_spec("numpy") is None:
-            raise CollectorError("Triton code runs in Triton's interpreter here, which needs NumPy: pip install numpy")
-        return int(self._server(mode).ask({"fork": True}, (*fds, log.fileno()))["pid"])
+            raise CollectorError("Triton's interpreter needs NumPy: pip install numpy")
+        return int(self._server(mode).ask({"fork": True}, (*fds, log.fileno())))
 
     def exit_status(self, mode: Mode, pid: int, *, timeout_s: float) -> int | None:
-        """Exit status of a worker, negative for the signal that ended it; None if it still runs after the time."""
+        """Exit status of a worker, negative for a signal; None if it still runs after the time."""
         deadline = time.monotonic() + timeout_s
         while True:
-            status: int | None = self._server(mode).ask({"wait": pid})["status"]
+            status: int | None = self._server(mode).ask({"wait": pid})
             if status is not None or time.monotonic() > deadline:
                 return status
             time.sleep(_POLL_S)
 
     def warm_up(self) -> None:
-        """Load now what compiling and differentiating would load in each worker: worth it for more than one."""
-        self._server(Mode.DEVICE).ask({"warm_up": True})
+        """Load what every compilation needs, once for all workers."""
+        self._server(Mode.DEVICE).ask({"load": "compilers"})
 
     def load_torch_compile(self) -> None:
-        """Load now what `torch.compile` loads at its first call, seconds of processor time, for all workers that are
-        forked from now on. Not where there is a GPU: who forks must not touch it, and nobody promises that torch's
-        compilers do not.
+        """Load what `torch.compile` needs, once for all workers. Only without a GPU: it must not be used before a fork,
+        and torch's compilers may use it.
         """
-        self._server(Mode.DEVICE).ask({"torch_compile": True})
+        self._server(Mode.DEVICE).ask({"load": "torch_compile"})
 
     def _server(self, mode: Mode) -> _Server:
         with self._lock:
@@ -109,7 +101,7 @@ class ForkServer:
 
 
 class _Server:
-    """The process that forks, for one mode: Triton is interpreted or not from the moment that it is imported."""
+    """The process that forks, for one mode: Triton decides at import whether it interprets."""
 
     def __init__(self, mode: Mode, extra_environment: Mapping[str, str]) -> None:
         environment = {**os.environ, **extra_environment}
@@ -130,7 +122,7 @@ class _Server:
                     stderr=self._log,
                     pass_fds=(theirs.fileno(),),
                     env=environment,
-                    start_new_session=True,  # Ctrl-C is for us to answer
+                    start_new_session=True,  # Ctrl-C is for the collector only
                 )
             except OSError as error:
                 self._resources.close()
@@ -140,8 +132,8 @@ class _Server:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, question: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Send one message, with file descriptors, and wait for the answer.
+    def ask(self, question: dict[str, Any], fds: tuple[int, ...] = ()) -> Any:
+        """Send a question with file descriptors, and wait for the answer.
 
         Raises:
             CollectorError: the process ended, for example because torch cannot be imported.
@@ -154,8 +146,9 @@ class _Server:
                 answer = b""
         if not answer:
             self._process.wait()
-            raise CollectorError(f"no worker process can be started: {self._log_tail()}")
-        return dict(json.loads(answer))
+            reason = read_tail(self._log) or f"exit status {self._process.returncode}"
+            raise CollectorError(f"no worker process can be started: {reason}")
+        return json.loads(answer)
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -163,12 +156,9 @@ class _Server:
         self._process.wait()
         self._resources.close()
 
-    def _log_tail(self) -> str:
-        return read_tail(self._log) or f"exit status {self._process.returncode}"
-
 
 def read_tail(log: IO[bytes]) -> str:
-    """The end of what a process printed."""
+    """Read the end of a process's output."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _LOG_TAIL_BYTES))
     return log.read().decode(errors="replace").replace("\0", "").strip()

@@ -1,12 +1,13 @@
-"""What a worker tells of each kernel of its suite: cases with their cost, implementations, and what can be checked."""
+"""Describe the kernels of a suite: cases with their cost, implementations, and where their functions are defined."""
 
 from __future__ import annotations
 
 import dis
 import functools
+import linecache
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,51 +20,28 @@ from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, Implem
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.spec import Case, KernelSpec
 
-_MAX_FUNCTIONS = 16
-"""Of one implementation; more would tell nobody where to look."""
+_MAX_SOURCE_LINES = 16
 _MAX_VISITED = 500
-_FROM_MODULE = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-_FROM_VALUE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _WRAPPED = ("__wrapped__", "fn", "_init_fn", "_backward_fn")
-"""Where functools, Triton and torch's custom operators keep the functions that were decorated."""
+"""Attributes in which functools, Triton and torch's custom operators keep the decorated function."""
 
 
 def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
-    """What there is of a kernel.
+    """Describe a kernel.
 
     Args:
         spec: The kernel.
-        repository: Of the suite, in which its functions are looked for.
+        repository: Root of the suite's repository, to find source lines.
 
     Raises:
-        SuiteError: its cost cannot be worked out.
+        SuiteError: the cost model of a case fails.
     """
-    cases = []
-    for case in spec.cases:
-        try:
-            flop_count, memory_bytes = float(spec.flop_count(case)), float(spec.memory_bytes(case))
-            cases.append(
-                CaseRecord(
-                    case_id=case.id,
-                    kernel=spec.name,
-                    family=spec.family,
-                    shape=dict(case.shape),
-                    dtype=case.dtype,
-                    direction=case.direction.value,
-                    flop_count=flop_count,
-                    memory_bytes=memory_bytes,
-                    bus_bytes=None if spec.bus_bytes is None else float(spec.bus_bytes(case)),
-                    tags=tuple(sorted(case.tags)),
-                )
-            )
-        except Exception as error:  # a user's cost model raises what it likes
-            raise SuiteError(f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}") from error
     return KernelInfo(
         name=spec.name,
         family=spec.family,
         formula=spec.formula,
         source=spec.source,
-        cases=tuple(cases),
+        cases=tuple(_case_record(spec, case) for case in spec.cases),
         edge_ids=tuple(case.id for case in spec.edges),
         checkable=tuple(
             CheckableCase(
@@ -92,8 +70,26 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
     )
 
 
+def _case_record(spec: KernelSpec, case: Case) -> CaseRecord:
+    try:
+        return CaseRecord(
+            case_id=case.id,
+            kernel=spec.name,
+            family=spec.family,
+            shape=dict(case.shape),
+            dtype=case.dtype,
+            direction=case.direction.value,
+            flop_count=float(spec.flop_count(case)),
+            memory_bytes=float(spec.memory_bytes(case)),
+            bus_bytes=None if spec.bus_bytes is None else float(spec.bus_bytes(case)),
+            tags=tuple(sorted(case.tags)),
+        )
+    except Exception as error:  # a user's cost model may raise anything
+        raise SuiteError(f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}") from error
+
+
 def checkable_cases(spec: KernelSpec) -> Iterator[tuple[CaseKind, Case]]:
-    """Every case that can be asked for, once."""
+    """Yield every case that can be checked once, with its first kind."""
     known: set[str] = set()
     for kind, cases in (
         (CaseKind.DECLARED, spec.cases),
@@ -106,11 +102,8 @@ def checkable_cases(spec: KernelSpec) -> Iterator[tuple[CaseKind, Case]]:
                 yield kind, case
 
 
-# --- where an implementation is defined
-
-
 def repository_of(source: SuiteSource) -> Path | None:
-    """The root that files of a suite are named from; None where it is in no repository."""
+    """Root of the repository of a suite, or None."""
     if source.import_roots:
         return source.import_roots[-1]
     is_checkout = source.path is None and (INSTALL_ROOT / ".git").exists()
@@ -120,13 +113,13 @@ def repository_of(source: SuiteSource) -> Path | None:
 def source_lines(
     kernel: str, implementation: str, launch: Callable[..., Any], repository: Path | None
 ) -> tuple[SourceLine, ...]:
-    """Where an implementation stands: what is called first, then what Triton compiles for it, in order of use.
+    """Find the functions of an implementation: the launcher, then the functions that Triton compiles, in order of use.
 
     Args:
         kernel: Name of the kernel.
-        implementation: Its name.
-        launch: What is called.
-        repository: Root that files are named from; None finds nothing.
+        implementation: Name of the implementation.
+        launch: Its launcher.
+        repository: Root of the repository; functions elsewhere are left out.
     """
     if repository is None:
         return ()
@@ -134,22 +127,21 @@ def source_lines(
     found: list[SourceLine] = []
     for function, is_jitted in _functions(launch, root):
         if is_jitted or not found:
-            code = function.__code__
             found.append(
                 SourceLine(
                     kernel=kernel,
                     implementation=implementation,
                     function=function.__name__,
-                    file=Path(code.co_filename).resolve().relative_to(root).as_posix(),
-                    line=_line_of_def(code),
+                    file=Path(function.__code__.co_filename).resolve().relative_to(root).as_posix(),
+                    line=_line_of_def(function.__code__),
                     is_jitted=is_jitted,
                 )
             )
-    return tuple(found[:_MAX_FUNCTIONS])
+    return tuple(found[:_MAX_SOURCE_LINES])
 
 
 def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]]:
-    """Functions in the repository that are used, what is called first, and whether each is compiled by Triton."""
+    """Yield functions of the repository that a launcher uses, and whether Triton compiles each."""
     waiting: deque[tuple[object, bool]] = deque([(launch, False)])
     seen: set[int] = set()
     while waiting and len(seen) < _MAX_VISITED:
@@ -160,15 +152,15 @@ def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]
         if isinstance(value, FunctionType) and "__wrapped__" not in vars(value):
             if _is_below(value.__code__.co_filename, root):
                 yield value, is_jitted
-                waiting += ((named, False) for named in _named_in(value))
-            waiting += ((held, False) for held in _held_by(value))
+                waiting += ((used, False) for used in _used_globals(value.__code__, value.__globals__))
+            waiting += ((captured, False) for captured in _captured(value))
         else:
-            is_triton_s = type(value).__module__.split(".")[0] == "triton"
-            waiting += ((inner, is_jitted or is_triton_s) for inner in _inside(value, root))
+            is_triton = type(value).__module__.split(".")[0] == "triton"
+            waiting += ((inner, is_jitted or is_triton) for inner in _unwrapped(value, root))
 
 
-def _inside(value: object, root: Path) -> list[object]:
-    """What a decorator wrapped; of a class in the repository, such as a torch.autograd.Function, its methods."""
+def _unwrapped(value: object, root: Path) -> list[object]:
+    """The function in a decorator's result, or the methods of a class in the repository."""
     if isinstance(value, type):
         file = getattr(sys.modules.get(value.__module__), "__file__", None)
         return list(vars(value).values()) if file is not None and _is_below(file, root) else []
@@ -180,17 +172,13 @@ def _inside(value: object, root: Path) -> list[object]:
     return [attributes[name] for name in _WRAPPED if callable(attributes.get(name))]
 
 
-def _named_in(function: FunctionType) -> list[object]:
-    """What a function's code takes by name from its module, and from modules by their names."""
-    return list(_taken_by(function.__code__, function.__globals__))
-
-
-def _taken_by(code: CodeType, known: Mapping[str, object]) -> Iterator[object]:
+def _used_globals(code: CodeType, module_globals: dict[str, Any]) -> Iterator[object]:
+    """Yield globals that a function uses, and attributes that it takes from modules."""
     value: object = None
     for instruction in dis.get_instructions(code):
-        if instruction.opname in _FROM_MODULE:
-            value = known.get(instruction.argval)
-        elif instruction.opname in _FROM_VALUE and isinstance(value, ModuleType):
+        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            value = module_globals.get(instruction.argval)
+        elif instruction.opname in {"LOAD_ATTR", "LOAD_METHOD"} and isinstance(value, ModuleType):
             value = vars(value).get(instruction.argval)
         else:
             continue
@@ -198,29 +186,24 @@ def _taken_by(code: CodeType, known: Mapping[str, object]) -> Iterator[object]:
             yield value
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _taken_by(constant, known)
+            yield from _used_globals(constant, module_globals)
 
 
-def _held_by(function: FunctionType) -> list[object]:
-    """What a function that was made within another one has from there."""
-    held = []
+def _captured(function: FunctionType) -> Iterator[object]:
     for cell in function.__closure__ or ():
         try:
-            held.append(cell.cell_contents)
-        except ValueError:  # it is not filled yet
+            yield cell.cell_contents
+        except ValueError:  # empty cell
             continue
-    return held
 
 
 def _line_of_def(code: CodeType) -> int:
-    """Of its `def`: where a code object begins, decorators stand."""
-    inside = [line for _, _, line in code.co_lines() if line is not None and line >= code.co_firstlineno]
-    try:
-        lines = Path(code.co_filename).read_text().splitlines()[code.co_firstlineno - 1 : max(inside, default=0)]
-    except (OSError, ValueError):
+    """Line of a function's `def`; its code object starts at the first decorator."""
+    if code.co_name == "<lambda>":
         return code.co_firstlineno
-    offsets = (offset for offset, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def ")))
-    return code.co_firstlineno + next(offsets, 0)
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    starts = (offset for offset, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def ")))
+    return code.co_firstlineno + next(starts, 0)
 
 
 def _is_below(file: str, root: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Memory limit and process group of a worker."""
+"""Memory settings and process group of a worker."""
 
 from __future__ import annotations
 
@@ -18,30 +18,26 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def limit_memory(share: float) -> None:
-    """Let an allocation beyond this process' share of the machine's memory fail here, before the system kills one of
-    those that share it.
-    """
-    available = _available_memory_bytes()
-    if available is None:
+    """Make allocations beyond this process's share of memory fail before the system kills a process."""
+    available_bytes = _available_memory_bytes()
+    if available_bytes is None:
         return
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    mapped_bytes = pages * os.sysconf("SC_PAGE_SIZE")
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + int(available_bytes * _MEMORY_SHARE * share)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = mapped_bytes + int(available * _MEMORY_SHARE * share)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep what is freed, so that a launch does not pay for new pages, or not, as chance has it.
+    """Make malloc keep freed memory, so that a launch does not pay for page faults by chance.
 
-    glibc gives large blocks back to the system and learns from frees when not to: whether a temporary of a megabyte
-    costs 256 page faults then hangs on what was freed before, and blocks of one kernel differ by a factor of three.
-    On a GPU torch's caching allocator does the same.
+    Otherwise glibc returns large blocks to the system depending on earlier frees, and blocks of one kernel differ by up
+    to a factor of three. On a GPU, torch's caching allocator does the same.
 
     Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # another C library, such as musl, has none
+    if mallopt is not None:  # musl has none
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
@@ -59,10 +55,10 @@ def _available_memory_bytes() -> int | None:
 
 
 class Rank:
-    """One rank of a group that runs on one machine.
+    """One rank of a process group on one machine.
 
     Args:
-        place: Which one it is.
+        place: Its place in the group.
         device: `cpu` or `cuda`.
     """
 
@@ -75,42 +71,41 @@ class Rank:
         return self._place.count
 
     def join(self) -> None:
-        """Form the group, which waits for the other ranks; once it is there, nothing.
+        """Form the process group if it does not exist yet.
 
         Raises:
-            UnsupportedError: torch or the machine cannot serve that many ranks.
+            UnsupportedError: torch or the machine cannot run that many ranks.
         """
-        self._require_machine()
+        self._require_support()
         if distributed.is_initialized():
             return
         if self._device == "cuda":
             torch.cuda.set_device(self._place.index)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever this machine's name resolves to
-        meeting_point = distributed.FileStore(  # type: ignore[attr-defined]  # torch's annotations leave it out
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve
+        store = distributed.FileStore(  # type: ignore[attr-defined]  # missing from torch's annotations
             str(self._place.rendezvous), self._place.count
         )
         distributed.init_process_group(
             "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl",
-            store=meeting_point,
+            store=store,
             rank=self._place.index,
             world_size=self._place.count,
         )
 
     def align(self) -> None:
-        """Wait for the other ranks: on the CPU here and now, on a GPU on its current stream.
+        """Wait for the other ranks: on a CPU at once, on a GPU on its current stream.
 
-        A sum of one number is the barrier. torch's own would hold up the host too, and a GPU that waits for its host
-        would time the launch.
+        Unlike torch's barrier, an all-reduce does not block the host, whose delay would be timed.
         """
         distributed.all_reduce(torch.zeros(1, device=self._device))
 
     def slowest_ns(self, elapsed_ns: float) -> float:
-        """The longest of all ranks' times, which each of them gets: what they decide by it they decide alike."""
+        """Longest time of all ranks; the same on each."""
         longest = torch.tensor([elapsed_ns], dtype=torch.float64)
         distributed.all_reduce(longest, distributed.ReduceOp.MAX)
         return float(longest)
 
-    def _require_machine(self) -> None:
+    def _require_support(self) -> None:
         if not distributed.is_available():
             raise UnsupportedError("needs torch.distributed, which this torch was built without")
         if self._device == "cpu":
@@ -119,4 +114,4 @@ class Rank:
             raise UnsupportedError("needs NCCL, which this torch was built without")
         gpu_count = torch.cuda.device_count()
         if gpu_count < self._place.count:
-            raise UnsupportedError(f"needs {self._place.count} GPUs, one for each rank; torch sees {gpu_count}")
+            raise UnsupportedError(f"needs {self._place.count} GPUs, one per rank; torch sees {gpu_count}")

@@ -19,40 +19,41 @@ from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
 
 
-class Mode(StrEnum):
-    DEVICE = "device"
-    """Runs kernels on the run's device, and compiles."""
-    INTERPRETER = "interpreter"
-    """Runs Triton code in its interpreter on the CPU, for accuracy alone: it is never timed."""
-
-
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+# --- the first message to a worker, and its answer
+
+
+class Mode(StrEnum):
+    DEVICE = "device"
+    """Runs kernels on the run's device, and compiles."""
+    INTERPRETER = "interpreter"
+    """Runs Triton code in its interpreter on the CPU, to check accuracy; never timed."""
+
+
 class RankPlace(_Message):
-    """Which one a worker is of several that do every job together."""
+    """One of several workers that do every job together."""
 
     index: int
     count: int
     rendezvous: Path
-    """File in which they find each other."""
+    """File through which they find each other."""
 
 
 class WorkerSettings(_Message):
-    """First line that a worker reads."""
-
-    mode: Mode
     source: SuiteSource
-    device: str | None
-    """None: a GPU where torch sees one, else the CPU."""
-    thread_count: int | None
+    mode: Mode = Mode.DEVICE
+    device: str | None = None
+    """`cpu` or `cuda`; None takes a GPU if torch sees one."""
+    thread_count: int | None = None
+    """Torch threads; None leaves torch's default."""
     rank: RankPlace | None = None
-    """None: it works alone."""
     memory_share: float = 1.0
-    """Of the machine's memory, where others work beside it."""
-    cache_folder: str | None = None
-    """Where Triton and TorchInductor keep what they compiled and tuned; None: where they always do."""
+    """Share of the machine's memory, on a CPU; an allocation beyond it fails."""
+    cache_folder: Path | None = None
+    """Cache of Triton and TorchInductor; None takes the user's."""
 
 
 class ImplementationInfo(_Message):
@@ -63,27 +64,23 @@ class ImplementationInfo(_Message):
     is_deterministic: bool
     unsupported_targets: dict[str, str]
     source_lines: tuple[SourceLine, ...] = ()
-    """Where what is called stands, and what Triton compiles for it."""
 
 
 class CaseKind(StrEnum):
     DECLARED = "declared"
-    """As it is measured."""
     STAND_IN = "stand_in"
-    """The same at small lengths, for a machine without a GPU."""
+    """A declared case at small lengths, for a machine without a GPU."""
     EDGE = "edge"
     """An odd, single or empty size."""
 
 
 class CheckableCase(_Message):
-    """A case that the full check can take."""
-
     case_id: str
     kind: CaseKind
     direction: Literal["fwd", "bwd"]
     tags: tuple[str, ...]
     stand_in_id: str
-    """What is checked in its place in Triton's interpreter."""
+    """Case to check instead in Triton's interpreter."""
     rank_count: int
 
 
@@ -94,23 +91,26 @@ class KernelInfo(_Message):
     source: str
     cases: tuple[CaseRecord, ...]
     edge_ids: tuple[str, ...]
-    """Cases that are checked and never timed."""
+    """Cases that are checked but never timed."""
     implementations: tuple[ImplementationInfo, ...]
     checkable: tuple[CheckableCase, ...] = ()
-    """Each case once, under the first kind that it is of."""
+    """Each case once, with its first kind."""
     rank_dimension: str | None = None
 
     def rank_count(self, case: CaseRecord) -> int:
-        """Workers that do the case's jobs together."""
+        """Number of workers that do the case's jobs together."""
         return 1 if self.rank_dimension is None else int(case.shape[self.rank_dimension])
 
 
 class SuiteInfo(_Message):
-    """What a worker says once it has loaded its suite; `error` in place of kernels where it could not."""
+    """A loaded suite, or the error that prevented it."""
 
     device: str
     kernels: tuple[KernelInfo, ...]
     error: str | None = None
+
+
+# --- jobs
 
 
 class DescribeSources(_Message):
@@ -125,24 +125,16 @@ class MeasureCeilings(_Message):
     job: Literal["measure_ceilings"] = "measure_ceilings"
     dtypes: tuple[str, ...]
     timer: Timer | None = None
-    """That of the run; what every device of its kind offers if left out."""
 
 
 class ChooseTiming(_Message):
-    """Find out which timer works here; by name, only that."""
+    """Find a timer and cache state that work here."""
 
     job: Literal["choose_timing"] = "choose_timing"
     timer: Timer | None = None
     cache: CacheState | None = None
     touched_bytes: tuple[float, ...] = ()
-    """By a launch of each case that is to be timed; one of them must be possible. Empty where they are not known."""
-
-
-class TimingChoice(_Message):
-    """The method of a run, or why there is none."""
-
-    chosen: ChosenMethod | None = None
-    error: str | None = None
+    """Bytes that a launch of each case touches; empty if unknown."""
 
 
 class CheckAccuracy(_Message):
@@ -152,7 +144,7 @@ class CheckAccuracy(_Message):
 
 
 class FullCheck(_Message):
-    """Check exactly this case, which may be an edge or a stand-in, and explain what is wrong."""
+    """Check exactly this case, which may be an edge or a stand-in, and explain errors."""
 
     job: Literal["full_check"] = "full_check"
     case_id: str
@@ -173,12 +165,11 @@ class TimeBlock(_Message):
     implementation: str
     plan: SamplingPlan
     method: TimingMethod | None = None
-    """What every device of its kind offers if left out."""
     launches_per_sample: int | None = None
 
 
 class ProfileCalls(_Message):
-    """Make some calls under a profiler: for a process that has timed nothing."""
+    """Make some calls under a profiler, in a process that has timed nothing."""
 
     job: Literal["profile_calls"] = "profile_calls"
     case_id: str
@@ -198,21 +189,28 @@ Job = (
 )
 
 
+# --- replies
+
+
 class Failure(_Message):
-    """A kernel failed: data, not an error of the collector."""
+    """How a kernel failed."""
 
     outcome: Outcome
     message: str
     must_restart: bool = False
-    """Whatever the outcome: what the process has of the device serves no other job any more."""
+    """The process cannot use its device any more."""
 
 
 class MeasuredCeiling(_Message):
-    """A ceiling, and when it was measured, by the monotonic clock."""
-
     ceiling: Ceiling
     began_ns: int
+    """On the monotonic clock, which all processes of a machine share."""
     ended_ns: int
+
+
+class TimingChoice(_Message):
+    chosen: ChosenMethod | None = None
+    error: str | None = None
 
 
 class TimedBlock(_Message):
@@ -220,35 +218,33 @@ class TimedBlock(_Message):
     launches_per_sample: int
     method: TimingMethod
     memory: MemoryUse | None = None
-    """What a launch takes of the device's memory; None on a CPU."""
+    """None on a CPU."""
     autotuning: tuple[Autotuning, ...] = ()
-    """What Triton's autotuner chose for the call."""
     began_ns: int
-    """When the first sample began, by the monotonic clock, which all processes of a machine share."""
+    """Start of the first sample on the monotonic clock."""
     ended_ns: int
-    """When the last one had ended."""
     warm_up_ns: int = 0
     """Wall time of untimed launches."""
 
     @property
     def timed_ns(self) -> int:
-        """Wall time of taking the samples, whatever is done around each launch included."""
+        """Wall time of sampling, including the work around each launch."""
         return self.ended_ns - self.began_ns
 
 
 class FullyChecked(_Message):
     report: CheckReport
     layouts: tuple[Layout, ...]
-    """To be checked next; none of an edge, nor where the case itself is wrong."""
+    """Layouts to check next."""
 
 
 class Reply(_Message):
-    """Exactly one field is set, except that `environment` comes with the device's UUID."""
+    """One field is set; with `environment` also `device_uuid`."""
 
     suite_sources: SuiteSources | None = None
     environment: Environment | None = None
     device_uuid: str | None = None
-    """Of the GPU that torch uses, as it gives it; of no interest outside of this machine, and in no record."""
+    """UUID of torch's GPU; stored in no record."""
     ceilings: tuple[MeasuredCeiling, ...] | None = None
     timing: TimingChoice | None = None
     accuracy: Accuracy | None = None
@@ -258,42 +254,42 @@ class Reply(_Message):
     profile: CaseProfile | None = None
     failure: Failure | None = None
 
+    @property
+    def report(self) -> Accuracy | CheckReport | None:
+        """The result of a check."""
+        return self.accuracy if self.fully_checked is None else self.fully_checked.report
+
+
+# --- error messages
+
 
 def explained(failure: Failure | None, limit: str) -> Failure | None:
-    """Why a job failed; where it was not done in time, with the limit that it met, in words."""
+    """Add the time limit to the message of a job that timed out."""
     if failure is None or failure.outcome is not Outcome.TIMED_OUT:
         return failure
     return failure.model_copy(update={"message": f"{failure.message}: {limit}"})
 
 
 def check_limit(timeout_s: float) -> str:
-    """What a check of results has, and who may change it."""
     return (
-        f"a check has {timeout_s:g} s to compile, to tune and to evaluate its reference; one that is slower and does "
-        "not hang takes a larger --check-timeout"
+        f"a check has {timeout_s:g} s to compile, autotune and compute its reference; --check-timeout allows more for "
+        "a slow kernel that does not hang"
     )
 
 
 def compile_limit(timeout_s: float) -> str:
-    """What compiling one case and implementation for all targets has, and who may change it."""
     return (
-        f"one case has {timeout_s:g} s to compile for all targets, in every configuration of its autotuner; one that "
-        "takes longer takes a larger --compile-timeout"
+        f"a case has {timeout_s:g} s to compile for all targets in every autotuner configuration; --compile-timeout "
+        "allows more"
     )
 
 
-def machine_error(what: str, failure: Failure | None, device: str) -> CollectorError:
-    """One line: what cannot be done, why, and the way out.
-
-    Args:
-        what: That cannot be done.
-        failure: What the worker said.
-        device: That was to be measured.
-    """
-    why = "the worker did not say why" if failure is None else next(iter(failure.message.splitlines()), failure.outcome)
+def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:
+    """Make a one-line error with the worker's reason and a way out."""
+    reason = "unknown reason" if failure is None else next(iter(failure.message.splitlines()), failure.outcome)
     way_out = (
-        "see to the memory and the limits of this machine"
+        "check the memory and limits of this machine"
         if device == "cpu"
-        else "see whether the GPU works and who uses it (nvidia-smi or rocm-smi), or measure without it: --device cpu"
+        else "check the GPU with nvidia-smi or rocm-smi, or measure without it: --device cpu"
     )
-    return CollectorError(f"{what}: {why}; {way_out}")
+    return CollectorError(f"{problem}: {reason}; {way_out}")

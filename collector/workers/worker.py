@@ -8,68 +8,36 @@ import selectors
 import signal
 import tempfile
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
-from roofwatch.collector.workers.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
+from roofwatch.collector.workers.protocol import Failure, Job, Reply, SuiteInfo, WorkerSettings
 
 _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0
 _MAX_REPLY_BYTES = 256 * 2**20
 
-_POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
-"""After these a process may be in any state, a GPU context for good."""
+_RESTART_AFTER = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
+"""Outcomes after which a process or its GPU context may be broken."""
 
 
 def must_restart(reply: Reply) -> bool:
-    """Whether the process that replied is not to be given another job."""
+    """Whether the process that replied must not get another job."""
     failure = reply.failure
-    return failure is not None and (failure.outcome in _POISONING or failure.must_restart)
+    return failure is not None and (failure.outcome in _RESTART_AFTER or failure.must_restart)
 
 
 class Worker:
-    """One suite in a process of its own.
+    """A process that loads one suite and does one job after another."""
 
-    Args:
-        fork_server: Forks the process.
-        source: The suite.
-        mode: On the device, or in Triton's interpreter.
-        device: `cpu` or `cuda`; None lets the worker see which there is.
-        thread_count: Threads that torch may use; None leaves torch's default.
-        rank: Its place among workers that do every job together.
-        memory_share: Of the machine's memory, on a CPU; an allocation beyond it fails.
-        cache_folder: Of its own for what it compiles and tunes; None shares the user's.
-    """
-
-    def __init__(
-        self,
-        fork_server: ForkServer,
-        source: SuiteSource,
-        mode: Mode = Mode.DEVICE,
-        *,
-        device: str | None = None,
-        thread_count: int | None = None,
-        rank: RankPlace | None = None,
-        memory_share: float = 1.0,
-        cache_folder: Path | None = None,
-    ) -> None:
+    def __init__(self, fork_server: ForkServer, settings: WorkerSettings) -> None:
         self._fork_server = fork_server
+        self._settings = settings
         self._redaction = Redaction.of_this_machine()
-        self._settings = WorkerSettings(
-            mode=mode,
-            source=source,
-            device=device,
-            thread_count=thread_count,
-            rank=rank,
-            memory_share=memory_share,
-            cache_folder=None if cache_folder is None else str(cache_folder),
-        )
         self._pid: int | None = None
         self._resources = contextlib.ExitStack()
         self._jobs: IO[bytes]
@@ -89,17 +57,15 @@ class Worker:
         """Start the process and load the suite.
 
         Raises:
-            SuiteError: the suite cannot be loaded; the message says why.
+            SuiteError: the suite cannot be loaded.
         """
         self.stop()
         self._spawn()
-        line: bytes | None = None
-        with contextlib.suppress(BrokenPipeError):
-            self._send(self._settings.model_dump_json())
-            line = self._read_line(_START_TIMEOUT_S)
+        line = self._exchange(self._settings.model_dump_json(), _START_TIMEOUT_S)
         if line is None:
-            failure = self._died(_START_TIMEOUT_S)
-            raise SuiteError(f"{self._name}: the suite could not be loaded: {failure.message}")
+            path = self._settings.source.path
+            name = "roofwatch's own suite" if path is None else str(path)
+            raise SuiteError(f"{name}: the suite could not be loaded: {self._end(_START_TIMEOUT_S).message}")
         info = SuiteInfo.model_validate_json(line)
         if info.error is not None:
             self.stop()
@@ -107,91 +73,78 @@ class Worker:
         return info
 
     def ensure_started(self) -> None:
-        """Start it unless it runs.
+        """Start the process unless it is running.
 
         Raises:
-            SuiteError: the suite cannot be loaded; the message says why.
+            SuiteError: the suite cannot be loaded.
         """
         if self._pid is None:
             self.start()
 
     def request(self, job: Job, *, timeout_s: float) -> Reply:
-        """Have one job done.
+        """Do one job, in a new process if none is running.
 
         Returns:
-            The reply; a `failure` where the kernel failed, crashed the process or ran longer than `timeout_s`.
+            The redacted reply; a failure if the kernel failed, crashed the process or took longer than `timeout_s`.
+
+        Raises:
+            SuiteError: the suite cannot be loaded.
         """
-        self.submit(job)
-        reply = self.collect(timeout_s=timeout_s)
+        self.ensure_started()
+        reply = self.ask(job, timeout_s=timeout_s)
         if must_restart(reply):
             self.stop()
         return reply
 
-    def submit(self, job: Job) -> None:
-        """Give it a job, whose reply `collect` waits for."""
-        self.ensure_started()
-        with contextlib.suppress(BrokenPipeError):  # it has died: that is its reply
-            self._send(job.model_dump_json())
-
-    def fileno(self) -> int:
-        """What a selector can wait for: readable once the job is done, or the process gone."""
-        return self._replies_fd
-
-    def collect(self, *, timeout_s: float) -> Reply:
-        """The reply to the job that was submitted, fit to be kept and shown; the process lives on unless it died or is
-        late.
-        """
-        line = self._read_line(timeout_s)
-        reply = Reply(failure=self._died(timeout_s)) if line is None else Reply.model_validate_json(line)
+    def ask(self, job: Job, *, timeout_s: float) -> Reply:
+        """Do one job in the running process, and leave the process as it is after a failure."""
+        line = self._exchange(job.model_dump_json(), timeout_s)
+        reply = Reply(failure=self._end(timeout_s)) if line is None else Reply.model_validate_json(line)
         return redact(reply, self._redaction)
 
     def kill(self) -> None:
-        """Have its present job end at once, from any thread; whoever waits for the reply then cleans up."""
+        """End the current job at once, from any thread; the thread that waits for the reply cleans up."""
         pid = self._pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """End the process and all it started; safe to call again."""
+        """End the process and everything it started."""
+        self.kill()
         pid, self._pid = self._pid, None
         if pid is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
             self._fork_server.exit_status(self._settings.mode, pid, timeout_s=_KILL_TIMEOUT_S)
         self._resources.close()
         self._pending = b""
-
-    @property
-    def _name(self) -> str:
-        return "roofwatch's own suite" if self._settings.source.path is None else str(self._settings.source.path)
 
     def _spawn(self) -> None:
         lifeline_read, lifeline_write = os.pipe()
         jobs_read, jobs_write = os.pipe()
         replies_read, replies_write = os.pipe()
         self._resources.callback(os.close, lifeline_write)
-        # unbuffered: what a dead process did not take would be written once more when the pipe is closed
+        # unbuffered: closing a buffered pipe to a dead process would write again
         self._jobs = self._resources.enter_context(os.fdopen(jobs_write, "wb", buffering=0))
         self._resources.callback(os.close, replies_read)
         self._replies_fd = replies_read
         self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
-        own_ends = (lifeline_read, jobs_read, replies_write)
+        worker_fds = (lifeline_read, jobs_read, replies_write)
         try:
-            self._pid = self._fork_server.fork_worker(self._settings.mode, own_ends, self._log)
+            self._pid = self._fork_server.fork_worker(self._settings.mode, worker_fds, self._log)
         except CollectorError:
             self._resources.close()
             raise
         finally:
-            for fd in own_ends:  # held here too, they would hide the end of the process
+            for fd in worker_fds:  # open here, they would hide the end of the process
                 os.close(fd)
 
-    def _send(self, line: str) -> None:
-        self._jobs.write(line.encode() + b"\n")
-
-    def _read_line(self, timeout_s: float) -> bytes | None:
-        """The next whole line; None at the end of the stream or of the time."""
+    def _exchange(self, message: str, timeout_s: float) -> bytes | None:
+        """Send a line and read the answer; None if the process died or the time is over."""
         deadline = time.monotonic() + timeout_s
+        try:
+            self._jobs.write(message.encode() + b"\n")
+        except BrokenPipeError:
+            return None
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies_fd, selectors.EVENT_READ)
             while b"\n" not in self._pending:
@@ -204,15 +157,15 @@ class Worker:
         line, _, self._pending = self._pending.partition(b"\n")
         return line
 
-    def _died(self, timeout_s: float) -> Failure:
-        """Say how the process ended, having made sure that it has."""
+    def _end(self, timeout_s: float) -> Failure:
+        """End a process that gave no answer, and describe how it ended."""
         assert self._pid is not None
-        # the pipe closes a moment before the process is gone
+        # the pipe closes shortly before the process is gone
         status = self._fork_server.exit_status(self._settings.mode, self._pid, timeout_s=0.5)
         if status is None:
             self.stop()
             return Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s")
-        self._pid = None  # reaped: the number may be another process's by now
+        self._pid = None  # its number may belong to another process now
         tail = read_tail(self._log)
         self.stop()
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

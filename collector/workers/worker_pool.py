@@ -1,306 +1,211 @@
-"""The processes of one suite: one worker, several that share many checks, or a group of ranks."""
+"""The worker processes of one suite: a single worker, parallel workers for checks, and groups of ranks."""
 
 from __future__ import annotations
 
-import selectors
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.run_plan import Subject
-from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     CompileStatic,
     Failure,
     Job,
-    Mode,
     RankPlace,
     Reply,
     SuiteInfo,
     TimeBlock,
+    WorkerSettings,
 )
 from roofwatch.collector.workers.worker import Worker, must_restart
 
 CaseJob = TypeVar("CaseJob", CheckAccuracy, CompileStatic)
 
+_GRACE_S = 2.0
+"""Time that the other ranks have to finish after one has failed."""
+_MAX_MESSAGE_LENGTH = 2_000
+
 
 def run_parallel(
     workers: Sequence[Worker], jobs: Sequence[CaseJob], *, group: Callable[[CaseJob], str], timeout_s: float
 ) -> Iterator[tuple[CaseJob, Reply, Worker]]:
-    """Do all jobs, and yield each reply as it comes, with the worker that gave it.
+    """Do all jobs, and yield each reply as it arrives, with its worker.
 
     Args:
-        workers: Each is started unless it runs.
+        workers: Each is started if needed.
         jobs: What to do.
-        group: Jobs of one group share work, so one worker does them if it can; towards the end others help.
+        group: Jobs of one group share work, so one worker does them if possible.
         timeout_s: For each job.
 
     Raises:
         SuiteError: the suite cannot be loaded.
     """
     waiting = list(jobs)
-    busy: dict[Worker, tuple[CaseJob, float]] = {}
-    latest: dict[Worker, str] = {}
-
-    def begin(worker: Worker) -> None:
-        taken = set(latest.values())
-        of_own = (job for job in waiting if group(job) == latest.get(worker))
-        of_none = (job for job in waiting if group(job) not in taken)
-        job = next(chain(of_own, of_none), waiting[-1])
-        waiting.remove(job)
-        latest[worker] = group(job)
-        worker.submit(job)
-        busy[worker] = (job, time.monotonic() + timeout_s)
-
+    running: dict[Future[Reply], tuple[CaseJob, Worker]] = {}
+    latest_group: dict[Worker, str] = {}
     with ThreadPoolExecutor(len(workers)) as pool:
-        # each of them loads the suite
-        list(pool.map(Worker.ensure_started, workers))
-    for worker in workers[: len(waiting)]:
-        begin(worker)
-    while busy:
-        for worker in _ready(busy):
-            job, deadline = busy.pop(worker)
-            if time.monotonic() > deadline:
-                reply = Reply(failure=Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s"))
-            else:
-                reply = worker.collect(timeout_s=timeout_s)
-            if must_restart(reply):
-                worker.stop()
-            yield job, reply, worker
-            if waiting:
+
+        def begin(worker: Worker) -> None:
+            own = [job for job in waiting if group(job) == latest_group.get(worker)]
+            new = [job for job in waiting if group(job) not in latest_group.values()]
+            job = (own or new or waiting[-1:])[0]
+            waiting.remove(job)
+            latest_group[worker] = group(job)
+            running[pool.submit(worker.request, job, timeout_s=timeout_s)] = (job, worker)
+
+        try:
+            list(pool.map(Worker.ensure_started, workers))
+            for worker in workers[: len(waiting)]:
                 begin(worker)
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    job, worker = running.pop(future)
+                    yield job, future.result(), worker
+                    if waiting:
+                        begin(worker)
+        except BaseException:
+            for worker in workers:
+                worker.kill()
+            raise
 
 
-def _ready(busy: Mapping[Worker, tuple[Any, float]]) -> list[Worker]:
-    """Workers that have replied or ended, or whose time is over; waits for the first."""
-    with selectors.DefaultSelector() as selector:
-        for worker in busy:
-            selector.register(worker, selectors.EVENT_READ, worker)
-        soonest = min(deadline for _, deadline in busy.values())
-        replied = [key.data for key, _ in selector.select(max(0.0, soonest - time.monotonic()))]
-    now = time.monotonic()
-    return replied or [worker for worker, (_, deadline) in busy.items() if deadline <= now]
-
-
-_GRACE_S = 2.0
-"""What the others may still take when one has failed: they may have failed too, or wait for it in vain."""
-
-_MAX_MESSAGE = 2_000
-
-WorkerAtRank = Callable[[RankPlace], Worker]
-
-
-class ProcessGroup:
-    """Ranks of one suite that find each other in a file of their own. A failure of one is the group's: it ends all of
-    them, and the next job gets a fresh group.
+class RankGroup:
+    """Workers that do every job together, one per rank. If one fails, all are restarted.
 
     Args:
-        rank_count: How many.
-        worker_at: Makes the worker of a rank.
+        rank_count: Number of ranks.
+        make_worker: Makes the worker of a rank.
     """
 
-    def __init__(self, rank_count: int, worker_at: WorkerAtRank) -> None:
+    def __init__(self, rank_count: int, make_worker: Callable[[RankPlace], Worker]) -> None:
         self._rank_count = rank_count
-        self._worker_at = worker_at
+        self._make_worker = make_worker
         self._workers: tuple[Worker, ...] = ()
         self._resources = ExitStack()
 
     def request(self, job: Job, *, timeout_s: float) -> Reply:
-        """Have every rank do one job.
-
-        Returns:
-            One reply for all: the worst of them, which names its rank.
+        """Do one job on every rank, and return the worst reply, with the name of its rank.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
         if not self._workers:
-            self._start()
-        for worker in self._workers:
-            worker.submit(job)
-        replies = self._collect(timeout_s)
-        # ranks that failed, or of which some failed, may not stand at the same collective any more
-        if len(replies) < self._rank_count or not all(map(_leaves_in_step, replies.values())):
+            folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ranks-"))
+            rendezvous = Path(folder) / "rendezvous"
+            places = [
+                RankPlace(index=i, count=self._rank_count, rendezvous=rendezvous) for i in range(self._rank_count)
+            ]
+            self._workers = tuple(self._resources.enter_context(self._make_worker(place)) for place in places)
+        replies: dict[int, Reply] = {}
+        with ThreadPoolExecutor(self._rank_count) as pool:
+            list(pool.map(Worker.ensure_started, self._workers))
+            running = {
+                pool.submit(worker.ask, job, timeout_s=timeout_s): rank for rank, worker in enumerate(self._workers)
+            }
+            try:
+                while running:
+                    limit_s = _GRACE_S if any(map(_is_bad, replies.values())) else None
+                    done, _ = wait(running, timeout=limit_s, return_when=FIRST_COMPLETED)
+                    if not done:
+                        break
+                    for future in done:
+                        replies[running.pop(future)] = future.result()
+            finally:
+                if running:
+                    self.kill()
+        # after a failure the ranks may be at different collectives
+        if len(replies) < self._rank_count or not all(map(_is_in_step, replies.values())):
             self.stop()
-        return combined(replies, self._rank_count, timeout_s)
+        return combined(replies, self._rank_count)
 
     def kill(self) -> None:
-        """Have the present job end at once, from any thread; whoever waits for the reply then cleans up."""
+        """End the current job at once, from any thread."""
         for worker in self._workers:
             worker.kill()
 
     def stop(self) -> None:
-        """End all ranks; safe to call again."""
+        """End all ranks."""
         self._workers = ()
         self._resources.close()
 
-    def _start(self) -> None:
-        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ranks-"))
-        places = [
-            RankPlace(index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous")
-            for index in range(self._rank_count)
-        ]
-        workers = tuple(self._resources.enter_context(self._worker_at(place)) for place in places)
-        try:
-            with ThreadPoolExecutor(self._rank_count) as pool:
-                for started in [pool.submit(worker.start) for worker in workers]:
-                    started.result()
-        except BaseException:
-            self.stop()
-            raise
-        self._workers = workers
 
-    def _collect(self, timeout_s: float) -> dict[int, Reply]:
-        """The replies by rank, in the order that they came; without those that came too late."""
-        replies: dict[int, Reply] = {}
-        ends_at = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            for rank, worker in enumerate(self._workers):
-                selector.register(worker, selectors.EVENT_READ, rank)
-            while len(replies) < self._rank_count:
-                ready = selector.select(max(0.0, ends_at - time.monotonic()))
-                if not ready:
-                    break
-                for key, _ in ready:
-                    selector.unregister(key.fileobj)
-                    replies[key.data] = self._workers[key.data].collect(timeout_s=timeout_s)
-                    if _is_bad(replies[key.data]):
-                        ends_at = min(ends_at, time.monotonic() + _GRACE_S)
-        return replies
+def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
+    """Combine replies by rank, in order of arrival, into one.
 
-
-def combined(replies: Mapping[int, Reply], rank_count: int, timeout_s: float) -> Reply:
-    """One reply for the whole group.
-
-    Args:
-        replies: By rank, in the order that they came: where several failed, the first is the cause.
-        rank_count: Ranks that were asked.
-        timeout_s: What they were given.
+    The first failure is the cause. Without a failure, the reply with the largest error counts. The samples of a block
+    are equal on all ranks.
     """
     failures = {rank: reply.failure for rank, reply in replies.items() if reply.failure is not None}
     if failures:
-        return Reply(failure=_combined_failure(failures, rank_count))
-    late = [rank for rank in range(rank_count) if rank not in replies]
-    if late and not any(map(_is_bad, replies.values())):
-        message = f"{_ranks(late)}: not done after {timeout_s:g} s"
-        return Reply(failure=Failure(outcome=Outcome.TIMED_OUT, message=message))
-    # a block has the same samples on every rank, those of the slowest
-    return _worst(replies)
-
-
-def _combined_failure(failures: Mapping[int, Failure], rank_count: int) -> Failure:
-    ranks_of: dict[str, list[int]] = {}
-    for rank, failure in failures.items():
-        ranks_of.setdefault(failure.message, []).append(rank)
-    messages = [
-        message if len(ranks) == rank_count else f"{_ranks(sorted(ranks))}: {message}"
-        for message, ranks in ranks_of.items()
-    ]
-    first = next(iter(failures.values()))
-    return Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE])
-
-
-def _worst(replies: Mapping[int, Reply]) -> Reply:
-    """The reply of the rank with the largest error, a bad one before all others."""
+        ranks_of: dict[str, list[int]] = {}
+        for rank, failure in failures.items():
+            ranks_of.setdefault(failure.message, []).append(rank)
+        messages = (
+            message if len(ranks) == rank_count else f"{_ranks(ranks)}: {message}"
+            for message, ranks in ranks_of.items()
+        )
+        first = next(iter(failures.values()))
+        return Reply(failure=Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]))
 
     def badness(rank: int) -> tuple[bool, float]:
-        found = _verdict(replies[rank])
-        tensors = found.tensors if isinstance(found, (Accuracy, CheckReport)) else ()
+        report = replies[rank].report
+        tensors = () if report is None else report.tensors
         return _is_bad(replies[rank]), max((tensor.rmse_ratio for tensor in tensors), default=0.0)
 
     rank = max(sorted(replies), key=badness)
     reply = replies[rank]
-    found = _verdict(reply)
-    if found is None or found.message is None:
+    if reply.report is None or reply.report.message is None:
         return reply
-    named = {"message": f"rank {rank}: {found.message}"}
+    message = {"message": f"rank {rank}: {reply.report.message}"}
     if reply.accuracy is not None:
-        return Reply(accuracy=reply.accuracy.model_copy(update=named))
+        return Reply(accuracy=reply.accuracy.model_copy(update=message))
     assert reply.fully_checked is not None
-    report = reply.fully_checked.report.model_copy(update=named)
+    report = reply.fully_checked.report.model_copy(update=message)
     return Reply(fully_checked=reply.fully_checked.model_copy(update={"report": report}))
 
 
-def _verdict(reply: Reply) -> Accuracy | CheckReport | Failure | None:
-    """What a rank says of the kernel; None of a reply that is no check."""
-    checked = None if reply.fully_checked is None else reply.fully_checked.report
-    return reply.failure or reply.accuracy or checked
-
-
 def _outcome(reply: Reply) -> Outcome:
-    found = _verdict(reply)
-    return Outcome.OK if found is None else found.outcome
+    if reply.failure is not None:
+        return reply.failure.outcome
+    return Outcome.OK if reply.report is None else reply.report.outcome
 
 
 def _is_bad(reply: Reply) -> bool:
     return _outcome(reply) is not Outcome.OK
 
 
-def _leaves_in_step(reply: Reply) -> bool:
-    """Whether a rank stands where the others do, and may go on: one that found that it cannot do the job has not begun
-    it.
-    """
+def _is_in_step(reply: Reply) -> bool:
+    """Whether the rank can go on with the others. An unsupported job was never begun."""
     return _outcome(reply) in {Outcome.OK, Outcome.UNSUPPORTED} and not must_restart(reply)
 
 
 def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-
-
-_MAY_BE_ITS_NEIGHBOURS = frozenset({Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
-"""A process that the system kills for want of memory has crashed too."""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
 
 
 class WorkerPool:
-    """Does the jobs of one suite. A group of ranks starts with its first job, and stays for the next.
+    """Does the jobs of one suite.
 
     Args:
         fork_server: Forks the processes.
-        source: The suite.
-        mode: On the device, or in Triton's interpreter.
-        device: `cpu` or `cuda`; None lets the processes see which there is.
-        thread_count: Threads that torch may use in each; None leaves torch's default.
-        cache_folder: Of their own for what they compile and tune; None shares the user's.
+        settings: Settings of each worker.
     """
 
-    def __init__(
-        self,
-        fork_server: ForkServer,
-        source: SuiteSource,
-        mode: Mode = Mode.DEVICE,
-        *,
-        device: str | None = None,
-        thread_count: int | None = None,
-        cache_folder: Path | None = None,
-    ) -> None:
-        def worker_at(place: RankPlace | None, memory_share: float) -> Worker:
-            return Worker(
-                fork_server,
-                source,
-                mode,
-                device=device,
-                thread_count=thread_count,
-                rank=place,
-                memory_share=memory_share,
-                cache_folder=cache_folder,
-            )
-
-        self._worker_at = worker_at
-        self._alone = worker_at(None, 1.0)
-        self._parallel_workers: list[Worker] = []
+    def __init__(self, fork_server: ForkServer, settings: WorkerSettings) -> None:
+        self._fork_server = fork_server
+        self._settings = settings
+        self._single = Worker(fork_server, settings)
+        self._parallel: list[Worker] = []
         self._checked_by: dict[Subject, Worker] = {}
-        self._groups: dict[int, ProcessGroup] = {}
+        self._groups: dict[int, RankGroup] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -311,50 +216,55 @@ class WorkerPool:
         self.stop()
 
     def start(self) -> SuiteInfo:
-        """Start the worker that works alone, and load the suite.
+        """Start the single worker and load the suite.
 
         Raises:
-            SuiteError: the suite cannot be loaded; the message says why.
+            SuiteError: the suite cannot be loaded.
         """
-        return self._alone.start()
+        return self._single.start()
 
     def request(self, job: Job, *, timeout_s: float, rank_count: int = 1) -> Reply:
-        """Have one job done, by as many ranks as it needs.
+        """Do one job on as many ranks as it needs.
 
         Returns:
-            The reply; a `failure` where the kernel failed, crashed a process or ran longer than `timeout_s`.
+            The reply; a failure if the kernel failed, crashed a process or took longer than `timeout_s`.
         """
-        if rank_count == 1:
-            return self._request_of_one(job, timeout_s)
-        if rank_count not in self._groups:
-            self._groups[rank_count] = ProcessGroup(rank_count, lambda place: self._worker_at(place, 1 / place.count))
-        return self._groups[rank_count].request(job, timeout_s=timeout_s)
+        if rank_count > 1:
+            if rank_count not in self._groups:
+                self._groups[rank_count] = RankGroup(rank_count, self._rank_worker)
+            return self._groups[rank_count].request(job, timeout_s=timeout_s)
+        if isinstance(job, TimeBlock) and (subject := Subject(job.case_id, job.implementation)) in self._checked_by:
+            # the worker that checked it has it compiled
+            reply = self._checked_by[subject].request(job, timeout_s=timeout_s)
+            if not _may_lack_memory(reply):
+                return reply
+        return self._single.request(job, timeout_s=timeout_s)
 
     def check_all(
         self, rank_counts: Mapping[Subject, int], *, worker_count: int, timeout_s: float
     ) -> Generator[tuple[Subject, Reply], None, None]:
-        """Check many subjects: in parallel if more than one worker may, each with its share of the memory. Each worker
-        then also times what it checked and so has compiled, one at a time.
+        """Check subjects, in parallel if `worker_count` is above 1. The worker that checked a subject also times it.
 
-        What runs out of memory or crashes may do so because of what runs beside it: it is checked once more, alone.
+        A parallel check that crashes or runs out of memory is repeated alone: its neighbours may have used the memory.
 
         Args:
-            rank_counts: What to check, and the processes that each takes.
-            worker_count: The most processes that check in parallel.
+            rank_counts: Subjects to check, with the number of processes that each needs.
+            worker_count: Maximum number of parallel workers.
             timeout_s: For each check.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
         jobs = {subject: CheckAccuracy(**subject.named) for subject in rank_counts}
-        of_one = [job for subject, job in jobs.items() if rank_counts[subject] == 1]
-        count = min(worker_count, len(of_one))
+        single = [job for subject, job in jobs.items() if rank_counts[subject] == 1]
+        count = min(worker_count, len(single))
         if count > 1:
-            self._parallel_workers = [self._worker_at(None, 1 / count) for _ in range(count)]
-            # a case's implementations share its inputs, its reference and its baseline
-            checked = run_parallel(self._parallel_workers, of_one, group=lambda job: job.case_id, timeout_s=timeout_s)
+            settings = self._settings.model_copy(update={"memory_share": 1 / count})
+            self._parallel = [Worker(self._fork_server, settings) for _ in range(count)]
+            # implementations of a case share inputs, reference and baseline
+            checked = run_parallel(self._parallel, single, group=lambda job: job.case_id, timeout_s=timeout_s)
             for job, reply, worker in checked:
-                if not _may_be_its_neighbours(reply):
+                if not _may_lack_memory(reply):
                     subject = Subject(job.case_id, job.implementation)
                     del jobs[subject]
                     self._checked_by[subject] = worker
@@ -362,29 +272,24 @@ class WorkerPool:
         for subject, job in jobs.items():
             yield subject, self.request(job, timeout_s=timeout_s, rank_count=rank_counts[subject])
 
-    def _request_of_one(self, job: Job, timeout_s: float) -> Reply:
-        """By the worker that checked the same, which has it compiled; where that fails as `check_all` says, alone."""
-        checker = self._checked_by.get(Subject(job.case_id, job.implementation)) if isinstance(job, TimeBlock) else None
-        if checker is not None:
-            reply = checker.request(job, timeout_s=timeout_s)
-            if not _may_be_its_neighbours(reply):
-                return reply
-        return self._alone.request(job, timeout_s=timeout_s)
-
     def kill(self) -> None:
-        """Have the present job end at once, from any thread; whoever waits for the reply then cleans up."""
-        for group in tuple(self._groups.values()):
-            group.kill()
-        for worker in (*self._parallel_workers, self._alone):
-            worker.kill()
+        """End the current job at once, from any thread."""
+        for each in self._all():
+            each.kill()
 
     def stop(self) -> None:
-        """End all processes; safe to call again."""
-        for group in self._groups.values():
-            group.stop()
-        for worker in (*self._parallel_workers, self._alone):
-            worker.stop()
+        """End all processes; the next job starts new ones."""
+        for each in self._all():
+            each.stop()
+
+    def _all(self) -> list[Worker | RankGroup]:
+        return [*self._groups.values(), *self._parallel, self._single]
+
+    def _rank_worker(self, place: RankPlace) -> Worker:
+        settings = self._settings.model_copy(update={"rank": place, "memory_share": 1 / place.count})
+        return Worker(self._fork_server, settings)
 
 
-def _may_be_its_neighbours(reply: Reply) -> bool:
-    return reply.failure is not None and reply.failure.outcome in _MAY_BE_ITS_NEIGHBOURS
+def _may_lack_memory(reply: Reply) -> bool:
+    """Whether other processes may be the cause: the system kills processes when memory runs out."""
+    return reply.failure is not None and reply.failure.outcome in {Outcome.OUT_OF_MEMORY, Outcome.CRASHED}

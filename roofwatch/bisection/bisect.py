@@ -28,6 +28,7 @@ from roofwatch.collector.run import OnProgress, measure_pair
 from roofwatch.collector.run_plan import Subject
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import BisectionState
 from roofwatch.measuring.unfinished import kept
@@ -137,7 +138,9 @@ class _Bisection:
         return state
 
     def _start(self) -> BisectState:
-        with Worker(self._fork_server, self._good.source, device=self._plan.run.device) as worker:
+        with Worker(
+            self._fork_server, WorkerSettings(source=self._good.source, device=self._plan.run.device)
+        ) as worker:
             info = worker.start()
         implementation = choose_implementation(info, self._plan.case_id, self._plan.implementation)
         shas = tuple(self._commits.shas)

@@ -21,7 +21,7 @@ from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan, matches
 from roofwatch.collector.suite import SuiteAt, own_suite_at_revision, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, machine_error
+from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, WorkerSettings, machine_error
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
 from roofwatch.measuring.affected import affects_every_kernel
@@ -137,7 +137,7 @@ def _read_inputs(
 ) -> BuildInputs:
     try:
         with suite_at_commit(path, sha) as suite:
-            with Worker(fork_server, suite.source, device="cpu") as worker:
+            with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
                 worker.start()
                 listed = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
             codes = {} if listed is None else listed.codes
@@ -178,7 +178,8 @@ def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) 
     Raises:
         CollectorError: the suite cannot be loaded, or the machine cannot be described.
     """
-    with Worker(fork_server, suite_source(path), device=plan.device, thread_count=plan.thread_count) as worker:
+    settings = WorkerSettings(source=suite_source(path), device=plan.device, thread_count=plan.thread_count)
+    with Worker(fork_server, settings) as worker:
         worker.start()
         reply = worker.request(DescribeEnvironment(), timeout_s=_TIMEOUT_S)
     if reply.environment is None:

@@ -31,10 +31,11 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from roofwatch import tables
     from roofwatch.arguments import suite_source
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
     from roofwatch.measuring.listing import summary
 
-    with ForkServer() as fork_server, Worker(fork_server, suite_source(path)) as worker:
+    with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker:
         info = worker.start()
     if as_json:
         print_json({"kernels": [summary(kernel) for kernel in info.kernels]})

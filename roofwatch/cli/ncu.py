@@ -52,6 +52,7 @@ def ncu(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import Progress
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
     from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, to_json, with_counters
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
@@ -61,7 +62,7 @@ def ncu(
     plan = CountingPlan(choice=CounterChoice(metrics, CacheState.HOT if hot else CacheState.COLD), timeout_s=timeout_s)
     with progress(case) as on_progress:
         on_progress(Progress(0, 0, "loading the suite"))
-        with ForkServer() as fork_server, Worker(fork_server, source) as worker:
+        with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=source)) as worker:
             chosen, names = select_calls(worker.start(), case, implementation)
         if output is not None and len(names) > 1:
             raise SuiteError(f"--output keeps one report, but {', '.join(names)} match; choose one with -i")

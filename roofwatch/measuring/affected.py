@@ -19,7 +19,7 @@ from roofwatch.collector.record.record import SkippedKernel, SkipReason
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import own_suite_at_revision, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import DescribeSources
+from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.terminal import print_error
 
@@ -118,7 +118,7 @@ def _sources(fork_server: ForkServer, path: Path | None, revision: str | None) -
                 own_suite_at_revision(revision, folder) if path is None else suite_at_revision(path, revision, folder)
             )
             source = stack.enter_context(suite).source
-        worker = stack.enter_context(Worker(fork_server, source, device="cpu"))
+        worker = stack.enter_context(Worker(fork_server, WorkerSettings(source=source, device="cpu")))
         worker.start()
         sources = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
     if sources is None:

@@ -51,7 +51,7 @@ def test_each_of_many_shapes_of_one_kernel_is_compiled(shapes: list[tuple[int, .
 
 
 def test_what_torch_would_run_uncompiled_fails(shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_call, "_MOST_SHAPES", 3)
+    monkeypatch.setattr(case_call, "_MAX_SHAPES", 3)
     launch = compiled(implementation(), "cpu")
 
     for count in (2, 3, 4):

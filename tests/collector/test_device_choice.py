@@ -13,7 +13,7 @@ from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import ChosenMethod, default_method
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice
+from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
@@ -67,7 +67,7 @@ def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
 
 @pytest.mark.usefixtures("forked_servers")
 def test_a_worker_is_not_asked_for_anything_on_a_device_that_is_not_there() -> None:
-    with ForkServer() as fork_server, Worker(fork_server, GOOD, device="foo") as worker:
+    with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=GOOD, device="foo")) as worker:
         with pytest.raises(SuiteError, match=r"^--device foo: kernels run on cpu or cuda") as refused:
             worker.start()
         assert "\n" not in str(refused.value)
@@ -106,7 +106,7 @@ def test_a_machine_that_fails_before_anything_is_measured_is_told_in_one_line_wi
     with pytest.raises(CollectorError) as refused:
         run.describe_machine(Failing(*replies))
     said = str(refused.value)
-    assert said.startswith(f"{what}: AcceleratorError: unknown error; see whether the GPU works")
+    assert said.startswith(f"{what}: AcceleratorError: unknown error; check the GPU with")
     assert said.endswith("--device cpu")
     assert "\n" not in said
 

@@ -20,7 +20,15 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.process_setup import Rank
-from roofwatch.collector.workers.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
+from roofwatch.collector.workers.protocol import (
+    CheckAccuracy,
+    Failure,
+    Mode,
+    RankPlace,
+    Reply,
+    TimeBlock,
+    WorkerSettings,
+)
 from roofwatch.collector.workers.worker_pool import WorkerPool, combined
 from tests.builders import make_commit
 
@@ -72,7 +80,7 @@ def test_a_rank_that_fails_costs_its_own_case_and_the_group_after_it_works(fork_
 
 def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> None:
     job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="eager", plan=QUICK)
-    with WorkerPool(fork_server, SUITE, device="cpu", thread_count=1) as workers:
+    with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)) as workers:
         block = workers.request(job, timeout_s=60, rank_count=2).block
     assert block is not None
     assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
@@ -94,7 +102,7 @@ def test_two_commits_are_compared_in_kernels_of_one_rank_and_of_two(fork_server:
         assert base[kernel].launches_per_sample == head[kernel].launches_per_sample
 
 
-class NotingNursery(ForkServer):
+class NotingForkServer(ForkServer):
     """Notes the processes that it forks."""
 
     def __init__(self) -> None:
@@ -108,7 +116,8 @@ class NotingNursery(ForkServer):
 
 def test_a_rank_that_dies_between_two_jobs_costs_the_second_alone() -> None:
     job = CheckAccuracy(case_id=case_id("works"), implementation="eager")
-    with NotingNursery() as fork_server, WorkerPool(fork_server, SUITE, device="cpu") as workers:
+    settings = WorkerSettings(source=SUITE, device="cpu")
+    with NotingForkServer() as fork_server, WorkerPool(fork_server, settings) as workers:
         replies = [workers.request(job, timeout_s=60, rank_count=2)]
         os.kill(fork_server.pids[-1], signal.SIGKILL)
         while psutil.Process(fork_server.pids[-1]).status() != psutil.STATUS_ZOMBIE:
@@ -120,7 +129,7 @@ def test_a_rank_that_dies_between_two_jobs_costs_the_second_alone() -> None:
 
 
 def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) -> None:
-    with WorkerPool(fork_server, SUITE, device="cpu") as workers:
+    with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu")) as workers:
         reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="eager"), timeout_s=60)
     assert reply.failure is not None
     assert reply.failure.outcome is Outcome.UNSUPPORTED
@@ -130,7 +139,7 @@ def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) ->
 @pytest.mark.parametrize(
     ("patched", "value", "message"),
     [
-        ("torch.cuda.device_count", 1, "needs 2 GPUs, one for each rank; torch sees 1"),
+        ("torch.cuda.device_count", 1, "needs 2 GPUs, one per rank; torch sees 1"),
         ("torch.distributed.is_nccl_available", False, "needs NCCL"),
         ("torch.distributed.is_available", False, "needs torch.distributed"),
     ],
@@ -159,14 +168,14 @@ def make_accuracy(rmse_ratio: float, message: str | None = None) -> Accuracy:
 def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
     good, worse = make_accuracy(1e-7), make_accuracy(1e-6)
     wrong = make_accuracy(1e-8, "out: wrong in places")
-    assert combined({1: Reply(accuracy=good), 0: Reply(accuracy=worse)}, 2, 60).accuracy == worse
-    found = combined({0: Reply(accuracy=worse), 1: Reply(accuracy=wrong), 2: Reply(accuracy=good)}, 3, 60).accuracy
+    assert combined({1: Reply(accuracy=good), 0: Reply(accuracy=worse)}, 2).accuracy == worse
+    found = combined({0: Reply(accuracy=worse), 1: Reply(accuracy=wrong), 2: Reply(accuracy=good)}, 3).accuracy
     assert found is not None
     assert (found.outcome, found.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
 
 
 def test_a_wrong_result_counts_though_the_other_rank_waits_in_vain() -> None:
-    found = combined({1: Reply(accuracy=make_accuracy(0.5, "out: wrong"))}, 2, 60).accuracy
+    found = combined({1: Reply(accuracy=make_accuracy(0.5, "out: wrong"))}, 2).accuracy
     assert found is not None
     assert found.outcome is Outcome.INCORRECT
 
@@ -174,10 +183,5 @@ def test_a_wrong_result_counts_though_the_other_rank_waits_in_vain() -> None:
 def test_the_first_rank_to_fail_decides_the_outcome_and_all_are_heard() -> None:
     exhausted = Reply(failure=Failure(outcome=Outcome.OUT_OF_MEMORY, message="no memory"))
     left_alone = Reply(failure=Failure(outcome=Outcome.CRASHED, message="connection closed"))
-    failure = combined({2: exhausted, 0: left_alone, 1: left_alone}, 3, 60).failure
+    failure = combined({2: exhausted, 0: left_alone, 1: left_alone}, 3).failure
     assert failure == Failure(outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory; ranks 0, 1: connection closed")
-
-
-def test_ranks_that_are_late_are_named() -> None:
-    failure = combined({0: Reply(accuracy=make_accuracy(0.0))}, 3, 60).failure
-    assert failure == Failure(outcome=Outcome.TIMED_OUT, message="ranks 1, 2: not done after 60 s")

@@ -24,6 +24,7 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
@@ -139,7 +140,7 @@ def test_a_clock_that_is_set_back_does_not_end_a_run_before_it_began(
     run = SuiteRun(good.source, RunPlan(kernels=("total",), device="cpu", targets=(), block_count=1, sampling=QUICK))
     began_at = run._started_at
     monkeypatch.setattr(suite_run, "utc_now", lambda: began_at - timedelta(days=1))
-    with WorkerPool(fork_server, good.source, device="cpu") as workers:
+    with WorkerPool(fork_server, WorkerSettings(source=good.source, device="cpu")) as workers:
         run.select(workers.start())
         run.describe_machine(workers)
     record = run.record(good.commit, good.project)

@@ -69,11 +69,11 @@ def test_what_is_not_done_in_time_says_what_the_limit_is_made_of_and_the_way_out
     )
 
 
-def test_each_limit_says_how_long_it_is_and_which_option_moves_it() -> None:
+def test_each_limit_names_its_option() -> None:
     assert "a check has 300 s" in check_limit(300)
-    assert check_limit(300).endswith("--check-timeout")
-    assert "0.5 s to compile" in compile_limit(0.5)
-    assert compile_limit(0.5).endswith("--compile-timeout")
+    assert "--check-timeout" in check_limit(300)
+    assert "a case has 0.5 s to compile" in compile_limit(0.5)
+    assert "--compile-timeout" in compile_limit(0.5)
 
 
 def test_another_failure_is_told_as_it_is() -> None:

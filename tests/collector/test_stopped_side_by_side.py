@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -13,6 +14,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import Mode, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.terminal import stop_on_sigterm
 from tests.builders import make_commit
@@ -73,9 +75,21 @@ class CancelledError(Exception):
     """Whoever asked for the run no longer wants it."""
 
 
+class NotingForkServer(ForkServer):
+    """Notes the processes that it forks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pids: list[int] = []
+
+    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
+        self.pids.append(super().fork_worker(mode, fds, log))
+        return self.pids[-1]
+
+
 @pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
+def fork_server() -> Iterator[NotingForkServer]:
+    with NotingForkServer() as fork_server:
         yield fork_server
 
 
@@ -88,10 +102,8 @@ def suite(tmp_path: Path) -> Iterator[SuiteAt]:
     signal.signal(signal.SIGTERM, handler)
 
 
-def check(
-    suite: SuiteAt, fork_server: ForkServer, journal: Journal, pids: set[int | None], *, is_cancelled: bool = False
-) -> int:
-    """Have all cases checked by two workers, and note these; how many steps were said to be done."""
+def check(suite: SuiteAt, fork_server: ForkServer, journal: Journal, *, is_cancelled: bool = False) -> int:
+    """Check all cases with two workers, and return the number of finished steps."""
     steps: list[str] = []
 
     def on_step(text: str) -> None:
@@ -100,12 +112,9 @@ def check(
             raise CancelledError
 
     run = SuiteRun(suite.source, PLAN, journal)
-    with WorkerPool(fork_server, suite.source, device="cpu", thread_count=1) as workers:
+    with WorkerPool(fork_server, WorkerSettings(source=suite.source, device="cpu", thread_count=1)) as workers:
         run.select(workers.start())
-        try:
-            run.check(workers, on_step, worker_count=2)
-        finally:
-            pids.update(worker._pid for worker in workers._parallel_workers)
+        run.check(workers, on_step, worker_count=2)
     return len(steps)
 
 
@@ -119,26 +128,26 @@ def checked_in(folder: Path) -> Counter[str]:
     ids=["Ctrl-C", "SIGTERM", "the caller cancels"],
 )
 def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left(
-    suite: SuiteAt, fork_server: ForkServer, tmp_path: Path, number: int, error: type[BaseException]
+    suite: SuiteAt, fork_server: NotingForkServer, tmp_path: Path, number: int, error: type[BaseException]
 ) -> None:
     path = tmp_path / "journal"
     header = make_header({ALONE: suite}, PLAN)
     (tmp_path / "stop").write_text(f"{int(number)} {os.getpid()}")
-    pids: set[int | None] = set()
+    fork_server.pids.clear()
 
     with Journal(path, header) as journal, pytest.raises(error):
-        check(suite, fork_server, journal, pids, is_cancelled=number == 0)
+        check(suite, fork_server, journal, is_cancelled=number == 0)
 
     begun = checked_in(tmp_path)
-    assert len(pids - {None}) == 2
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert len(fork_server.pids) == 3, "one to load the suite, two to check"
+    assert [pid for pid in fork_server.pids if Path(f"/proc/{pid}").exists()] == []
     assert begun["first"] == 1
     assert b"crashed" not in path.read_bytes(), "that a process was ended says nothing about its kernel"
 
     (tmp_path / "stop").unlink()
     with Journal(path, header, is_resumed=True) as journal:
         kept = [entry.accuracy.case_id for entry in journal.entries() if entry.accuracy is not None]
-        step_count = check(suite, fork_server, journal, set())
+        step_count = check(suite, fork_server, journal)
         known = [entry.accuracy for entry in journal.entries() if entry.accuracy is not None]
     assert kept == ["first/n=64/float32/fwd"]
     assert step_count == 3

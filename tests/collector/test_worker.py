@@ -12,7 +12,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
+from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from tests.builders import make_commit
 
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_loaded_is_one_clear_error(
 ) -> None:
     file = tmp_path / "bench_broken.py"
     file.write_text(text)
-    with Worker(fork_server, SuiteSource(file)) as worker, pytest.raises(SuiteError) as caught:
+    with Worker(fork_server, WorkerSettings(source=SuiteSource(file))) as worker, pytest.raises(SuiteError) as caught:
         worker.start()
     assert str(file) in str(caught.value)
     assert expected in str(caught.value)
@@ -100,7 +100,7 @@ def test_a_process_in_which_a_capture_failed_is_given_no_other_job(fork_server: 
     for error in ("Failed", "NotImplementedError"):
         file = tmp_path / f"bench_{error}.py"
         file.write_text(good.replace("return x * 3", raising.format(error)))
-        with Worker(fork_server, SuiteSource(file), device="cpu") as worker:
+        with Worker(fork_server, WorkerSettings(source=SuiteSource(file), device="cpu")) as worker:
             failures = [worker.request(job, timeout_s=60).failure for _ in range(2)]
         assert [failure and failure.outcome for failure in failures] == [Outcome.UNSUPPORTED] * 2
         processes[error] = {failure.message.rpartition(" ")[2] for failure in failures if failure is not None}
@@ -135,7 +135,7 @@ def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, 
     (tmp_path / "model" / "layers.py").write_text("FACTOR = 3\n")
     good = (SUITES / "bench_good.py").read_text()
     (package / "bench_model.py").write_text("from ..layers import FACTOR\n" + good)
-    with Worker(fork_server, SuiteSource(package / "bench_model.py")) as worker:
+    with Worker(fork_server, WorkerSettings(source=SuiteSource(package / "bench_model.py"))) as worker:
         assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
 
 
@@ -145,11 +145,11 @@ def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_
 ) -> None:
     source = SuiteSource(SUITES / "bench_good.py")
     case_id = "scale/n=1000/float32/fwd"
-    with Worker(fork_server, source, Mode.INTERPRETER, device="cpu") as interpreter:
+    with Worker(fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")) as interpreter:
         accuracy = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).accuracy
     assert accuracy is not None
     assert (accuracy.outcome, accuracy.executor) == (Outcome.OK, "interpreter")
-    with Worker(fork_server, source, device="cpu") as worker:
+    with Worker(fork_server, WorkerSettings(source=source, device="cpu")) as worker:
         compiled = worker.request(
             CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60
         )

@@ -8,7 +8,7 @@ from roofwatch.collector.run_plan import Subject
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import TimeBlock
+from roofwatch.collector.workers.protocol import TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -64,7 +64,9 @@ def test_checks_side_by_side_are_timed_where_they_were_made_and_what_lacked_memo
     kernels = ("large", "first", "second")
     with (
         ForkServer() as fork_server,
-        WorkerPool(fork_server, SuiteSource(tmp_path / "bench_noting.py"), device="cpu") as workers,
+        WorkerPool(
+            fork_server, WorkerSettings(source=SuiteSource(tmp_path / "bench_noting.py"), device="cpu")
+        ) as workers,
     ):
         rank_counts = {subject_of(kernel): 1 for kernel in kernels}
         replies = dict(workers.check_all(rank_counts, worker_count=2, timeout_s=60))

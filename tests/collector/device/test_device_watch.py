@@ -20,7 +20,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Mode
+from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed
@@ -208,7 +208,7 @@ def measured(
     with (
         watch,
         ForkServer() as fork_server,
-        WorkerPool(fork_server, suite.source, Mode.DEVICE, device="cpu", thread_count=1) as workers,
+        WorkerPool(fork_server, WorkerSettings(source=suite.source, device="cpu", thread_count=1)) as workers,
     ):
         watch.begin(GPU, UUID)
         run = SuiteRun(suite.source, PLAN, journal, watch)

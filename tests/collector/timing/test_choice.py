@@ -17,7 +17,7 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import ChooseTiming
+from roofwatch.collector.workers.protocol import ChooseTiming, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from tests.builders import make_commit
 
@@ -46,7 +46,7 @@ def test_a_timer_that_does_not_work_is_answered_with_why_and_the_way_out() -> No
 
 
 def test_a_worker_says_why_it_has_no_such_timer(fork_server: ForkServer) -> None:
-    with Worker(fork_server, GOOD, device="cpu") as worker:
+    with Worker(fork_server, WorkerSettings(source=GOOD, device="cpu")) as worker:
         worker.start()
         choice = worker.request(ChooseTiming(timer=Timer.CUPTI), timeout_s=60).timing
     assert choice is not None

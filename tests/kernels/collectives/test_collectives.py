@@ -13,7 +13,7 @@ from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock
+from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.kernels.collectives.all_gather import all_gather_spec
 from roofwatch.kernels.collectives.all_reduce import all_reduce, all_reduce_spec
@@ -37,7 +37,10 @@ CHECKED = [pytest.param(spec, case, id=case.id) for spec in COLLECTIVES for case
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[WorkerPool]:
-    with ForkServer() as fork_server, WorkerPool(fork_server, SUITE, device="cpu", thread_count=1) as workers:
+    with (
+        ForkServer() as fork_server,
+        WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)) as workers,
+    ):
         yield workers
 
 
@@ -58,7 +61,7 @@ def test_every_rank_gets_over_gloo_what_the_reference_says(workers: WorkerPool, 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs that torch can use")
 @pytest.mark.parametrize("spec", COLLECTIVES, ids=lambda spec: spec.name)
 def test_every_rank_gets_over_nccl_what_the_reference_says(spec: KernelSpec):
-    with ForkServer() as fork_server, WorkerPool(fork_server, SUITE, device="cuda") as on_gpus:
+    with ForkServer() as fork_server, WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cuda")) as on_gpus:
         for case in (*small(spec), *(edge for edge in spec.edges if edge["ranks"] == 2)):
             accuracy = check(on_gpus, spec, case, "nccl")
             assert accuracy.outcome is Outcome.OK, f"{case.id}: {accuracy.message}"
