@@ -113,18 +113,17 @@ class Evidence:
 
     @cached_property
     def timing(self) -> Timing | None:
-        if self.measurement is None or self.measurement.median_ns is None:
+        measurement = self.measurement
+        if measurement is None or measurement.median_ns is None:
             return None
-        median_ns, blocks = self.measurement.median_ns, self.measurement.blocks
-        spans_ns = [span_ns for block in blocks for span_ns in block.span_ns]
-        hosts_ns = [block.host_ns for block in blocks if block.host_ns is not None]
-        states = [block.device_state for block in blocks if block.device_state is not None]
+        kernel_counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
+        states = [block.device_state for block in measurement.blocks if block.device_state is not None]
         clocks_mhz = [state.sm_clock_mhz for state in states if state.sm_clock_mhz]
         return Timing(
-            median_ns=median_ns,
-            span_ns=max(statistics.median(spans_ns), median_ns) if spans_ns else median_ns,
-            host_ns=statistics.median(hosts_ns) if hosts_ns else None,
-            kernel_count=max((block.kernel_count for block in blocks if block.kernel_count is not None), default=None),
+            median_ns=measurement.median_ns,
+            span_ns=max(measurement.span_ns or 0.0, measurement.median_ns),
+            host_ns=measurement.host_ns,
+            kernel_count=max(kernel_counts, default=None),
             sm_clock_mhz=statistics.median(clocks_mhz) if clocks_mhz else None,
         )
 

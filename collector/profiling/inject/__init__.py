@@ -1,3 +1,1 @@
-"""What `roofwatch profile` puts before the PYTHONPATH of a program: it needs the standard library alone, whatever
-Python the program runs under, and no other module of ours.
-"""
+"""Goes before a profiled program's PYTHONPATH; uses only the standard library, and no other module of ours."""

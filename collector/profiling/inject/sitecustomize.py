@@ -1,5 +1,5 @@
-"""Python loads this at its start where the folder is on PYTHONPATH: it prepares the capture, then makes room for the
-`sitecustomize` that would have been loaded without it.
+"""Loaded by Python at startup if this folder is on PYTHONPATH: prepares the capture, then loads the program's own
+`sitecustomize`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ _FOLDER = Path(__file__).resolve().parent
 
 def _prepare_capture() -> None:
     spec = importlib.util.spec_from_file_location("roofwatch_recorder", _FOLDER / "roofwatch_recorder.py")
-    if spec is None or spec.loader is None:
-        return
-    module = importlib.util.module_from_spec(spec)
-    # the program finds it by no path; pickle and dataclasses find it here
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    module.prepare()
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # pickle and dataclasses find it here
+        spec.loader.exec_module(module)
+        module.prepare()
 
 
-def _load_the_next(ours: ModuleType) -> None:
-    """Load the program's own `sitecustomize` if there is one, under its name."""
+def _load_next(ours: ModuleType) -> None:
+    """Load the program's own `sitecustomize`, if there is one."""
     del sys.modules["sitecustomize"]
     try:
         importlib.import_module("sitecustomize")
@@ -35,7 +33,7 @@ def _load_the_next(ours: ModuleType) -> None:
         sys.modules["sitecustomize"] = ours
 
 
-# children inherit PYTHONPATH; this process sees its path as it would be without us
+# children inherit PYTHONPATH; this process sees its path without our folder
 sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _FOLDER]
 _this = sys.modules.get("sitecustomize")
 if _this is not None and Path(str(getattr(_this, "__file__", ""))).resolve().parent == _FOLDER:
@@ -43,4 +41,4 @@ if _this is not None and Path(str(getattr(_this, "__file__", ""))).resolve().par
         _prepare_capture()
     except Exception as error:  # noqa: BLE001  the program matters more than its profile
         print(f"roofwatch: this process is not profiled: {type(error).__name__}: {error}", file=sys.stderr)
-    _load_the_next(_this)
+    _load_next(_this)

@@ -22,7 +22,7 @@ MANIFEST = {entry["file"]: entry for entry in json.loads((DATA / "manifest.json"
 
 
 def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
-    """What is expected and is not there, or is another value; floats may differ by 1e-6 of their size."""
+    """Missing and different values; floats may differ by 1e-6 of their size."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         missing = [f"{where}/{key} is missing" for key in expected.keys() - actual.keys()]
         return missing + [
@@ -47,44 +47,41 @@ def path_of(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_expected_value_is_met(name: str) -> None:
-    assert differences(EXPECTED[name], read_profile(path_of(name))) == []
+def test_every_expected_value_is_read_whatever_the_name_of_the_file(name: str, tmp_path: Path) -> None:
+    content = path_of(name).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == MANIFEST[name]["sha256"]
+    renamed = tmp_path / "profile.txt"
+    renamed.write_bytes(content)
 
+    profile = read_profile(renamed)
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_summary_is_plain_json(name: str) -> None:
-    profile = read_profile(path_of(name))
-    assert json.loads(json.dumps(profile, allow_nan=False)) == profile
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_file_is_recognised_by_its_content_whatever_its_name(name: str, tmp_path: Path) -> None:
-    disguised = tmp_path / "profile.txt"
-    disguised.write_bytes(path_of(name).read_bytes())
-    assert read_profile(disguised)["format"] == EXPECTED[name]["format"]
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_data_are_what_the_manifest_says(name: str) -> None:
-    assert hashlib.sha256((DATA / name).read_bytes()).hexdigest() == MANIFEST[name]["sha256"]
-    assert MANIFEST[name]["licence"]
+    assert differences(EXPECTED[name], profile) == []
+    assert json.loads(json.dumps(profile, allow_nan=False)) == profile, "plain JSON"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".gz")])
-def test_a_packed_trace_says_the_same_as_the_unpacked(name: str, tmp_path: Path) -> None:
-    unpacked = tmp_path / "trace"
-    unpacked.write_bytes(gzip.decompress((DATA / name).read_bytes()))
-    assert read_profile(unpacked) == read_profile(DATA / name)
+def test_a_compressed_trace_reads_like_the_plain_one(name: str, tmp_path: Path) -> None:
+    plain = tmp_path / "trace"
+    plain.write_bytes(gzip.decompress((DATA / name).read_bytes()))
+    assert read_profile(plain) == read_profile(DATA / name)
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
-@pytest.mark.parametrize("name", ["simple_add_a100.json", "alexnet_a100.json.gz", "sgemm_profile.ncu-rep"])
-def test_a_file_that_is_cut_short_is_refused_with_the_way_out(name: str, kept: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [0.1, 0.99])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("simple_add_a100.json", "not a whole .* finish"),
+        ("alexnet_a100.json.gz", "not a whole .* again"),
+        ("sgemm_profile.ncu-rep", "not a whole .* again"),
+        ("power_iteration.sqlite", "not a whole sqlite export .* again"),
+    ],
+)
+def test_a_truncated_file_is_refused(name: str, message: str, kept: float, tmp_path: Path) -> None:
     content = path_of(name).read_bytes()
     cut = tmp_path / name
     cut.write_bytes(content[: int(len(content) * kept)])
-    with pytest.raises(ProfileError, match=r"not a whole .* (again|finish)"):
+    with pytest.raises(ProfileError, match=message):
         read_profile(cut)
 
 
@@ -92,13 +89,6 @@ def test_a_csv_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
     cut = tmp_path / "cut.csv"
     cut.write_bytes((DATA / "sgemm_metrics.csv").read_bytes()[:5_000])
     with pytest.raises(ProfileError, match="truncated"):
-        read_profile(cut)
-
-
-def test_a_database_whose_pages_are_gone_is_refused(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.sqlite"
-    cut.write_bytes((DATA / "power_iteration.sqlite").read_bytes()[:200_000])
-    with pytest.raises(ProfileError, match="not a whole sqlite export"):
         read_profile(cut)
 
 
@@ -117,7 +107,7 @@ def test_a_database_of_another_schema_is_refused_with_the_column(statement: str,
         read_profile(damaged)
 
 
-def test_a_database_whose_columns_have_no_names_is_refused(tmp_path: Path) -> None:
+def test_an_export_with_a_column_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes((DATA / "power_iteration.sqlite").read_bytes().replace(b"greenContextId", b"\xff" * 14))
     with pytest.raises(ProfileError, match="not a whole sqlite export"):
@@ -126,7 +116,7 @@ def test_a_database_whose_columns_have_no_names_is_refused(tmp_path: Path) -> No
         redact_profile(damaged, tmp_path / "copy.sqlite", Redaction())
 
 
-def test_what_an_export_says_beside_times_may_be_anything(tmp_path: Path) -> None:
+def test_damaged_texts_of_an_export_do_not_stop_the_reader(tmp_path: Path) -> None:
     damaged = changed_export(
         tmp_path,
         "UPDATE StringIds SET value = CAST(x'6b80' AS TEXT)",
@@ -148,23 +138,21 @@ def changed_export(folder: Path, *statements: str) -> Path:
     return copy
 
 
-def test_a_csv_of_an_nsight_compute_that_writes_fewer_columns_is_read(tmp_path: Path) -> None:
-    whole = (DATA / "sgemm_metrics.csv").read_text()
-    lines = whole.splitlines()
-    at = next(at for at, line in enumerate(lines) if line.startswith('"ID"'))
-    header, *rows = csv.reader(lines[at:])
+def test_a_csv_of_an_older_nsight_compute_has_fewer_columns(tmp_path: Path) -> None:
+    lines = (DATA / "sgemm_metrics.csv").read_text().splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith('"ID"'))
+    header, *rows = csv.reader(lines[start:])
     kept = [at for at, name in enumerate(header) if name not in {"Stream", "Block Size", "Grid Size", "Device", "CC"}]
     older = tmp_path / "older.csv"
     with older.open("w", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[row[at] for at in kept] for row in (header, *rows)])
 
-    found, before = read_profile(older)["kernels"], EXPECTED["sgemm_metrics.csv"]["kernels"]
+    names = [kernel["name"] for kernel in read_profile(older)["kernels"]]
 
-    assert [kernel["name"] for kernel in found] == [kernel["name"] for kernel in before]
-    assert {kernel["grid"] for kernel in found} == {""}
+    assert names == [kernel["name"] for kernel in EXPECTED["sgemm_metrics.csv"]["kernels"]]
 
 
-def test_a_report_with_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_report_with_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     content = path_of("sgemm_profile.ncu-rep").read_bytes().replace(b"launch__registers_per_thread", b"\xff" * 28)
     damaged = tmp_path / "damaged.ncu-rep"
     damaged.write_bytes(content)
@@ -174,29 +162,19 @@ def test_a_report_with_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"hello",
-        b"{}",
-        b"[]",
-        b"[1, 2]",
-        b'{"benchmarks": []}',
-        b"\x00" * 64,
-        b'"ID","Name"\n"1","x"\n',
-        b"<svg/>",
-        b"\xff\xfe",
-    ],
+    [b"hello", b"{}", b"[]", b"[1, 2]", b'{"benchmarks": []}', b"\x00" * 64, b'"ID","Name"\n"1","x"\n', b"\xff\xfe"],
 )
-def test_what_is_no_profile_is_refused_with_what_could_be_read(content: bytes, tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     file.write_bytes(content)
-    with pytest.raises(ProfileError, match=r"trace.json: .*(unknown format|Nsight)"):
+    with pytest.raises(ProfileError, match=r"trace.json: unknown format.*Nsight"):
         read_profile(file)
 
 
-def test_what_is_not_there_or_empty_or_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_empty_file_or_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(ProfileError, match="No such file"):
-        read_profile(tmp_path / "gone")
+        read_profile(tmp_path / "missing")
     with pytest.raises(ProfileError, match="is empty"):
         read_profile(tmp_path / "empty")
     with pytest.raises(ProfileError, match="is a folder"):

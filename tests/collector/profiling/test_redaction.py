@@ -1,4 +1,4 @@
-"""Real files of other people's machines: what named those is gone from the copy, and what they say is the same."""
+"""Redacted copies of real files: names of machines and people are gone, measurements stay."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SECRETS: dict[str, tuple[str, ...]] = {
     "simple_add_a100.json": (),
     "triton_a100.json.gz": ("bcoutinho", "/tmp/torchinductor", "1670242:1670242 Cupti"),
 }  # fmt: skip
-"""What stands in each file of `tests/data/profiles` and names a machine, a person or a folder."""
+"""Names of machines, people and folders in each file of `tests/data/profiles`."""
 
 PATHS_OF_PACKAGES = {
     "resnet50_v100_torch19.json.gz": (
         b"site-packages/torch/optim/optimizer.py(216): zero_grad;resnet50_profiler_api.py(49)"
     ),
 }
-"""What must stay of the paths in call stacks."""
+"""Paths in call stacks that must stay."""
 
 
 def content(path: Path) -> bytes:
@@ -67,18 +67,18 @@ def test_the_secrets_are_those_of_every_file_that_can_be_redacted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SECRETS)
-def test_no_secret_survives_paths_of_packages_do_and_the_analysis_is_the_same(name: str, tmp_path: Path) -> None:
+def test_no_secret_survives_and_the_analysis_is_the_same(name: str, tmp_path: Path) -> None:
     copy = tmp_path / name
     redact_profile(DATA / name, copy, Redaction())
 
-    told = content(copy)
-    assert [secret for secret in SECRETS[name] if secret.encode() in told] == []
-    assert PATHS_OF_PACKAGES.get(name, b"") in told
-    assert told_of(copy) == told_of(DATA / name)
+    redacted = content(copy)
+    assert [secret for secret in SECRETS[name] if secret.encode() in redacted] == []
+    assert PATHS_OF_PACKAGES.get(name, b"") in redacted
+    assert analysed(copy) == analysed(DATA / name)
 
 
-def told_of(path: Path) -> dict[str, Any]:
-    """What `roofwatch read` says; a trace names the file that it was first written to, whose folder is taken out."""
+def analysed(path: Path) -> dict[str, Any]:
+    """The summary of a file; the folder of `traceName` is redacted."""
     profile = read_profile(path)
     top_level = profile.get("top_level", {})
     if "traceName" in top_level:
@@ -86,17 +86,17 @@ def told_of(path: Path) -> dict[str, Any]:
     return profile
 
 
-def test_numbers_and_their_order_are_those_of_the_original(tmp_path: Path) -> None:
+def test_events_without_names_are_copied_unchanged(tmp_path: Path) -> None:
     copy = tmp_path / "copy.json"
     redact_profile(DATA / "bert_small_h100.json.gz", copy, Redaction())
 
-    original, told = json.loads(content(DATA / "bert_small_h100.json.gz")), json.loads(content(copy))
-    assert told["traceEvents"] == original["traceEvents"], "no event of this trace holds anything to take out"
-    assert told["metadata"] == {}
-    assert {**told, "metadata": 0, "traceName": 0} == {**original, "metadata": 0, "traceName": 0}
+    original, redacted = json.loads(content(DATA / "bert_small_h100.json.gz")), json.loads(content(copy))
+    assert redacted["traceEvents"] == original["traceEvents"]
+    assert redacted["metadata"] == {}
+    assert {**redacted, "metadata": 0, "traceName": 0} == {**original, "metadata": 0, "traceName": 0}
 
 
-def test_what_an_event_says_under_a_telling_name_is_taken_out_wherever_it_stands(tmp_path: Path) -> None:
+def test_values_with_a_telling_key_are_redacted_wherever_they_occur(tmp_path: Path) -> None:
     arguments = {
         "hostname": "gpu-7",
         "user_name": "bob",
@@ -113,8 +113,8 @@ def test_what_an_event_says_under_a_telling_name_is_taken_out_wherever_it_stands
 
     redact_profile(trace, copy, Redaction())
 
-    (told,) = json.loads(copy.read_text())["traceEvents"]
-    assert told == event | {
+    (redacted,) = json.loads(copy.read_text())["traceEvents"]
+    assert redacted == event | {
         "name": "by <user> on <host>",
         "args": {
             "hostname": "<host>",
@@ -130,7 +130,7 @@ def test_what_an_event_says_under_a_telling_name_is_taken_out_wherever_it_stands
 
 
 @pytest.mark.parametrize("name", ["triton_a100.json.gz", "sgemm_metrics.csv", "power_iteration.sqlite"])
-def test_a_file_of_which_all_is_kept_says_what_it_said(name: str, tmp_path: Path) -> None:
+def test_a_file_that_keeps_everything_reads_the_same(name: str, tmp_path: Path) -> None:
     copy = tmp_path / name
     done = redact_profile(DATA / name, copy, Redaction(kept=EVERYTHING))
     assert done.removed == ()
@@ -141,12 +141,11 @@ def test_a_file_of_which_all_is_kept_says_what_it_said(name: str, tmp_path: Path
 def test_a_column_is_kept_by_name(tmp_path: Path) -> None:
     copy = tmp_path / "copy.csv"
     redact_profile(DATA / "sgemm_metrics.csv", copy, Redaction(kept=frozenset({Kind.ARGUMENTS})))
-    told = copy.read_text()
-    assert '"a.out",""' in told
-    assert "127.0.0.1" not in told
+    assert '"a.out",""' in copy.read_text()
+    assert "127.0.0.1" not in copy.read_text()
 
 
-def test_what_a_program_printed_before_the_table_is_emptied_and_counts_as_before(tmp_path: Path) -> None:
+def test_output_of_the_program_before_the_table_is_emptied(tmp_path: Path) -> None:
     original = tmp_path / "original.csv"
     original.write_bytes(
         b"loss of alice's run: 3\n==PROF== Connected to /home/alice/a.out\n" + content(DATA / "sgemm_metrics.csv")
