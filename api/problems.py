@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.db.engine.error_hints import is_full
+from roofwatch.db.engine.session import is_full
 from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
 from roofwatch.db.quarantine import NotQuarantinedError
 from roofwatch.db.regressions.triage import StaleTriageError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import socket
@@ -99,7 +100,8 @@ class Server:
             self.present(self._certificate)
 
     def _give(self, path: Path) -> None:
-        self._postgres.give(path)
+        if self._postgres.owner is not None:
+            os.chown(path, *self._postgres.owner)
 
 
 def make_server(folder: Path) -> Server:

@@ -1,4 +1,4 @@
-"""The schema of a database: bring it to that of this version, or say why it is not there; and what it holds."""
+"""The schema of a database: upgrade it, check it, and show the status of the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _UPGRADE_LOCK = 7_340_581
-"""Any number, the same in every version: key of the lock of an upgrade."""
+"""Key of the advisory lock of an upgrade."""
 _COUNTED = (ProjectRow, CommitRow, RunRow, AccuracyRow, StaticFactRow, RegressionRow)
 
 
@@ -33,20 +33,20 @@ class StoreStatus:
 
 
 def head_revision() -> str:
-    """The revision that this version works with."""
+    """The revision of this version."""
     revision = _scripts().get_current_head()
     assert revision is not None, "a package without migrations"
     return revision
 
 
 def current_revision(engine: Engine) -> str | None:
-    """The revision that the database is at; None where it has no schema of ours."""
+    """The revision of a database; None without a schema."""
     with engine.connect() as connection:
         return _revision(connection)
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the schema up to date, all of it or nothing. Several processes may do so at once.
+    """Upgrade the schema in one transaction. Several processes may do so at once.
 
     Raises:
         StoreError: the schema is of a newer roofwatch.
@@ -62,16 +62,16 @@ def upgrade(engine: Engine) -> None:
 
 
 def ensure_current(engine: Engine) -> None:
-    """Check that the schema is the one that this version works with.
+    """Check that the schema is that of this version.
 
     Raises:
-        StoreError: there is none, or it is older or newer.
+        StoreError: the schema is missing, older or newer.
     """
     revision = current_revision(engine)
     if revision == head_revision():
         return
     if revision is None:
-        raise StoreError(f"{_where(engine)}: no roofwatch schema here yet; run: roofwatch db upgrade")
+        raise StoreError(f"{_where(engine)}: no roofwatch schema; run: roofwatch db upgrade")
     if _is_known(revision):
         raise StoreError(
             f"{_where(engine)}: the schema is at revision {revision}, this roofwatch needs {head_revision()}; "
@@ -81,13 +81,12 @@ def ensure_current(engine: Engine) -> None:
 
 
 def read_status(engine: Engine) -> StoreStatus:
-    """Ask the server."""
     with engine.connect() as connection:
         counts = {
             row.__tablename__: connection.execute(select(func.count()).select_from(row)).scalar_one()
             for row in _COUNTED
         }
-        # counted where a run lists them: the table itself may have a hundred million rows
+        # from the lists of the runs: the table may have a hundred million rows
         counted = func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0)
         counts["measurement"] = connection.execute(select(counted)).scalar_one()
         size_bytes = connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
@@ -107,7 +106,7 @@ def server_name(url: URL) -> str:
 
 
 def configuration(connection: Connection) -> Config:
-    """Alembic's configuration for its own commands, on one connection."""
+    """Alembic's configuration, on one connection."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
@@ -132,6 +131,6 @@ def _where(engine: Engine) -> str:
 
 def _too_new(engine: Engine, revision: str) -> str:
     return (
-        f"{_where(engine)}: the schema is at revision {revision}, which this roofwatch does not know (it goes up to "
-        f"{head_revision()}); use the newer roofwatch that upgraded it"
+        f"{_where(engine)}: the schema is at revision {revision}, newer than this roofwatch "
+        f"({head_revision()}); use the roofwatch that upgraded it"
     )

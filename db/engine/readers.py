@@ -1,6 +1,4 @@
-"""Roles that only read: for dashboards, and for whoever looks at the tables with tools of their own. One of a dashboard
-that people sign in to may also write down what they decide, and nothing else.
-"""
+"""Roles that only read, for dashboards and SQL tools. The role of a dashboard with sign-in may also write triage."""
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.errors import StoreError
 
 SECRET_COLUMNS = {"token": {"secret_sha256"}}
-"""Of which tables a reader does not see which columns."""
+"""Columns that readers cannot see, by table."""
 
 _DECISIONS = (
     "GRANT UPDATE ON triage TO {}",
     "GRANT INSERT ON audit_entry TO {}",
-    # to have decisions of a project follow each other its row is locked, which asks for the right to change some column
+    # locking a row needs the right to update some column
     "GRANT UPDATE (id) ON project TO {}",
 )
 _NAME_BYTES = 63
@@ -30,23 +28,20 @@ _COLUMNS = text(
 def grant_reader(
     engine: Engine, role: str, *, password: str | None, actor: str, writes_decisions: bool = False
 ) -> bool:
-    """Let a role read all that the store holds, and change nothing; again, and nothing changes.
-
-    Tables that a later version adds are readable too, if the role that makes them is the one of this engine. What a
-    token is known by is not.
+    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`.
 
     Args:
-        engine: Of a store with a current schema, as the role that owns its tables.
-        role: Its name; made if it is not there.
-        password: Of a role that is made, or anew of one that is there; None where it has one.
-        actor: Who does it, for the audit trail.
-        writes_decisions: It may also write what people decide about regressions; said without it later, no more.
+        engine: Of a store with a current schema, as the owner of its tables.
+        role: Created if missing.
+        password: New password; None to keep that of an existing role.
+        actor: For the audit trail.
+        writes_decisions: It may also write triage; a later call without this revokes it.
 
     Returns:
-        Whether it was made.
+        Whether the role was created.
 
     Raises:
-        StoreError: it is not there and no password was given, or it may do more than read already.
+        StoreError: a missing role without a password, or a role that may write tables.
     """
     if not role or "\0" in role or len(role.encode()) > _NAME_BYTES:
         raise StoreError(f"role {role!r}: a name has 1 to {_NAME_BYTES} bytes")
@@ -64,10 +59,10 @@ def _ensure_role(connection: Connection, role: str, password: str | None) -> boo
     is_there = connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :role"), {"role": role}) is not None
     if password is None:
         if not is_there:
-            raise StoreError(f"role {role!r}: not there, and made only with a password: set ROOFWATCH_READER_PASSWORD")
+            raise StoreError(f"role {role!r}: does not exist; set ROOFWATCH_READER_PASSWORD to create it")
         return False
     verb = "ALTER" if is_there else "CREATE"
-    # made here: the password itself is in no statement, and so in no log of the server
+    # hashed here, so the password is in no statement and no log of the server
     verifier = driver_connection(connection).pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
     _execute(connection, f"{verb} ROLE {{}} LOGIN PASSWORD {{}}", sql.Identifier(role), sql.Literal(verifier.decode()))
     return not is_there
@@ -80,7 +75,7 @@ def _refuse_a_writer(connection: Connection, role: str) -> None:
         "AND pg_has_role(:role, relowner, 'member')) FROM pg_roles WHERE rolname = :role"
     )
     if connection.scalar(query, {"role": role}):
-        raise StoreError(f"role {role!r}: it may change the tables already; take another for those who only read")
+        raise StoreError(f"role {role!r}: it may write tables already; choose another")
 
 
 def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None:
@@ -104,5 +99,5 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
 
 
 def _execute(connection: Connection, statement: str, *parts: sql.Composable) -> None:
-    # names cannot be parameters of such statements: the driver quotes them
+    # such statements take no parameters
     connection.exec_driver_sql(sql.SQL(statement).format(*parts).as_string(driver_connection(connection)))

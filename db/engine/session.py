@@ -1,4 +1,4 @@
-"""Open the store: the database that a URL names, or the embedded one of a folder."""
+"""Open the store, by a URL or as the embedded server of a folder, and sessions on it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from roofwatch.db.engine import embedded, migrate
-from roofwatch.db.engine.error_hints import first_line, way_out_of_failure, way_out_of_refusal
-from roofwatch.db.errors import StoreError
+from roofwatch.db.errors import FullDiskError, StoreError
 
 CONNECTIONS = 15
-"""Default of the maximum connections per process."""
+"""Default maximum of connections per process."""
 WAIT_FOR_DISK = "set_config('synchronous_commit', 'on', true)"
-"""SQL, to be selected in a transaction: its commit waits for the disk, whatever the server, database or role says."""
+"""SQL to select in a transaction whose commit must wait for the disk."""
 
 _DEFAULTS = {
     "connect_timeout": "5",
-    # a server whose machine or network went away answers nothing, and TCP by itself waits for it for hours
+    # detect a lost network within a minute; TCP's own defaults take hours
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-"""Of the driver, unless a URL says otherwise: seconds, a count, and ms."""
+"""Parameters of libpq unless the URL sets them: s, a count, and ms."""
 _POOL_WAIT_S = 10
 _DRIVER = "postgresql+psycopg"
-# the role or the database may have set limits; the last is new in Postgres 17
 _NO_TIMEOUTS = text(
     """
     SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN
@@ -42,24 +40,29 @@ _NO_TIMEOUTS = text(
     """
 )
 ANALYSIS = 7_001_003
-"""Key of the lock of an analysis, with the project's name."""
+"""First key of the advisory lock of an analysis; the second is the project."""
+_CONNECTION_HINTS = (
+    (("certificate", "ssl", "encryption"), "check sslmode and sslrootcert in the URL, and TLS on the server"),
+    (("too many", "connection slots"), "lower database_connections of its clients, or raise the limit on the server"),
+    (("password",), "correct the user or password in the URL, PGPASSWORD or PGPASSFILE"),
+)
+"""What to do if a connection is refused, by words in the message."""
 
 
 @contextmanager
 def open_store(
     url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
 ) -> Iterator[Engine]:
-    """Open the store for the time of a `with` block.
+    """Open the store with a current schema.
 
     Args:
-        url: Of a Postgres that somebody runs; its schema must be current.
-        folder: Of the embedded Postgres, where no url is given. It is created, started and brought up to date as
-            needed, and stopped when nobody uses it any more.
-        connections: Maximum of this process; whoever needs one more waits for it, not forever.
+        url: Of a Postgres server.
+        folder: Of the embedded server if there is no URL. It is created, started and upgraded as needed, and stopped
+            after its last use.
+        connections: Maximum of this process.
 
     Raises:
-        StoreError: the database cannot be reached, is not up to date, refuses what is asked of it, or was lost inside
-            the block.
+        StoreError: the database cannot be reached, has another schema, or failed inside the block.
     """
     with open_server(url, folder=folder, connections=connections) as engine:
         if url is None:
@@ -73,7 +76,7 @@ def open_store(
 def open_server(
     url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
 ) -> Iterator[Engine]:
-    """Open the store whatever the state of its schema: to upgrade it, or to put another in its place.
+    """Open the store with any schema, to upgrade or replace it.
 
     Raises:
         StoreError: as `open_store`, but for the schema.
@@ -92,15 +95,14 @@ def open_server(
 
 @contextmanager
 def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
-    """Open a database by the URL of an engine, whatever the state of its schema.
+    """Open a database by an engine's URL, with any schema.
 
     Raises:
         StoreError: as `open_server`.
     """
     engine = make_engine(
         url,
-        # a dashboard outlives restarts of the server: each connection is tried before use
-        pool_pre_ping=True,
+        pool_pre_ping=True,  # a dashboard outlives restarts of the server
         pool_size=connections,
         max_overflow=0,
         pool_timeout=_POOL_WAIT_S,
@@ -110,21 +112,24 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
         try:
             engine.connect().close()
         except (OperationalError, InterfaceError) as error:
-            raise StoreError(f"{where}: cannot be reached: {first_line(error)}; {way_out_of_refusal(error)}") from None
+            reason = _first_line(error)
+            hints = (hint for words, hint in _CONNECTION_HINTS if any(word in reason.lower() for word in words))
+            hint = next(hints, "start it, or correct the database URL")
+            raise StoreError(f"{where}: cannot be reached: {reason}; {hint}") from None
         try:
             yield engine
         except (DBAPIError, PoolTimeoutError) as error:
-            told = way_out_of_failure(error, connections=connections)
-            if told is None:
+            failure = _describe_failure(error, connections)
+            if failure is None:
                 raise
-            raise StoreError(f"{where}: {told}") from None
+            raise StoreError(f"{where}: {failure}") from None
     finally:
         engine.dispose()
 
 
 def make_engine(url: URL, **options: Any) -> Engine:
-    """An engine as all of ours are; `options` are `create_engine`'s."""
-    # nothing is prepared: a proxy may hand each transaction to another connection of the server
+    """Create an engine; `options` are those of `create_engine`."""
+    # no prepared statements: PgBouncer may give each transaction another connection
     engine = create_engine(url, connect_args={"prepare_threshold": None}, **options)
     event.listen(engine, "connect", _use_utc)
     event.listen(engine, "checkin", _forget_mode)
@@ -139,8 +144,8 @@ def reading_session(
 
     Args:
         engine: Of a store with a current schema.
-        sees_one_state: All statements see one snapshot; otherwise each sees what is there by then.
-        timeout_s: Maximum per statement; no bound if None.
+        sees_one_state: All statements see one snapshot.
+        timeout_s: Maximum per statement; None for no limit.
     """
     modes: dict[str, Any] = {"postgresql_readonly": True}
     if sees_one_state:
@@ -154,40 +159,38 @@ def reading_session(
 
 @contextmanager
 def analysis_lock(engine: Engine, project: str) -> Iterator[None]:
-    """Keep other analyses of a project waiting, whatever process they are in.
+    """Let only one process at a time analyse a project.
 
-    A transaction on a connection of its own holds the lock: so it works behind a proxy that pools transactions, is
-    released when the process is killed, and keeps no rows from being vacuumed.
+    A transaction on its own connection holds the lock: it works behind PgBouncer, and ends if the process is killed.
     """
-    # beside the pool, which may have only one connection
     lone = make_engine(engine.url, poolclass=NullPool, isolation_level="READ COMMITTED")
     with lone.connect() as holder, holder.begin():
         holder.execute(_NO_TIMEOUTS)
         key = {"lock": ANALYSIS, "project": project}
         holder.execute(text("SELECT pg_advisory_xact_lock(:lock, hashtext(:project))"), key)
-        # a query with parameters keeps its snapshot until the next one; this has neither
+        # this statement has no snapshot, which would hold back vacuum
         holder.execute(text("SET LOCAL statement_timeout = 0"))
         yield
 
 
 def connections_of(engine: Engine) -> int:
-    """Maximum connections of an engine of `open_store`."""
+    """Maximum of connections of an engine."""
     assert isinstance(engine.pool, QueuePool)
     return engine.pool.size()
 
 
 def driver_connection(connection: Any) -> psycopg.Connection:
-    """The driver's own connection of one of SQLAlchemy's."""
+    """The psycopg connection behind one of SQLAlchemy's."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
     return driver
 
 
 def parse_url(url: str) -> URL:
-    """Read a database URL as people and hosting services write it.
+    """Parse a database URL.
 
     Raises:
-        StoreError: not a Postgres URL; the message leaves out what could be a password.
+        StoreError: not a Postgres URL; the message does not quote it.
     """
     wanted = "write postgresql://user:password@host:5432/name (a password's special characters %-encoded)"
     try:
@@ -199,13 +202,40 @@ def parse_url(url: str) -> URL:
     return parsed.set(drivername=_DRIVER, query=_DEFAULTS | dict(parsed.query))
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether the server's disk is full."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, (FullDiskError, psycopg.errors.DiskFull))
+
+
+def _first_line(error: DBAPIError) -> str:
+    lines = str(error.orig).strip().splitlines()
+    return lines[0] if lines else type(error.orig).__name__
+
+
+def _describe_failure(error: DBAPIError | PoolTimeoutError, connections: int) -> str | None:
+    """What happened and what to do; None for a bug of ours."""
+    if isinstance(error, PoolTimeoutError):
+        return f"all {connections} connections of this process are in use; raise database_connections"
+    if is_full(error):
+        hint = "the server's disk is full; free space there, for example with `roofwatch db prune`"
+    elif isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+        hint = "grant a reader access with `roofwatch db grant-reader`; use the owner of the tables to write"
+    elif isinstance(error.orig, psycopg.errors.ReadOnlySqlTransaction):
+        hint = "this role or server only reads: use the owner of the tables"
+    elif isinstance(error, (OperationalError, InterfaceError)):
+        hint = "the connection was lost; the transaction was rolled back: try again"
+    else:
+        return None
+    return f"{_first_line(error)}; {hint}"
+
+
 def _use_utc(connection: psycopg.Connection, _: object) -> None:
-    # a record's times read back as they were written, wherever the server is
     connection.execute("SET TIME ZONE 'UTC'")
     connection.commit()
 
 
 def _forget_mode(connection: psycopg.Connection | None, _: object) -> None:
-    # a transaction that is said to write is refused by a replica, even to who only reads in it
+    # the next user may need the other mode; a replica refuses transactions that ask to write
     if connection is not None and not connection.closed:
         connection.read_only = None

@@ -1,4 +1,4 @@
-"""A backup: the whole database as Postgres' own programs write it, tokens' hashes included, and put back."""
+"""Backup and restore with pg_dump and pg_restore. A backup includes the hashes of tokens."""
 
 from __future__ import annotations
 
@@ -29,24 +29,19 @@ OnStep = Callable[[str], None]
 @dataclass(frozen=True)
 class Restored:
     verification: Verification
-    """Of what was restored; with problems, the database is as it was before."""
+    """Of the restored database; if it has problems, nothing was replaced."""
     kept_as: str | None
-    """What the database of before is called now; None where it is gone, or was empty."""
+    """Name of the previous database; None if it was dropped."""
 
 
 def write_backup(engine: Engine, path: Path) -> None:
-    """Write one state of the database; whoever reads or writes it meanwhile goes on.
-
-    Args:
-        engine: Of a store with a current schema.
-        path: Of the file to write.
+    """Write a snapshot of the database to a file.
 
     Raises:
-        StoreError: there is no program for it, or it failed; what is in the file is then no backup.
+        StoreError: pg_dump is missing or failed; the file is not usable then.
     """
     server = describe_server(engine)
     client = find_client("pg_dump", server)
-    # a file, not a pipe: what each part's place is, by which one that is cut off is known, is written at the end
     options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s", f"--file={path}"]
     run_client(client, "pg_dump", options, server)
 
@@ -54,33 +49,33 @@ def write_backup(engine: Engine, path: Path) -> None:
 def restore_backup(
     engine: Engine, path: Path, *, replaces: bool, keeps_old: bool, actor: str, on_step: OnStep = lambda _text: None
 ) -> Restored:
-    """Put a backup in the place of a database: beside it first, and there verified.
+    """Restore a backup into a new database, verify it, and rename it to replace the current one.
 
-    A backup is a program that the server runs: restore only those of your own.
+    A backup can run code on the server: restore only your own.
 
     Args:
-        engine: Of the server and database that `roofwatch` is set up with, whatever its schema.
+        engine: Of the database to replace, with any schema.
         path: Of the backup.
-        replaces: Whether what the database holds now may go.
-        keeps_old: Whether it is kept under another name.
-        actor: Who does it, for the audit trail.
-        on_step: Told what is being done.
+        replaces: The current database may hold data.
+        keeps_old: Keep the current database under another name.
+        actor: For the audit trail.
+        on_step: Called with the name of each step.
 
     Raises:
-        StoreError: it is no backup, the database holds something, or a step failed; the database is as it was.
+        StoreError: not a backup, the database is not empty, or a step failed; the database is unchanged.
     """
     server = describe_server(engine)
     client = find_client("pg_restore", server)
     if not path.is_file():
         raise StoreError(f"{path}: no such file")
     if _ENTRY_OF_OURS not in run_client(client, "pg_restore", ["--list", str(path)], None):
-        raise StoreError(f"{path}: a backup, but of no roofwatch database")
+        raise StoreError(f"{path}: not a backup of a roofwatch database")
     if not replaces:
         _refuse_to_replace(engine)
     database = str(engine.url.database)
     with _administering(engine) as admin, _new_database(admin, database) as beside:
         with open_url(engine.url.set(database=beside)) as restored:
-            on_step("restoring beside the database")
+            on_step("restoring")
             options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
             run_client(client, "pg_restore", options, describe_server(restored))
             upgrade(restored)
@@ -92,7 +87,7 @@ def restore_backup(
                 return Restored(verification, kept_as=None)
             with Session(restored) as session, session.begin():
                 add_entry(session, actor=actor, action="store.restore", project=None, subject=path.name)
-        on_step("putting it in place")
+        on_step("replacing the database")
         engine.dispose()
         before = _swap(admin, database, beside)
         if keeps_old:
@@ -102,34 +97,33 @@ def restore_backup(
 
 
 def _refuse_to_replace(engine: Engine) -> None:
-    holding = text(
-        "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace "
-        "AND c.relkind = 'r' AND NOT c.relispartition AND c.relname <> 'alembic_version' ORDER BY 1"
+    tables = text(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+        "AND relkind = 'r' AND NOT relispartition AND relname <> 'alembic_version' ORDER BY 1"
     )
     with engine.connect() as connection:
-        for table in connection.scalars(holding).all():
+        for table in connection.scalars(tables).all():
             quoted = engine.dialect.identifier_preparer.quote_identifier(table)
             if connection.scalar(text(f"SELECT EXISTS (SELECT FROM {quoted})")):
                 raise StoreError(
-                    f"database {engine.url.database!r} is not empty (table {table}); "
-                    "back it up, then say --replace to have the backup in its place"
+                    f"database {engine.url.database!r} is not empty (table {table}); back it up, then use --replace"
                 )
 
 
 @contextmanager
 def _administering(engine: Engine) -> Iterator[Engine]:
-    """A connection to the server that is to no database of ours.
+    """Connect to another database of the server.
 
     Raises:
-        StoreError: the role may not make databases.
+        StoreError: the role may not create databases.
     """
     query = text("SELECT rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user")
     with engine.connect() as connection:
         if not connection.scalar(query):
             user = connection.scalar(text("SELECT current_user"))
             raise StoreError(
-                f"role {user!r} may not make databases, and a backup is restored beside the one that is there: "
-                f"run in psql as an administrator: ALTER ROLE {user} CREATEDB"
+                f"role {user!r} may not create databases, which a restore needs; run in psql as an administrator: "
+                f"ALTER ROLE {user} CREATEDB"
             )
     elsewhere = "template1" if engine.url.database == "postgres" else "postgres"
     with open_url(engine.url.set(database=elsewhere)) as admin:
@@ -138,7 +132,7 @@ def _administering(engine: Engine) -> Iterator[Engine]:
 
 @contextmanager
 def _new_database(admin: Engine, database: str) -> Iterator[str]:
-    """An empty database, which is gone again unless it was given another name."""
+    """Create an empty database, and drop it at the end unless it was renamed."""
     name = _beside(database, "restored")
     _run(admin, "CREATE DATABASE {} TEMPLATE template0", name)
     try:
@@ -149,12 +143,12 @@ def _new_database(admin: Engine, database: str) -> Iterator[str]:
 
 
 def _swap(admin: Engine, database: str, beside: str) -> str:
-    """Give a database the name of another; what the other is called from now on."""
+    """Replace a database by another; return the new name of the replaced one."""
     before = _beside(database, "before")
     with admin.connect() as connection:
         driver = driver_connection(connection)
         try:
-            # nobody connects in between: both names change at once, or neither
+            # keep clients away until both are renamed
             _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS false", database)
             connection.execute(
                 text("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname IN (:one, :other)"),
@@ -166,7 +160,7 @@ def _swap(admin: Engine, database: str, beside: str) -> str:
         except psycopg.Error as error:
             with suppress(psycopg.Error):
                 _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", database)
-            raise StoreError(f"database {database!r} cannot be replaced: {error}; it is as it was") from None
+            raise StoreError(f"database {database!r} cannot be replaced: {error}; it is unchanged") from None
         _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", before)
     return before
 
@@ -185,5 +179,5 @@ def _run(admin: Engine, statement: str, *names: str) -> None:
 
 
 def _execute(driver: psycopg.Connection, statement: str, *names: str) -> None:
-    # names cannot be parameters of such statements: the driver quotes them
+    # such statements take no parameters
     driver.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))

@@ -147,7 +147,7 @@ def test_who_works_without_the_api_is_told_to_make_room(server: Server, disk: Pa
         with open_store(url_of(server)) as store, pytest.raises(FullDiskError, match="make room there, for example by"):
             ingest_record(store, numbered(3))
         with (
-            pytest.raises(StoreError, match=r"the server's disk is full, and nothing half-done was kept; make room"),
+            pytest.raises(StoreError, match=r"the server's disk is full; free space there"),
             open_store(url_of(server)) as store,
             store.begin() as connection,
         ):

@@ -2,34 +2,17 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import stat
-import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from roofwatch.db.engine import embedded
 from roofwatch.db.errors import StoreError
-from tests.db.engine.embedded_server import USE, answers, ask, kill_server, server_pid, using
+from tests.db.engine.embedded_server import USE, answers, ask, server_pid, using
 
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-ENTER = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup")
-
-# ends while a thread of it, which its end does not wait for, starts a server
-END_AMID_A_START = """
-import sys, threading
-from pathlib import Path
-from roofwatch.db.engine.embedded import start
-folder = Path(sys.argv[1])
-threading.Thread(target=start, args=(folder,), daemon=True).start()
-while not (folder / "alive").exists():
-    pass
-"""
 FORK = """
 import os, sys
 from pathlib import Path
@@ -91,14 +74,6 @@ def test_a_users_settings_for_another_postgres_are_not_followed(folder: Path, mo
         assert ask(server.url, "SELECT current_database()") == "postgres"
 
 
-def test_the_server_holds_no_lock_but_its_own(folder: Path) -> None:
-    with embedded.start(folder):
-        opened = {str(entry.readlink()) for entry in Path(f"/proc/{server_pid(folder)}/fd").iterdir()}
-
-    in_folder = {Path(path).name for path in opened if Path(path).parent == folder}
-    assert in_folder == {"alive"}
-
-
 def test_a_missing_wheel_is_named_with_both_ways_out(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_WHEEL", "no_such_wheel")
 
@@ -113,23 +88,6 @@ def test_a_process_id_left_behind_that_now_belongs_to_another_does_not_matter(fo
 
     with embedded.start(folder) as server:
         assert ask(server.url, "SELECT 1") == 1
-
-
-def test_a_process_that_got_a_dead_servers_id_is_not_stopped_in_its_place(folder: Path) -> None:
-    same_user = NOBODY if os.geteuid() == 0 else ()
-    bystander = subprocess.Popen([*same_user, "cat"], stdin=subprocess.PIPE)
-    handle = embedded.start(folder)
-    lines = (folder / "data" / "postmaster.pid").read_text().splitlines()
-    kill_server(folder)
-    while embedded._is_alive(folder):
-        pass
-    # as it would be found if the kernel had given the id out again
-    (folder / "data" / "postmaster.pid").write_text("\n".join([str(bystander.pid), *lines[1:]]))
-
-    handle.close()
-
-    assert bystander.poll() is None
-    bystander.communicate()
 
 
 def test_what_a_killed_creation_left_is_cleared_away(new_folder: Path) -> None:
@@ -155,24 +113,6 @@ def test_a_folder_may_have_any_name(name: str) -> None:
 def test_a_name_too_long_for_a_socket_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"bytes too long .* choose a shorter data_dir"):
         embedded.start(tmp_path / ("x" * 180))
-
-
-def test_a_folder_that_went_away_is_let_go_of(folder: Path) -> None:
-    handle = embedded.start(folder)
-    pid = server_pid(folder)
-    shutil.rmtree(folder)
-
-    handle.close()
-
-    assert not folder.exists()
-    os.kill(pid, signal.SIGQUIT)  # it runs on, and nobody else could stop it
-
-
-def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(StoreError, match=f"{tmp_path}/file/store: Not a directory"):
-        embedded.start(tmp_path / "file" / "store")
 
 
 def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
@@ -206,16 +146,6 @@ def test_processes_that_start_at_once_share_a_server_and_the_last_one_stops_it(f
     assert not answers(urls.pop())
 
 
-def test_killing_the_server_and_its_user_together_is_survived(folder: Path) -> None:
-    with using(folder) as owner:
-        ask(owner.url(), "CREATE TABLE kept AS SELECT 7 AS value")
-        kill_server(folder)
-        owner.kill()
-
-    with embedded.start(folder) as server:
-        assert ask(server.url, "SELECT value FROM kept") == 7
-
-
 def test_a_server_whose_user_was_killed_is_found_and_stopped_in_the_end(folder: Path) -> None:
     with using(folder) as owner:
         url = owner.url()
@@ -237,15 +167,6 @@ def test_a_server_that_is_lost_is_started_again_with_all_that_was_committed(fold
         with embedded.start(folder) as server:
             assert owner.end() == 0
             assert ask(server.url, "SELECT value FROM kept") == 7
-
-
-def test_a_process_that_ends_while_a_thread_starts_the_server_leaves_none(folder: Path) -> None:
-    # the creation of the server that lies there has left one
-    (folder / "alive").unlink()
-    with using(folder, program=END_AMID_A_START) as user:
-        assert user.end() == 0
-
-    assert not embedded._is_alive(folder)
 
 
 def test_a_forked_child_neither_stops_nor_holds_the_server(folder: Path) -> None:
@@ -285,26 +206,3 @@ def test_roots_server_is_not_root_and_opens_no_folder_on_its_way(tmp_path: Path)
     assert int(fields["CapEff"], 16) | dac_override == dac_override
     after = [path.stat() for path in (closed, *closed.parents)]
     assert [(now.st_mode, now.st_uid) for now in after] == [(then.st_mode, then.st_uid) for then in before]
-
-
-def ordinary_user() -> Sequence[str]:
-    """Command that runs Python as nobody; where Python is in a folder closed to nobody, with the right to enter it."""
-    entered = subprocess.run([*NOBODY, "/bin/sh", "-c", '"$1" -c ""', "sh", sys.executable], capture_output=True)
-    return NOBODY if entered.returncode == 0 else (*NOBODY, *ENTER)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="this is an ordinary user: all other tests show it")
-def test_root_may_use_the_server_of_an_ordinary_user() -> None:
-    home = Path(tempfile.mkdtemp(prefix="roofwatch-test-"))
-    try:
-        os.chown(home, 65534, 65534)
-        with using(home / "store", prefix=ordinary_user()) as user:
-            url = user.url()
-            assert ask(url, "SELECT 1") == 1
-            with embedded.start(home / "store") as server:
-                assert server.url == url
-            assert user.end() == 0
-        assert not answers(url)
-        assert {path.stat().st_uid for path in (home / "store").iterdir()} == {65534}
-    finally:
-        shutil.rmtree(home)

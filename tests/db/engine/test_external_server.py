@@ -1,11 +1,8 @@
 """A database that somebody else runs: over TCP with a password, over TLS, away for a while, backed up and restored."""
 
-import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 from sqlalchemy import URL, text
 from sqlalchemy.orm import Session
@@ -22,8 +19,6 @@ from roofwatch.db.queries.runs import list_projects
 from tests import servers
 from tests.builders import PROJECT, make_record
 from tests.servers import make_certificate, make_server
-
-_TCP_OPTIONS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 # one server for all of them
 pytestmark = pytest.mark.xdist_group("external_server")
@@ -77,17 +72,6 @@ def test_who_finds_no_free_connection_is_told_what_to_raise(
         engine.connect()
 
 
-def test_a_role_that_is_full_is_told_from_a_server_that_is_down(server: servers.Server) -> None:
-    with open_server(text_of(server.url)) as engine, engine.begin() as admin:
-        admin.execute(text("CREATE ROLE full_up LOGIN PASSWORD 'x' CONNECTION LIMIT 0"))
-
-    with (
-        pytest.raises(StoreError, match=r"too many connections for role .*lower database_connections"),
-        open_server(text_of(server.url.set(username="full_up", password="x"))),
-    ):
-        pass
-
-
 def test_the_password_is_in_no_command_line(server: servers.Server) -> None:
     with open_store(text_of(server.url)) as engine:
         described = describe_server(engine)
@@ -127,23 +111,18 @@ def test_a_role_that_may_not_make_databases_is_told_what_it_lacks(server: server
 
     with (
         open_server(text_of(server.url.set(username="modest", password="x", database="template1"))) as engine,
-        pytest.raises(StoreError, match=r"role 'modest' may not make databases.*ALTER ROLE modest CREATEDB"),
+        pytest.raises(StoreError, match=r"role 'modest' may not create databases.*ALTER ROLE modest CREATEDB"),
     ):
         restore_backup(engine, path, replaces=False, keeps_old=False, actor="a test")
 
 
-def test_a_server_that_no_client_here_is_new_enough_for_says_what_to_install() -> None:
-    with pytest.raises(StoreError, match=r"pg_dump of Postgres 99 or newer .* install postgresql-client-99"):
-        find_client("pg_dump", Server(99, "", None, is_encrypted=False))
-
-
-def test_of_several_clients_the_one_of_the_server_s_own_version_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_client_that_is_new_enough_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     here = [Client(Path("/a"), 18, False), Client(Path("/b"), 15, True), Client(Path("/c"), 16, True)]
     monkeypatch.setattr("roofwatch.db.engine.client_programs._clients", lambda _: here)
 
     assert find_client("pg_dump", Server(15, "", None, is_encrypted=True)).major_version == 15
     assert find_client("pg_dump", Server(16, "", None, is_encrypted=False)).major_version == 16
-    with pytest.raises(StoreError, match=r"pg_dump with TLS of Postgres 17 .*/a/pg_dump is of 18, without TLS"):
+    with pytest.raises(StoreError, match=r"no pg_dump with TLS of Postgres 17 .*install postgresql-client-17"):
         find_client("pg_dump", Server(17, "", None, is_encrypted=True))
 
 
@@ -155,41 +134,6 @@ def test_a_wrong_password_is_told_without_showing_it(server: servers.Server) -> 
         pass
 
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_server_whose_network_went_away_is_given_up_within_a_minute_unless_the_url_says_otherwise(
-    server: servers.Server,
-) -> None:
-    def told_to_the_system(url: str) -> tuple[int, ...]:
-        with open_server(url) as engine, engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
-            with socket.socket(fileno=os.dup(driver.fileno())) as line:
-                return tuple(line.getsockopt(socket.IPPROTO_TCP, option) for option in _TCP_OPTIONS)
-
-    said = {"keepalives_idle": "7", "keepalives_interval": "8", "keepalives_count": "9", "tcp_user_timeout": "10000"}
-    assert told_to_the_system(text_of(server.url)) == (30, 10, 3, 60_000)
-    assert told_to_the_system(text_of(server.url, **said)) == (7, 8, 9, 10_000)
-
-
-def test_a_server_without_tls_is_told_from_one_that_is_down(server: servers.Server) -> None:
-    if server.has_tls:
-        pytest.skip("this Postgres has TLS")
-    with (
-        pytest.raises(StoreError, match=r"does not support SSL.*ssl = on.*or ask for none with sslmode=disable"),
-        open_server(text_of(server.url, sslmode="require")),
-    ):
-        pass
-
-
-def test_a_mode_that_is_none_is_told_with_those_that_are(database_url: URL) -> None:
-    with (
-        pytest.raises(
-            StoreError, match=r"sslmode is one of disable, allow, prefer, require, verify-ca and verify-full"
-        ),
-        open_server(text_of(database_url, sslmode="always")),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
@@ -207,58 +151,9 @@ def test_a_backup_of_an_encrypted_connection_is_encrypted_too(with_tls: servers.
     assert find_client("pg_dump", described).has_tls
 
 
-@pytest.mark.parametrize(
-    ("query", "complaint"),
-    [
-        ({"sslrootcert": "/nowhere/ca.pem"}, r"is not where it is looked for: name its file with sslrootcert="),
-        ({"sslrootcert": "stranger"}, r"certificate verify failed.*signed by none that is trusted here"),
-        (
-            {"sslrootcert": "authority", "host": "db.example.org", "hostaddr": servers.HOST},
-            r"does not match host name.*connect by the name that it has",
-        ),
-    ],
-)
-def test_a_certificate_that_cannot_be_trusted_is_told_with_the_way_out(
-    with_tls: servers.Server, tmp_path: Path, query: dict[str, str], complaint: str
-) -> None:
-    files = {
-        "authority": str(with_tls.authority),
-        "stranger": str(make_certificate(tmp_path, authority="another").authority),
-    }
-    given = {"sslmode": "verify-full"} | {name: files.get(value, value) for name, value in query.items()}
-    url = with_tls.url.set(host=given.pop("host", servers.HOST))
+def test_an_untrusted_certificate_is_refused(with_tls: servers.Server, tmp_path: Path) -> None:
+    stranger = str(make_certificate(tmp_path, authority="another").authority)
+    url = text_of(with_tls.url.set(host=servers.HOST), sslmode="verify-full", sslrootcert=stranger)
 
-    with pytest.raises(StoreError, match=complaint), open_server(text_of(url, **given)):
-        pass
-
-
-def test_a_certificate_that_has_expired_is_called_that(with_tls: servers.Server, tmp_path: Path) -> None:
-    expired = make_certificate(tmp_path, days=-1)
-    with_tls.present(expired)
-    with_tls.stop()
-    with_tls.start()
-
-    url = text_of(with_tls.url, sslmode="verify-full", sslrootcert=str(expired.authority))
-    try:
-        with (
-            pytest.raises(StoreError, match="certificate verify failed; its certificate has expired, or"),
-            open_server(url),
-        ):
-            pass
-    finally:
-        good = make_certificate(with_tls.authority.parent)
-        with_tls.present(good)
-        with_tls.stop()
-        with_tls.start()
-
-
-def test_a_server_that_lets_nobody_in_without_tls_asks_for_it(with_tls: servers.Server) -> None:
-    with_tls.admit("hostnossl all sealed all reject")
-    with_tls.stop()
-    with_tls.start()
-
-    with (
-        pytest.raises(StoreError, match=r"lets nobody in without TLS.*add sslmode=verify-full"),
-        open_server(text_of(with_tls.url.set(username="sealed"), sslmode="disable")),
-    ):
+    with pytest.raises(StoreError, match="certificate verify failed; check sslmode and sslrootcert"), open_server(url):
         pass

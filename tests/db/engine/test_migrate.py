@@ -53,20 +53,6 @@ def test_a_fresh_upgrade_equals_the_models(store: Engine, blank: Engine) -> None
     assert len(checks) > 30
 
 
-def test_every_constraint_is_named_by_the_convention(store: Engine) -> None:
-    names = [name for _, name, definition in definitions(store)["constraints"] if "NOT NULL" not in definition[:8]]
-
-    assert [name for name in names if name.split("_")[0] not in {"pk", "fk", "uq", "ck"}] == []
-
-
-def test_a_second_upgrade_changes_nothing(store: Engine) -> None:
-    before = definitions(store)
-
-    migrate.upgrade(store)
-
-    assert definitions(store) == before
-
-
 def test_many_upgrades_at_once_make_one_schema(store: Engine, blank: Engine) -> None:
     count = 6
     engine = create_engine(blank.url, pool_size=count)
@@ -95,7 +81,7 @@ def test_an_upgrade_that_fails_leaves_nothing(blank: Engine) -> None:
 
 
 def test_a_database_without_a_schema_is_refused_with_the_way_out(blank: Engine) -> None:
-    with pytest.raises(StoreError, match=r"no roofwatch schema here yet; run: roofwatch db upgrade"):
+    with pytest.raises(StoreError, match=r"no roofwatch schema; run: roofwatch db upgrade"):
         migrate.ensure_current(blank)
 
 
@@ -104,5 +90,5 @@ def test_a_newer_schema_is_refused_by_name(store: Engine) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     for refuse in (migrate.ensure_current, migrate.upgrade):
-        with pytest.raises(StoreError, match=r"revision 9999, which this roofwatch does not know"):
+        with pytest.raises(StoreError, match=r"revision 9999, newer than this roofwatch"):
             refuse(store)

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -11,8 +10,7 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.audit import list_entries
-from roofwatch.db.auth.tokens import create_token
-from roofwatch.db.auth.values import Scope, TriageState
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
 from roofwatch.db.engine.session import open_store
@@ -165,62 +163,12 @@ def test_a_role_that_is_let_in_again_to_read_alone_decides_no_more(store: Engine
         decide(engine)
 
 
-def test_whoever_writes_as_a_reader_is_told_which_role_may(reader_url: URL) -> None:
-    with (
-        pytest.raises(StoreError, match=r"this role or server only reads: use the one that owns the tables"),
-        open_store(text_of(reader_url)) as engine,
-        engine.begin() as connection,
-    ):
-        connection.execute(text("DELETE FROM run"))
-
-
-def test_a_role_that_was_not_let_in_is_told_how_it_would_be(store: Engine, database_url: URL, role: str) -> None:
-    with store.begin() as connection:
-        quoted = store.dialect.identifier_preparer.quote_identifier(role)
-        connection.exec_driver_sql(f"CREATE ROLE {quoted} LOGIN PASSWORD 'x'")
-
-    with (
-        pytest.raises(StoreError, match=r"permission denied.*let in by `roofwatch db grant-reader`"),
-        open_store(text_of(database_url.set(username=role, password="x"))),
-    ):
-        pass
-
-
 def test_a_table_of_a_later_version_is_readable_too(store: Engine, reader_url: URL) -> None:
     with store.begin() as connection:
         connection.execute(text("CREATE TABLE later (name text)"))
 
     with open_store(text_of(reader_url)) as engine, engine.connect() as connection:
         assert connection.execute(text("SELECT * FROM later")).all() == []
-
-
-def test_what_a_token_is_known_by_is_not_shown_and_that_there_is_one_is(store: Engine, reader_url: URL) -> None:
-    now = datetime.now(UTC)
-    create_token(
-        store,
-        name="ci",
-        project=PROJECT,
-        scopes={Scope.READ},
-        now=now,
-        validity=timedelta(days=1),
-        is_quarantined=False,
-        actor="a test",
-    )
-
-    with open_store(text_of(reader_url)) as engine, engine.connect() as connection:
-        assert connection.execute(text("SELECT name FROM token")).scalars().all() == ["ci"]
-
-
-def test_granting_again_changes_the_password_and_nothing_else(store: Engine, reader_url: URL, role: str) -> None:
-    def verifier() -> object:
-        with store.connect() as connection:
-            query = text("SELECT rolpassword FROM pg_authid WHERE rolname = :role")
-            return connection.scalar(query, {"role": role})
-
-    before = verifier()
-
-    assert not grant_reader(store, role, password="another", actor="a test")
-    assert verifier() != before
 
 
 def test_the_server_never_hears_the_password(store: Engine, reader_url: URL, role: str) -> None:
@@ -235,18 +183,12 @@ def test_the_server_never_hears_the_password(store: Engine, reader_url: URL, rol
 
 
 def test_a_role_that_is_not_there_needs_a_password(store: Engine) -> None:
-    with pytest.raises(StoreError, match="not there, and made only with a password: set ROOFWATCH_READER_PASSWORD"):
+    with pytest.raises(StoreError, match="does not exist; set ROOFWATCH_READER_PASSWORD"):
         grant_reader(store, "nobody there", password=None, actor="a test")
 
 
-@pytest.mark.parametrize("role", ["", "x" * 64, "a\0b"])
-def test_a_name_that_no_role_can_have_is_refused(store: Engine, role: str) -> None:
-    with pytest.raises(StoreError, match="a name has 1 to 63 bytes"):
-        grant_reader(store, role, password="x", actor="a test")
-
-
 def test_a_role_that_may_write_already_is_no_reader(store: Engine) -> None:
-    with pytest.raises(StoreError, match="it may change the tables already"):
+    with pytest.raises(StoreError, match="it may write tables already"):
         grant_reader(store, "postgres", password=None, actor="a test")
 
     with Session(store) as session:

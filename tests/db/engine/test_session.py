@@ -71,14 +71,6 @@ def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_host_that_does_not_exist_is_named() -> None:
-    with (
-        pytest.raises(StoreError, match=r"database 'name' on no-such-host\.invalid:5432: cannot be reached"),
-        open_store("postgresql://no-such-host.invalid/name"),
-    ):
-        pass
-
-
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
@@ -96,23 +88,13 @@ def test_what_is_no_postgres_url_is_refused_with_the_form_it_should_have(url: st
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_connection_attempt_is_given_up_soon_unless_the_url_says_otherwise() -> None:
-    assert parse_url("postgresql://host/name").query["connect_timeout"] == "5"
-    assert parse_url("postgresql://host/name?connect_timeout=60").query["connect_timeout"] == "60"
-
-
 def test_a_server_lost_in_the_middle_is_one_clear_error(database_url: URL) -> None:
     with (
-        pytest.raises(StoreError, match=r"database 'test_.*: lost: .*terminat"),
+        pytest.raises(StoreError, match=r"database 'test_.*: .*terminat.*connection was lost"),
         open_store(text_of(database_url)) as engine,
         engine.connect() as connection,
     ):
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
-
-
-def test_an_error_of_the_callers_own_passes_through(database_url: URL) -> None:
-    with pytest.raises(ZeroDivisionError), open_store(text_of(database_url)):
-        raise ZeroDivisionError
 
 
 def test_neither_a_url_nor_a_folder_is_an_error_that_names_both() -> None:

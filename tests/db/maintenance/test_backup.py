@@ -24,11 +24,6 @@ from tests.db.engine.pgbouncer import pooling
 from tests.db.queries.test_records import full_record
 
 _LIMIT_BYTES = 4_096
-WITHOUT_STATISTICS = """
-    SELECT oid::regclass::text FROM pg_class
-    WHERE relkind IN ('r', 'p') AND relnamespace::regnamespace::text IN ('public', 'partitions')
-    AND relname <> 'alembic_version' AND reltuples < 0
-"""
 
 
 @pytest.fixture
@@ -55,12 +50,6 @@ def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool
     return restored.kept_as
 
 
-def tables_without_statistics(engine: Engine) -> list[str]:
-    """Also those that have partitions."""
-    with engine.connect() as connection:
-        return list(connection.scalars(text(WITHOUT_STATISTICS)))
-
-
 def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Engine, tmp_path: Path) -> None:
     record, later = full_record(), make_record(5)
     ingest_record(store, record)
@@ -78,39 +67,18 @@ def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Eng
     assert ingest_record(store, later).was_new
 
 
-def test_a_restored_database_has_statistics(store: Engine, tmp_path: Path) -> None:
-    ingest_record(store, full_record())
-    back_up(store, tmp_path / "roofwatch.dump")
-
-    restore(store, tmp_path / "roofwatch.dump")
-
-    assert tables_without_statistics(store) == []
-
-
 def test_an_empty_database_needs_no_word_and_one_that_is_not_does(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, make_record())
     back_up(store, path)
 
-    with pytest.raises(StoreError, match=r"is not empty \(table \w+\); back it up, then say --replace"):
+    with pytest.raises(StoreError, match=r"is not empty \(table \w+\); back it up, then use --replace"):
         restore(store, path, replaces=False)
 
     with store.begin() as connection:
         connection.execute(text("TRUNCATE project, environment, audit_entry CASCADE"))
     restore(store, path, replaces=False)
     assert verify_store(store).run_count == 1
-
-
-@pytest.mark.slow
-def test_a_database_without_any_table_takes_a_backup(store: Engine, empty_database_url: URL, tmp_path: Path) -> None:
-    ingest_record(store, make_record())
-    back_up(store, tmp_path / "roofwatch.dump")
-
-    empty = create_engine(empty_database_url)
-    restore(empty, tmp_path / "roofwatch.dump", replaces=False)
-
-    assert verify_store(empty).run_count == 1
-    empty.dispose()
 
 
 @pytest.mark.usefixtures("left_over")
@@ -125,19 +93,6 @@ def test_the_database_of_before_is_kept_where_that_is_wished(store: Engine, tmp_
     assert verify_store(before).run_count == 1
     before.dispose()
     assert verify_store(store).run_count == 0
-
-
-def test_an_engine_that_is_in_use_goes_on_with_what_was_restored(store: Engine, tmp_path: Path) -> None:
-    ingest_record(store, make_record())
-    back_up(store, tmp_path / "roofwatch.dump")
-    ingest_record(store, make_record(1))
-    reading = create_engine(store.url, pool_pre_ping=True)
-    assert verify_store(reading).run_count == 2
-
-    restore(store, tmp_path / "roofwatch.dump")
-
-    assert verify_store(reading).run_count == 1
-    reading.dispose()
 
 
 def test_a_backup_that_is_not_whole_in_itself_leaves_the_database_as_it_is(store: Engine, tmp_path: Path) -> None:
@@ -188,7 +143,7 @@ def test_a_backup_of_another_program_s_database_is_refused(
     back_up(other, tmp_path / "other.dump")
     other.dispose()
 
-    with pytest.raises(StoreError, match="a backup, but of no roofwatch database"):
+    with pytest.raises(StoreError, match="not a backup of a roofwatch database"):
         restore(store, tmp_path / "other.dump")
 
 
@@ -229,7 +184,7 @@ def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_st
 
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert any(words in done.stderr for words in ("File too large", "ended by SIGXFSZ"))
+    assert any(words in done.stderr for words in ("File too large", "exit status -25"))
     assert file.read_text() == "of yesterday"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -241,13 +196,9 @@ def test_neither_is_done_by_way_of_a_pool_and_the_others_in_it_are_left_alone(st
     with pooling(store.url, connections=2) as url:
         told = url.update_query_dict({"prepare_threshold": "none"}).render_as_string(hide_password=False)
         with open_store(told) as pooled:
-            with pytest.raises(
-                StoreError, match=r"PgBouncer stands before .*: name host and port of the server itself"
-            ):
+            with pytest.raises(StoreError, match="do not work through PgBouncer"):
                 back_up(pooled, tmp_path / "pooled.dump")
-            with pytest.raises(
-                StoreError, match=r"PgBouncer stands before .*: name host and port of the server itself"
-            ):
+            with pytest.raises(StoreError, match="do not work through PgBouncer"):
                 restore(pooled, tmp_path / "before.dump")
 
             assert verify_store(pooled).run_count == 1

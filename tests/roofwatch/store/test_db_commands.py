@@ -62,7 +62,7 @@ def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_pat
     assert "raw samples" in pruned.output
     assert verified.output == "3 run(s), 1 read back exactly as sent, 2 without what was pruned; no problem(s)\n"
     assert refused.status == 2
-    assert "say --replace" in refused.error
+    assert "use --replace" in refused.error
     assert restored.status == 0, restored.error
     assert (whole.parsed["run_count"], whole.parsed["proven_count"]) == (3, 3)
 
