@@ -1,9 +1,13 @@
-"""What goes wrong where results are delivered."""
+"""Errors of delivering results."""
 
 
 class GitHubError(Exception):
-    """GitHub cannot be told; the message says what it answered, and the way out."""
+    """GitHub refuses or does not answer; the message says why, and what to do."""
+
+
+class UncertainError(Exception):
+    """It is unknown whether GitHub carried out a request."""
 
 
 class AlertError(Exception):
-    """Rules or channels of alerts cannot be used; the message says where, and holds no address."""
+    """Rules or channels of alerts cannot be used; the message has the place, and never an address."""

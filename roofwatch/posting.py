@@ -1,4 +1,4 @@
-"""Results on a pull request: two records from a folder that anybody may have filled, to a comment and a check-run.
+"""Report on a pull request: two records from an untrusted folder to a comment and a check-run.
 
 The commit and the pull request come from the event that started the job, never from the records; records of another
 commit are refused.
@@ -11,13 +11,24 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github import check_run
-from roofwatch.ci.github.acceptance import accepted_check, findings_of, found_line, with_acceptance
-from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
+from roofwatch.ci.github.client import GitHubRepository
+from roofwatch.ci.github.commands import findings_of, valid_acceptance
+from roofwatch.ci.github.comment import (
+    CommentAction,
+    CommentState,
+    accepted_by,
+    compose,
+    is_name,
+    post_comment,
+    report_marker,
+    with_acceptance,
+)
+from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job
 from roofwatch.ci.report.comment import COMMENT_MARKER, is_silent, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError
@@ -26,13 +37,9 @@ from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 
-if TYPE_CHECKING:  # a dry run needs no client
-    from roofwatch.ci.github.client import GitHubRepository
-    from roofwatch.ci.github.posting import CommentAction
-
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
-"""GitHub takes 1 MiB from a step."""
+"""GitHub's limit is 1 MiB per step."""
 _PREFIXES = ("base-", "head-")
 _SUFFIXES = (".json", ".json.gz")
 
@@ -48,39 +55,35 @@ class Report:
     check: check_run.CheckRun
     judgement: PullRequestJudgement | None = None
     comment: str | None = None
-    """Markdown, below its marker; None if nothing could be judged."""
+    """Markdown; None if nothing could be judged."""
     summary: str | None = None
-    """The same for the job's page, cut later."""
+    """The same for the job's page, with a higher limit."""
     problem: str | None = None
     """Why nothing could be judged."""
     is_refused: bool = False
-    """The records are not what they should be."""
+    """The records are not valid."""
 
 
 @dataclass(frozen=True)
 class Posted:
-    """What became of a report."""
+    """What was posted."""
 
     pull_request: int | None = None
     comment: CommentAction | None = None
-    """None if none was asked for, or there is nowhere to post it."""
     check_run: str | None = None
     """Its conclusion, or `in_progress`."""
     accepted_by: str | None = None
-    """Who accepted the regressions, if that still holds."""
+    """Login of who accepted the regressions."""
 
 
-def this_job(variables: Mapping[str, str]) -> Job:
-    """The job of GitHub Actions that this process runs in.
-
-    Raises:
-        GitHubError: it runs in none, or the event cannot be read.
-    """
-    return job_of(variables, event_of(variables))
+def check_name(name: str) -> None:
+    """Raise `GitHubError` unless a text can be the name of a report."""
+    if not is_name(name):
+        raise GitHubError(f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -")
 
 
 def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
-    """The event that started the job.
+    """Read the event that started the job.
 
     Raises:
         GitHubError: it cannot be read.
@@ -94,13 +97,11 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepository:
-    """The repository of a run, with the job's token.
+    """Open the repository of a run with the job's token.
 
     Raises:
         GitHubError: there is no token.
     """
-    from roofwatch.ci.github.client import GitHubRepository
-
     token = variables.get(TOKEN_VARIABLE, "").strip()
     if not token:
         raise GitHubError(
@@ -112,15 +113,13 @@ def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepo
 def report_on(
     paths: Sequence[Path], baseline: Path | None, job: Job | None, noise_floor: NoiseFloor | None = None
 ) -> Report:
-    """Judge two records, or a folder with them and with the baseline file if there is one.
-
-    What is wrong with the files is reported in place of a verdict: no check-run stays in progress because of it.
+    """Judge two records; invalid files are reported in place of a verdict, so that the check-run always concludes.
 
     Args:
-        paths: The two records, base and head, or one folder.
-        baseline: File of accepted compiled facts; the folder's or the current one's if left out.
-        job: What they must belong to; None to take them as they are.
-        noise_floor: Of the runner that measured them, if it is known.
+        paths: The two records, base and head, or one folder with them and perhaps the baseline file.
+        baseline: File of accepted compiled facts; default that of the folder or the current folder.
+        job: The job that they must belong to; None accepts any.
+        noise_floor: Of the runner that measured them.
     """
     try:
         base, head = _pair(paths)
@@ -133,9 +132,9 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
     url = None if job is None else job.run.url
-    check_text = _without_marker(to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=url))
+    in_check = _without_marker(to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=url))
     return Report(
-        check_run.concluded(judgement, check_text),
+        check_run.concluded(judgement, in_check),
         judgement,
         comment=to_markdown(judgement, whole_url=url),
         summary=_without_marker(to_markdown(judgement, max_bytes=_SUMMARY_BYTES)),
@@ -145,38 +144,40 @@ def report_on(
 def post(
     repository: GitHubRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
 ) -> Posted:
-    """Post a report to where its job says, with what somebody accepted of it before.
+    """Post a report where its job says, with an earlier acceptance if it still holds.
 
     Raises:
         GitHubError: GitHub refuses, or cannot be reached.
     """
-    from roofwatch.ci.github.commands import standing_acceptance
-    from roofwatch.ci.github.posting import body_of, post_check_run, post_comment, pull_request_of
-
-    findings = None if report.judgement is None else findings_of(report.judgement, job.head_sha)
-    number, acceptance, done = job.pull_request, None, None
+    judgement, number, check, order = report.judgement, job.pull_request, report.check, job.run.order
+    findings = None if judgement is None else findings_of(judgement, job.head_sha)
     if number is None and job.head_branch is not None and (with_comment or findings is not None):
-        number = pull_request_of(repository, job.head_branch, job.head_sha)
+        number = repository.pull_request_of(job.head_branch, job.head_sha)
+    accepted, action, sentence = None, None, ""
     if findings is not None and number is not None:
-        acceptance = standing_acceptance(repository, number, name, findings)
-    check = report.check if acceptance is None else accepted_check(report.check, acceptance)
+        accepted = valid_acceptance(repository, number, name, findings)
+    if accepted is not None:
+        sentence = accepted_by(accepted[1], accepted[2])
+        check = check.accepted(sentence)
     if with_check:
-        post_check_run(repository, job.head_sha, name, job.run.order, check, job.run.url)
-    if with_comment and number is not None and report.judgement is not None and report.comment is not None:
-        body = body_of(report.comment, name, job.run.order, *([] if findings is None else [found_line(findings)]))
-        body = body if acceptance is None else with_acceptance(body, acceptance)
-        done = post_comment(repository, number, body, is_silent=is_silent(report.judgement))
-    state = check.conclusion.value if check.conclusion is not None else "in_progress"
+        check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
+    if with_comment and number is not None and judgement is not None and report.comment is not None:
+        state = CommentState(order=order, findings=findings)
+        body = compose(report_marker(name), state, _without_marker(report.comment))
+        if accepted is not None:
+            body = with_acceptance(body, accepted[0], sentence)
+        action = post_comment(repository, number, body, is_silent=is_silent(judgement))
+    conclusion = check.conclusion.value if check.conclusion is not None else "in_progress"
     return Posted(
-        pull_request=None if done is None else number,
-        comment=done,
-        check_run=state if with_check else None,
-        accepted_by=None if acceptance is None else acceptance.login,
+        pull_request=None if action is None else number,
+        comment=action,
+        check_run=conclusion if with_check else None,
+        accepted_by=None if accepted is None else accepted[1].login,
     )
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> None:
-    """Show the report on the job's page, if there is such a page.
+    """Show the report on the job's page, if there is one.
 
     Raises:
         OutputError: it cannot be written.
@@ -193,7 +194,7 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
 
 
 def summary(posted: Posted, report: Report) -> Iterator[str]:
-    """What was done, line by line."""
+    """Write what was done, line by line."""
     if report.problem is not None:
         yield f"nothing to judge: {report.problem}"
     if posted.check_run is not None:
@@ -205,7 +206,6 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
 
 
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
-    """The document that `--json` prints."""
     verdict = None if report.judgement is None else report.judgement.verdict
     return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **asdict(posted)}
 
@@ -218,15 +218,13 @@ def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
     if len(paths) == 2 and not any(path.is_dir() for path in paths):
         return RunRecord.read(paths[0]), RunRecord.read(paths[1])
     if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
-        raise RecordError("give two records, base and head, or one folder that holds them")
+        raise RecordError("give two records, base and head, or one folder that contains them")
     files = sorted(_files_in(paths[0]))
     if not files:
         raise NotMeasuredError(f"no record in {paths[0]}")
-    if len(files) != 2:
-        raise RecordError(f"{paths[0]}: {len(files)} records; there must be two, of base and head")
     by_side = {record.pairing.side: record for record in map(RunRecord.read, files) if record.pairing is not None}
-    if set(by_side) != {Side.BASE, Side.HEAD}:
-        raise RecordError(f"{paths[0]}: the two records are no pair of base and head; roofwatch ab makes one")
+    if len(files) != 2 or set(by_side) != {Side.BASE, Side.HEAD}:
+        raise RecordError(f"{paths[0]}: needs a pair of base and head, as roofwatch ab writes it")
     return by_side[Side.BASE], by_side[Side.HEAD]
 
 

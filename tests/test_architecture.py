@@ -37,7 +37,7 @@ CI_EDGES = {
     "roofwatch.ci.alerts.evaluation",
     "roofwatch.ci.github.client",
     "roofwatch.ci.github.commands",
-    "roofwatch.ci.github.posting",
+    "roofwatch.ci.github.comment",
     "roofwatch.ci.history.analyse",
 }
 """The modules of `ci/` that read the database or talk to a service; all others take values and return values."""

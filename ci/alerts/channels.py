@@ -30,9 +30,9 @@ import apprise
 from roofwatch.ci.alerts.delivery import Sender, SendError
 from roofwatch.ci.alerts.messages import to_document, to_markdown, to_text, to_title
 from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
-from roofwatch.ci.errors import AlertError, GitHubError
-from roofwatch.ci.github.client import GitHubRepository, Issue, UncertainError
-from roofwatch.ci.github.posting import post_comment
+from roofwatch.ci.errors import AlertError, GitHubError, UncertainError
+from roofwatch.ci.github.client import GitHubRepository, Issue
+from roofwatch.ci.github.comment import post_comment
 from roofwatch.db.alerts.values import AlertEvent, Delivery
 
 _TIMEOUT_S = 30.0

@@ -1,21 +1,20 @@
-"""A judgement as a check-run on a pull request's commit, with annotations beside the source. Pure.
+"""A judgement as a check-run on a pull request's commit, with annotations in the source.
 
-It fails only on what is confirmed and relevant: a slowdown whose whole interval lies beyond the threshold, a wrong
-result, a case that fails now, machine code that got worse, a lost target. If the data cannot decide, it is neutral with
-the reason: a check that fails for no reason is soon ignored.
-
-Paths and lines come from a record that anybody may have written. A record refuses paths out of the repository, and
-GitHub shows annotations as plain text.
+It fails only on a confirmed, relevant regression. If the data cannot decide, it is neutral, with the reason. Paths and
+lines come from untrusted records: a record refuses paths outside of the repository, and annotations are plain text.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from roofwatch.ci.errors import GitHubError, UncertainError
+from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.report.comment import VERDICT_TITLES, next_step, tally
 from roofwatch.ci.report.findings import REASON_WORDS, Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain
@@ -24,14 +23,19 @@ from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
+if TYPE_CHECKING:  # the client imports this module
+    from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
+
 MAX_SUMMARY_BYTES = 65_000
-"""GitHub takes 65,535 characters."""
+"""GitHub's limit is 65,535 characters."""
 MAX_ANNOTATIONS = 100
-"""Nobody reads more; GitHub takes 50 at a time, and any number in all."""
+_ANNOTATIONS_PER_REQUEST = 50
+_MAX_ROUNDS = 6
 _MAX_TITLE = 200
 _MAX_FINDINGS = 10
-"""Listed beside one function."""
+"""In one annotation."""
 _MAX_TEXT = 400
+_EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 
 
 class Conclusion(StrEnum):
@@ -48,29 +52,23 @@ _CONCLUSIONS = {
 }
 
 
-class Level(StrEnum):
-    FAILURE = "failure"
-    NOTICE = "notice"
-
-
 @dataclass(frozen=True)
 class Annotation:
-    """A remark beside one line of the head's source."""
+    """A message at one line of the head's source."""
 
     file: str
     line: int
-    level: Level
+    is_failure: bool
     title: str
     message: str
     """Plain text."""
 
     def to_json(self) -> dict[str, Any]:
-        """As GitHub's REST API takes it."""
         return {
             "path": self.file,
             "start_line": self.line,
             "end_line": self.line,
-            "annotation_level": self.level.value,
+            "annotation_level": "failure" if self.is_failure else "notice",
             "title": self.title,
             "message": self.message,
         }
@@ -78,8 +76,6 @@ class Annotation:
 
 @dataclass(frozen=True)
 class CheckRun:
-    """What is shown beside a commit."""
-
     conclusion: Conclusion | None
     """None while it is in progress."""
     title: str
@@ -88,7 +84,7 @@ class CheckRun:
     annotations: tuple[Annotation, ...] = ()
 
     def to_json(self, url: str | None) -> dict[str, Any]:
-        """As GitHub's REST API takes it, with a link to its details."""
+        """Write the fields of GitHub's REST API, with a link to the details."""
         output: dict[str, Any] = {"title": self.title, "summary": self.summary}
         if self.annotations:
             output["annotations"] = [annotation.to_json() for annotation in self.annotations]
@@ -97,53 +93,57 @@ class CheckRun:
             fields |= {"status": "completed", "conclusion": self.conclusion.value}
         return fields if url is None else fields | {"details_url": url}
 
+    def accepted(self, sentence: str) -> CheckRun:
+        """Return the same check-run, neutral because someone accepted it."""
+        title, summary = f"accepted: {self.title}"[:_MAX_TITLE], f"**Accepted** {sentence}.\n\n{self.summary}"
+        return replace(self, conclusion=Conclusion.NEUTRAL, title=title, summary=summary)
 
-BEGUN = CheckRun(None, "measuring", "Base and head are being measured against each other.")
+
+BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")
 
 
 def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
-    """The check-run of a judgement.
+    """Write the check-run of a judgement.
 
     Args:
-        judgement: What was found.
-        summary: Markdown that says it, of at most `MAX_SUMMARY_BYTES`.
+        judgement: The result.
+        summary: Its report as Markdown, of at most `MAX_SUMMARY_BYTES`.
     """
-    conclusion, more = _CONCLUSIONS[judgement.verdict], tally(judgement)
+    details = tally(judgement)
     if judgement.verdict is Verdict.INCONCLUSIVE:
-        more, summary = _why_inconclusive(judgement), f"Next: {next_step(judgement)}\n\n{summary}"
-    title = f"{VERDICT_TITLES[judgement.verdict]}: {more}"
-    title = title if len(title) <= _MAX_TITLE else f"{title[: _MAX_TITLE - 1]}…"
-    return CheckRun(conclusion, title, summary, annotations_of(judgement))
+        details, summary = _why_inconclusive(judgement), f"Next: {next_step(judgement)}\n\n{summary}"
+    title = plain(f"{VERDICT_TITLES[judgement.verdict]}: {details}", limit=_MAX_TITLE)
+    return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
 
 
 def not_measured(reason: str) -> CheckRun:
-    """The check-run where there is nothing to judge; the reason may quote others."""
+    """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
     summary = f"Nothing was compared: {code(reason, limit=1_000)}."
-    return CheckRun(Conclusion.NEUTRAL, "could not tell: not measured", summary)
+    return CheckRun(Conclusion.NEUTRAL, "inconclusive: not measured", summary)
 
 
 def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
-    """An annotation for each function that a finding is about: regressions first, then improvements."""
+    """Write an annotation for each function with findings: regressions first, then improvements."""
     by_line: dict[SourceLine, list[Finding]] = defaultdict(list)
     for finding in list_findings(judgement):
         if finding.line is not None and finding.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
             by_line[finding.line].append(finding)
     found = [_annotation(line, findings) for line, findings in by_line.items()]
-    return tuple(sorted(found, key=lambda one: one.level is not Level.FAILURE)[:MAX_ANNOTATIONS])
+    return tuple(sorted(found, key=lambda one: not one.is_failure)[:MAX_ANNOTATIONS])
 
 
 def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
-    worse = [finding for finding in findings if finding.verdict is Verdict.REGRESSED]
-    shown = worse or findings
+    regressed = [finding for finding in findings if finding.verdict is Verdict.REGRESSED]
+    shown = regressed or findings
     texts = [plain(f"{finding.name}: {finding.text}", limit=_MAX_TEXT) for finding in shown[:_MAX_FINDINGS]]
     if len(shown) > _MAX_FINDINGS:
         texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
-    title = f"{plain(line.function, limit=100)}: {len(shown)} {'regressed' if worse else 'improved'}"
-    return Annotation(line.file, line.line, Level.FAILURE if worse else Level.NOTICE, title, "\n".join(texts))
+    title = f"{plain(line.function, limit=100)}: {len(shown)} {'regressed' if regressed else 'improved'}"
+    return Annotation(line.file, line.line, bool(regressed), title, "\n".join(texts))
 
 
 def _why_inconclusive(judgement: PullRequestJudgement) -> str:
-    """The most frequent reason, quoting nobody."""
+    """Return the most frequent reason."""
     if judgement.refusals:
         return "the records, or their times, are not comparable"
     items: list[CaseJudgement | StaticJudgement] = [*judgement.cases, *judgement.static]
@@ -152,3 +152,55 @@ def _why_inconclusive(judgement: PullRequestJudgement) -> str:
         if reason in REASON_WORDS:
             return f"{REASON_WORDS[reason]} ({count} of {len(items)})"
     return tally(judgement)
+
+
+def post_check_run(
+    repository: GitHubRepository, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
+) -> None:
+    """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
+
+    Args:
+        repository: The repository.
+        head_sha: The commit.
+        name: Of the check-run.
+        order: The run that measured.
+        check: The contents.
+        url: Page of the run that measured.
+
+    Raises:
+        GitHubError: GitHub refuses.
+    """
+    external_id = f"roofwatch:{order}"
+    first, *more = _batches(check)
+    is_uncertain = False
+    for _ in range(_MAX_ROUNDS):
+        ours = [one for one in repository.check_runs(head_sha, name) if one.external_id == external_id]
+        found = max(ours, key=lambda one: one.check_run_id, default=None)
+        if found is not None and found.is_completed and check.conclusion is None:
+            return  # a late beginning
+        if found is not None and (is_uncertain or not found.is_completed):
+            check_run_id = found.check_run_id
+            if not found.is_completed:
+                repository.update_check_run(check_run_id, first, url)
+        else:
+            try:
+                check_run_id = repository.create_check_run(head_sha, name, external_id, first, url)
+            except UncertainError:
+                is_uncertain = True
+                continue
+        for batch in more:
+            repository.update_check_run(check_run_id, batch, url)
+        return
+    raise GitHubError(f"GitHub did not confirm the check-run {name!r}; run this job again")
+
+
+def run_of(check_run: FoundCheckRun) -> RunOrder | None:
+    """Return the run of a check-run of ours; None for others."""
+    found = _EXTERNAL_ID.fullmatch(check_run.external_id)
+    return RunOrder(int(found[1]), int(found[2])) if found else None
+
+
+def _batches(check: CheckRun) -> Iterator[CheckRun]:
+    """Split a check-run by the annotations that GitHub takes in one request."""
+    for start in range(0, max(1, len(check.annotations)), _ANNOTATIONS_PER_REQUEST):
+        yield replace(check, annotations=check.annotations[start : start + _ANNOTATIONS_PER_REQUEST])

@@ -1,167 +1,235 @@
-"""Carry out the command in a comment on a pull request, and answer it. Raises `GitHubError` if GitHub refuses.
+"""Carry out the command in a comment on a pull request, and reply.
 
-Only people who may write to the repository are obeyed, by what GitHub says of them, not by the comment. Anybody else
-gets a reaction and no reply, so nobody can make us speak.
+Only people with write access are obeyed, according to GitHub. Others get a reaction and no reply.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from enum import StrEnum
 
-from roofwatch.ci.github.acceptance import (
+from roofwatch.ci.errors import UncertainError
+from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion, post_check_run, run_of
+from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
+from roofwatch.ci.github.comment import (
     Acceptance,
-    AcceptanceMark,
+    CommentState,
     Findings,
-    acceptance_by,
-    accepted_check,
-    read_findings,
-    read_mark,
+    accepted_by,
+    compose,
+    find_report,
+    post_comment,
+    read_state,
     with_acceptance,
 )
-from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion
-from roofwatch.ci.github.client import Comment, FoundCheckRun, GitHubRepository, UncertainError
-from roofwatch.ci.github.event import Command, CommandError, CommandRequest, RunOrder, Verb, parse_command
-from roofwatch.ci.github.posting import find_comment, post_check_run, post_comment, reply_to, run_of
+from roofwatch.ci.github.event import CommandRequest, Comment, RunOrder
+from roofwatch.ci.report.findings import list_findings, worst_first
 from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.db.values import Verdict
 
+COMMAND_PREFIX = "/roofwatch"
+USAGE = "`/roofwatch accept <reason>`, `/roofwatch rerun` or `/roofwatch bisect [<case> <implementation>]`"
 BISECT_WORKFLOW = "bisect.yml"
-AGREED, PUZZLED, REFUSED = "+1", "confused", "-1"
+AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
+_MAX_REASON = 200
+"""Characters; the comment that shows the reason must fit GitHub's limit."""
+_MAX_SERIES = 300
+_MAX_CHANGE = 1e6
+
+
+class Verb(StrEnum):
+    ACCEPT = "accept"
+    RERUN = "rerun"
+    BISECT = "bisect"
+
+
+@dataclass(frozen=True)
+class Command:
+    verb: Verb
+    rest: str
+    """The reason, or the series."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a comment."""
+    """The result of a command."""
 
     verb: Verb | None
-    """None if it was no command, or not to be obeyed."""
+    """None if the comment is not a valid command, or its author has no write access."""
     reaction: str | None
-    """None if it asked for nothing."""
     line: str
-    """What was answered, as Markdown; to somebody who may not ask, for the log alone."""
+    """Markdown; without write access only for the log."""
 
 
-class _CannotError(Exception):
-    """Why a command has nothing to do, as Markdown."""
+class CommandError(Exception):
+    """A command cannot be parsed or has nothing to do; the text is Markdown."""
+
+
+def parse_command(body: str) -> Command | None:
+    """Parse the command in the first line of a comment; None if it has none.
+
+    Raises:
+        CommandError: the command is not valid.
+    """
+    words = (body.strip().splitlines() or [""])[0].split()
+    if not words or words[0] != COMMAND_PREFIX:
+        return None
+    verb, rest = words[1] if len(words) > 1 else "", " ".join(words[2:])
+    if verb not in list(Verb):
+        raise CommandError(f"unknown command; there are {USAGE}")
+    if verb == Verb.ACCEPT and not rest:
+        raise CommandError(f"a reason is missing: `{COMMAND_PREFIX} accept <reason>`")
+    if verb == Verb.RERUN and rest:
+        raise CommandError(f"`{COMMAND_PREFIX} rerun` takes no arguments")
+    if verb == Verb.BISECT and (len(rest) > _MAX_SERIES or not rest.isprintable() or rest.startswith("-")):
+        raise CommandError("name a case and an implementation: `/roofwatch bisect <case> <implementation>`")
+    return Command(Verb(verb), rest[:_MAX_REASON] if verb == Verb.ACCEPT else rest)
+
+
+def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
+    """Return what there is to accept; None if nothing regressed."""
+    if judgement.verdict is not Verdict.REGRESSED:
+        return None
+    regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
+    names = sorted(f"{finding.name}\0{finding.reason}" for finding in regressed)
+    slower = [
+        (case.comparison.relative_interval, (case.case_id, case.implementation))
+        for case in worst_first(judgement.cases)
+        if case.verdict is Verdict.REGRESSED and case.comparison is not None
+    ]
+    worst = slower[0][1] if slower and len("".join(slower[0][1])) <= _MAX_SERIES else None
+    return Findings(
+        digest=hashlib.sha256("\n".join(names).encode()).hexdigest()[:16],
+        low=min(max((low for (low, _), _ in slower), default=0.0), _MAX_CHANGE),
+        high=min(max((high for (_, high), _ in slower), default=0.0), _MAX_CHANGE),
+        head_sha=head_sha,
+        worst=worst,
+    )
+
+
+def valid_acceptance(
+    repository: GitHubRepository, number: int, name: str, findings: Findings
+) -> tuple[Acceptance, Comment, str] | None:
+    """Return an acceptance of these findings with its comment and reason, if its author still has write access."""
+    ours = find_report(repository, number, name)
+    acceptance = None if ours is None else read_state(ours.body).acceptance
+    if acceptance is None or not acceptance.covers(findings):
+        return None
+    comment = repository.comment(acceptance.comment_id)
+    if comment is None or comment.number != number:
+        return None
+    try:
+        command = parse_command(comment.body)
+    except CommandError:
+        return None
+    if command is None or command.verb is not Verb.ACCEPT or not repository.may_write(comment.login):
+        return None
+    return acceptance, comment, command.rest
 
 
 def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) -> Reply:
-    """Do what a comment asks for about the report of that name, if its author may ask."""
-    comment, reaction = request.comment, PUZZLED
+    """Carry out the command in a comment about the report of that name.
+
+    Raises:
+        GitHubError: GitHub refuses.
+    """
+    comment, command, reaction = request.comment, None, CONFUSED
     try:
         command = parse_command(comment.body)
-    except CommandError as error:
-        command, answer = None, str(error)
-    else:
         if command is None:
             return Reply(None, None, "no command")
-        answer = ""
+        error = None
+    except CommandError as invalid:
+        error = str(invalid)
     if not repository.may_write(comment.login):
         repository.react(comment.comment_id, REFUSED)
         return Reply(None, REFUSED, f"{code(comment.login)} may not write to the repository")
+    answer = error or ""
     if command is not None:
         try:
-            answer, reaction = _PullRequest(repository, request, name).obey(command), AGREED
-        except _CannotError as error:
-            answer = str(error)
+            answer, reaction = _PullRequest(repository, request, name).carry_out(command), AGREED
+        except CommandError as impossible:
+            answer = str(impossible)
         except UncertainError:
-            answer = "GitHub did not say whether it did it; look before you ask again."
+            answer = "GitHub did not answer, so it is unknown whether this was done; check before you repeat it."
     repository.react(comment.comment_id, reaction)
-    post_comment(repository, comment.number, reply_to(comment.comment_id, answer, request.run.order))
+    marker = f"<!-- roofwatch:answer {comment.comment_id} -->"
+    post_comment(repository, comment.number, compose(marker, CommentState(order=request.run.order), answer))
     return Reply(None if command is None else command.verb, reaction, answer)
 
 
-def standing_acceptance(repository: GitHubRepository, number: int, name: str, findings: Findings) -> Acceptance | None:
-    """The acceptance that an earlier comment of ours points to, if it covers what is found now."""
-    ours = _credible_comment(repository, number, name)
-    mark = None if ours is None else read_mark(ours.body)
-    if mark is None or not mark.covers(findings):
-        return None
-    comment = repository.written_comment(mark.comment_id)
-    if comment is None or comment.number != number:
-        return None
-    acceptance = acceptance_by(comment, mark)
-    return acceptance if acceptance is not None and repository.may_write(acceptance.login) else None
-
-
 class _PullRequest:
-    """The pull request that a command is written on."""
-
     def __init__(self, repository: GitHubRepository, request: CommandRequest, name: str) -> None:
         self._repository, self._request, self._name = repository, request, name
         self._number = request.comment.number
         self._ends = repository.ends_of(self._number)
 
-    def obey(self, command: Command) -> str:
-        """Carry out a command; the answer as Markdown."""
+    def carry_out(self, command: Command) -> str:
+        """Carry out a command; return the answer as Markdown."""
         match command.verb:
             case Verb.ACCEPT:
-                return self._accept()
+                return self._accept(command.rest)
             case Verb.RERUN:
                 return self._rerun()
             case Verb.BISECT:
                 return self._bisect(command.rest)
 
-    def _accept(self) -> str:
+    def _accept(self, reason: str) -> str:
         ours, findings = self._reported()
         head_sha = self._ends.head_sha
         if findings.head_sha != head_sha:
-            raise _CannotError(
-                f"What is told here was found at {code(findings.head_sha[:8])}, and the branch is at "
-                f"{code(head_sha[:8])} now: accept what is found there, once it is."
+            raise CommandError(
+                f"The report is of {code(findings.head_sha[:8])}, and the branch is at {code(head_sha[:8])} now: "
+                "wait for the report of that commit."
             )
-        mark = AcceptanceMark(self._request.comment.comment_id, findings.digest, findings.most)
-        acceptance = acceptance_by(self._request.comment, mark)
-        assert acceptance is not None, "it is what the comment says"
-        if not self._repository.edit_comment(ours.comment_id, with_acceptance(ours.body, acceptance)):
-            raise _CannotError("The comment that told it was deleted meanwhile; nothing was accepted.")
+        acceptance = Acceptance(comment_id=self._request.comment.comment_id, digest=findings.digest, high=findings.high)
+        sentence = accepted_by(self._request.comment, reason)
+        if not self._repository.edit_comment(ours.comment_id, with_acceptance(ours.body, acceptance, sentence)):
+            raise CommandError("The report was deleted meanwhile; nothing was accepted.")
         found = self._newest_check_run()
         if found is not None and found.conclusion == Conclusion.FAILURE:
-            check = accepted_check(CheckRun(Conclusion.FAILURE, found.title, found.summary), acceptance)
+            check = CheckRun(Conclusion.FAILURE, found.title, found.summary).accepted(sentence)
             self._repository.update_check_run(found.check_run_id, check, found.url)
-        return f"Accepted {acceptance.sentence}. It holds until something else is found, or this command is deleted."
+        return f"Accepted {sentence}. It holds until something else is found, or this command is deleted."
 
     def _rerun(self) -> str:
         head_sha = self._ends.head_sha
         found = self._newest_check_run()
         order = None if found is None else run_of(found)
         if found is None or order is None:
-            raise _CannotError(f"Nothing was measured at {code(head_sha[:8])} yet, so there is nothing to run again.")
+            raise CommandError(f"{code(head_sha[:8])} was not measured yet, so there is nothing to run again.")
         if not found.is_completed:
-            raise _CannotError("It is being measured just now.")
+            raise CommandError("The measurement is still running.")
         self._repository.run_again(order.run_id)
         again = RunOrder(order.run_id, order.attempt + 1)
         post_check_run(self._repository, head_sha, self._name, again, BEGUN, found.url)
-        return f"{code(head_sha[:8])} is measured again; the comment is brought up to date once that is done."
+        return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
     def _bisect(self, named: str) -> str:
         series = "/".join(named.split())
         if not series:
             _, findings = self._reported()
             if findings.worst is None:
-                raise _CannotError("No time regressed here: name the case and the implementation behind the command.")
+                raise CommandError("No time regressed here: name a case and an implementation.")
             series = "/".join(findings.worst)
         ends = {"base": self._ends.base_sha, "head": self._ends.head_sha}
         inputs = {"series": series, **ends, "number": str(self._number)}
         self._repository.start_workflow(BISECT_WORKFLOW, self._request.default_branch, inputs)
-        where = f"see the runs of {code(BISECT_WORKFLOW)}"
-        return f"The commits of this pull request are searched for the one that moved {code(series)}: {where}."
+        return (
+            f"Searching the commits of this pull request for the one that changed {code(series)}: see the runs of "
+            f"{code(BISECT_WORKFLOW)}."
+        )
 
     def _reported(self) -> tuple[Comment, Findings]:
-        ours = _credible_comment(self._repository, self._number, self._name)
-        findings = None if ours is None else read_findings(ours.body)
+        ours = find_report(self._repository, self._number, self._name)
+        findings = None if ours is None else read_state(ours.body).findings
         if ours is None or findings is None:
-            raise _CannotError("No regression is told on this pull request.")
+            raise CommandError("No regression is reported on this pull request.")
         return ours, findings
 
     def _newest_check_run(self) -> FoundCheckRun | None:
         found = self._repository.check_runs(self._ends.head_sha, self._name)
         ours = [(order, one.check_run_id, one) for one in found if (order := run_of(one))]
         return max(ours, key=lambda each: each[:2], default=(None, None, None))[2]
-
-
-def _credible_comment(repository: GitHubRepository, number: int, name: str) -> Comment | None:
-    """The comment of a report, if its hidden lines can be believed: a bot's, or of somebody who may write here."""
-    ours = find_comment(repository, number, name)
-    if ours is None or ours.person is None or repository.may_write(ours.person):
-        return ours
-    return None

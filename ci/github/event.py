@@ -1,7 +1,7 @@
-"""What started a job of GitHub Actions: the run, the commit, the pull request, and the command in a comment. Pure.
+"""What started a job of GitHub Actions: the run, the commit, the pull request or the comment. Pure.
 
 Nothing here comes from a file that a pull request could have written: in a job that `workflow_run` starts, the event
-names the commit that was measured, and the pull request is found by that commit.
+names the measured commit, and the pull request is found by that commit.
 """
 
 from __future__ import annotations
@@ -9,29 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from roofwatch.ci.errors import GitHubError
 
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  the name of the variable, not a token
-DEFAULT_NAME = "roofwatch"
-COMMAND_PREFIX = "/roofwatch"
-USAGE = "`/roofwatch accept <reason>`, `/roofwatch rerun` or `/roofwatch bisect [<case> <implementation>]`"
-MAX_REASON = 200
-"""Characters; more is cut, so that the comment that shows the reason can always be posted."""
-MAX_SERIES = 300
-
 _PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})
+_TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/(?!\.+$)[\w.-]+", re.ASCII)
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _URL = re.compile(r"https?://[\w.:/%~@+=-]+", re.ASCII)
-_NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
 class RunOrder:
-    """Which of two runs of a workflow is newer: what the older one has to say is out of date."""
+    """Orders runs of a workflow: an older run must not replace the report of a newer one."""
 
     run_id: int
     attempt: int
@@ -42,7 +34,7 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch in one of the repositories that a pull request may come from."""
+    """A branch of the repository or of a fork."""
 
     owner: str
     name: str
@@ -57,7 +49,7 @@ class ActionsRun:
     """`owner/name`."""
     order: RunOrder
     url: str | None
-    """Its page; None if it cannot stand in Markdown as it is."""
+    """Its page; None if it cannot be a Markdown link."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +63,23 @@ class Job:
     """How the run that measured ended; None if this job belongs to it."""
     pull_request: int | None = None
     head_branch: Branch | None = None
-    """Where to find the pull request by its commit, if the event does not name it; with neither there is none."""
+    """Where to find the pull request by its commit if the event does not name it."""
 
 
 @dataclass(frozen=True)
-class WrittenComment:
-    """A comment with its author."""
+class Comment:
+    """A comment on a pull request or an issue."""
 
     comment_id: int
     number: int
-    """Of its pull request."""
+    """Of the pull request or issue."""
+    body: str
     login: str
     written_at: str
-    """ISO 8601, in UTC, as GitHub writes times."""
-    body: str
+    """ISO 8601, UTC."""
+    is_bot: bool = False
+    is_trusted: bool = False
+    """By a bot, or by someone who belongs to the repository."""
 
 
 @dataclass(frozen=True)
@@ -92,42 +87,19 @@ class CommandRequest:
     """A job that a comment on a pull request started."""
 
     run: ActionsRun
-    """Its own."""
-    comment: WrittenComment
+    comment: Comment
     default_branch: str
 
 
-class Verb(StrEnum):
-    ACCEPT = "accept"
-    RERUN = "rerun"
-    BISECT = "bisect"
-
-
-@dataclass(frozen=True)
-class Command:
-    verb: Verb
-    rest: str
-    """The reason, or the series; empty where none was given."""
-
-
-class CommandError(Exception):
-    """A comment begins like a command, and is none. The text quotes nobody."""
-
-
-def is_name(text: str) -> bool:
-    """Whether a report may be called that: it goes into a hidden marker and into the name of a check-run."""
-    return _NAME.fullmatch(text) is not None and "--" not in text
-
-
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
-    """What a job is about.
+    """Determine what a job is about.
 
     Args:
-        variables: Of the environment: `GITHUB_API_URL`, `GITHUB_REPOSITORY`, `GITHUB_EVENT_NAME`, `GITHUB_SHA`, …
+        variables: The environment: `GITHUB_API_URL`, `GITHUB_REPOSITORY`, `GITHUB_EVENT_NAME`, `GITHUB_SHA`, …
         event: The document at `GITHUB_EVENT_PATH`.
 
     Raises:
-        GitHubError: this is no job of GitHub Actions, or an event without what it should have.
+        GitHubError: this is not a job of GitHub Actions, or the event is not valid.
     """
     run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
     try:
@@ -137,70 +109,56 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             found = event["pull_request"]
             return Job(run, _sha(found["head"]["sha"]), pull_request=int(found["number"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise GitHubError(
-            f"the event {name!r} of GITHUB_EVENT_PATH does not say what it should ({type(error).__name__}: {error}); "
-            "run this in a job of GitHub Actions, started by pull_request or workflow_run"
-        ) from None
+        raise _invalid_event(name, error) from None
     return Job(run, _required(variables, "GITHUB_SHA", _SHA))
 
 
 def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> CommandRequest | None:
-    """The comment that started a job; None if it is not a new one on a pull request. Arguments are those of `job_of`.
+    """Return the comment that started a job; None if it is not a new one on a pull request.
 
     Raises:
-        GitHubError: this is no job of GitHub Actions that a comment started.
+        GitHubError: this is not a job of GitHub Actions that a comment started.
     """
-    run = _run_of(variables)
-    if variables.get("GITHUB_EVENT_NAME") != "issue_comment":
+    run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
+    if name != "issue_comment":
         raise GitHubError("commands come from comments: run this in a job that issue_comment starts")
     try:
         if event["action"] != "created" or "pull_request" not in event["issue"]:
             return None
-        found = event["comment"]
-        comment = WrittenComment(
-            comment_id=int(found["id"]),
-            number=int(event["issue"]["number"]),
-            login=str(found["user"]["login"]),
-            written_at=str(found["created_at"]),
-            body=str(found["body"] or ""),
-        )
+        comment = to_comment(event["comment"], int(event["issue"]["number"]))
         return CommandRequest(run, comment, str(event["repository"]["default_branch"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise GitHubError(
-            f"the event of GITHUB_EVENT_PATH does not say what it should ({type(error).__name__}: {error})"
-        ) from None
+        raise _invalid_event(name, error) from None
 
 
-def parse_command(body: str) -> Command | None:
-    """The command in the first line of a comment; None where it has none.
+def to_comment(found: Any, number: int) -> Comment:
+    """Read a comment of an event or of GitHub's REST API."""
+    return Comment(
+        comment_id=int(found["id"]),
+        number=number,
+        body=str(found["body"] or ""),
+        login=str((found["user"] or {}).get("login") or ""),
+        written_at=str(found["created_at"]),
+        is_bot=_is_bot(found),
+        is_trusted=is_trusted(found),
+    )
 
-    Raises:
-        CommandError: it begins like a command, and is none.
-    """
-    words = (body.strip().splitlines() or [""])[0].split()
-    if not words or words[0] != COMMAND_PREFIX:
-        return None
-    verb = words[1] if len(words) > 1 else ""
-    if verb not in list(Verb):
-        raise CommandError(f"that is no command; there are {USAGE}")
-    rest = " ".join(words[2:])
-    if verb == Verb.ACCEPT and not rest:
-        raise CommandError(f"say why it is accepted: `{COMMAND_PREFIX} accept <reason>`")
-    if verb == Verb.RERUN and rest:
-        raise CommandError(f"`{COMMAND_PREFIX} rerun` takes nothing behind it")
-    if verb == Verb.BISECT and (len(rest) > MAX_SERIES or not rest.isprintable() or rest.startswith("-")):
-        raise CommandError(
-            "name a case and an implementation, as the table has them: `/roofwatch bisect <case> <implementation>`"
-        )
-    return Command(Verb(verb), rest[:MAX_REASON] if verb == Verb.ACCEPT else rest)
+
+def is_trusted(found: Any) -> bool:
+    """Tell whether a comment or an issue is by a bot or by someone who belongs to the repository."""
+    return _is_bot(found) or found.get("author_association") in _TRUSTED
+
+
+def _is_bot(found: Any) -> bool:
+    return bool((found["user"] or {}).get("type") == "Bot")
 
 
 def _run_of(variables: Mapping[str, str]) -> ActionsRun:
     repository = _required(variables, "GITHUB_REPOSITORY", _REPOSITORY)
-    try:
-        order = RunOrder(int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1")))
-    except ValueError:
-        raise GitHubError("GITHUB_RUN_ID is no number: run this in a job of GitHub Actions, which sets it") from None
+    numbers = [variables.get("GITHUB_RUN_ID", "0"), variables.get("GITHUB_RUN_ATTEMPT", "1")]
+    if not all(text.isdecimal() for text in numbers):
+        raise GitHubError("GITHUB_RUN_ID is not a number: run this in a job of GitHub Actions, which sets it")
+    order = RunOrder(*map(int, numbers))
     server = variables.get("GITHUB_SERVER_URL", "https://github.com")
     api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
     return ActionsRun(api_url, repository, order, _link(f"{server}/{repository}/actions/runs/{order.run_id}"))
@@ -210,7 +168,7 @@ def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     head_sha = _sha(other["head_sha"])
     number, branch = None, None
     if other["event"] in _PULL_REQUEST_EVENTS:
-        # empty where the pull request comes from a fork
+        # the list is empty for a fork
         named = [found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha]
         if len(named) == 1:
             number = int(named[0]["number"])
@@ -221,16 +179,23 @@ def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     return Job(measured, head_sha, other.get("conclusion"), number, branch)
 
 
+def _invalid_event(name: str, error: Exception) -> GitHubError:
+    return GitHubError(
+        f"the event {name!r} of GITHUB_EVENT_PATH is not valid ({type(error).__name__}: {error}); run this in a job of "
+        "GitHub Actions"
+    )
+
+
 def _required(variables: Mapping[str, str], name: str, form: re.Pattern[str]) -> str:
     value = variables.get(name, "")
     if not form.fullmatch(value):
-        raise GitHubError(f"{name} is {value[:100]!r}: run this in a job of GitHub Actions, which sets it, or set it")
+        raise GitHubError(f"{name} is {value[:100]!r}: run this in a job of GitHub Actions, which sets it")
     return value
 
 
 def _sha(value: Any) -> str:
     if not isinstance(value, str) or not _SHA.fullmatch(value):
-        raise ValueError(f"no commit: {str(value)[:100]!r}")
+        raise ValueError(f"not a commit: {str(value)[:100]!r}")
     return value
 
 

@@ -1,7 +1,6 @@
-"""The pull-request comment: a judgement to Markdown. Pure.
+"""The pull-request comment: a judgement as Markdown. Pure.
 
-Verdict and next step first, then only what changed, the most relevant first; evidence is folded below. Always short
-enough to be posted: what does not fit is cut from the end and counted.
+Verdict and next step first, then only what changed, the most relevant first; evidence is folded below.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from roofwatch.ci.report.sections import background, changes
 from roofwatch.db.values import Verdict
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"
-"""First line of every comment: how the one to update is found again."""
-MAX_BYTES = 64_000
-"""GitHub refuses a comment of more than 65,536 characters; counted in bytes, this holds however it counts, and leaves
-room for hidden lines and for what is accepted."""
+"""First line of every comment, by which it is found for an update."""
+MAX_BYTES = 60_000
+"""GitHub's limit is 65,536 characters; this leaves space for hidden lines and an acceptance."""
 
 VERDICT_TITLES = {
     Verdict.REGRESSED: "regressed",
-    Verdict.INCONCLUSIVE: "could not tell",
+    Verdict.INCONCLUSIVE: "inconclusive",
     Verdict.IMPROVED: "improved",
     Verdict.UNCHANGED: "no regression",
 }
@@ -35,15 +33,17 @@ _STATIC_WORDS = {
     Verdict.UNCHANGED: "changed",
 }
 _SILENT = frozenset({Reason.CODE_MOVED, Reason.LAUNCH_MOVED, Reason.TOOLCHAIN_MOVED})
+_NOISY = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
+_INTENDED = "if it is intended, say so in the pull request (on GitHub: `/roofwatch accept <reason>`)."
 
 
 def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, whole_url: str | None = None) -> str:
     """Write the comment; one line below its marker if nothing changed.
 
     Args:
-        judgement: What to tell.
-        max_bytes: More of it is cut.
-        whole_url: Where all rows are. It goes into a Markdown link as it is.
+        judgement: The result.
+        max_bytes: Size limit; what does not fit is cut from the end and counted.
+        whole_url: Page with all rows, for a Markdown link.
     """
     if is_silent(judgement):
         return f"{COMMENT_MARKER}\n{_nothing_changed(judgement)}\n"
@@ -53,40 +53,35 @@ def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, 
 
 
 def is_silent(judgement: PullRequestJudgement) -> bool:
-    """Whether nothing changed, so that one line says it all."""
+    """Tell whether nothing changed, so that one line is enough."""
     return judgement.verdict is Verdict.UNCHANGED and not changes(judgement)
 
 
 def _nothing_changed(judgement: PullRequestJudgement) -> str:
-    compared = sum(case.reason is Reason.WITHIN_THRESHOLD for case in judgement.cases)
-    parts = []
-    if compared:
-        parts.append(f"{count_of(compared, 'timing')} within {_tolerance(judgement)}")
-    if judgement.unchanged_by_target:
-        kernels = count_of(sum(judgement.unchanged_by_target.values()), "compiled kernel")
-        parts.append(f"machine code of {kernels} on {count_of(len(judgement.unchanged_by_target), 'target')} identical")
-    silent = sum(item.reason in _SILENT for item in judgement.static)
-    if silent:
-        parts.append(f"{count_of(silent, 'compiled kernel')} with other machine code and the same facts")
-    untimed = sum(case.reason is Reason.NOT_TIMED for case in judgement.cases)
-    if untimed and not compared:
-        parts.append(f"{count_of(untimed, 'result')} as accurate as before")
-    new = judgement.counts.get("new", 0)
-    if new:
-        parts.append(f"{new} new and fine, with nothing to compare to yet")
-    known = sum(case.reason is Reason.ALREADY_FAILING for case in judgement.cases)
-    if known:
-        parts.append(f"{known} failing before and after")
-    if judgement.skipped:
-        parts.append(f"{count_of(len(judgement.skipped), 'kernel')} not measured, which the change cannot touch")
-    return f"**roofwatch: nothing changed** ({_commits(judgement)}): {', '.join(parts)}."
+    reasons = Counter(case.reason for case in judgement.cases)
+    compared, untimed = reasons[Reason.WITHIN_THRESHOLD], reasons[Reason.NOT_TIMED]
+    identical = count_of(sum(judgement.unchanged_by_target.values()), "compiled kernel")
+    same_metrics = sum(item.reason in _SILENT for item in judgement.static)
+    parts = {
+        f"{count_of(compared, 'timing')} within {_tolerance(judgement)}": compared,
+        f"identical machine code of {identical} on {count_of(len(judgement.unchanged_by_target), 'target')}": len(
+            judgement.unchanged_by_target
+        ),
+        f"{count_of(same_metrics, 'compiled kernel')} with changed machine code and unchanged metrics": same_metrics,
+        f"{count_of(untimed, 'result')} as accurate as before": untimed and not compared,
+        f"{judgement.counts.get('new', 0)} new, without a base to compare with": judgement.counts.get("new", 0),
+        f"{reasons[Reason.ALREADY_FAILING]} failing before and after": reasons[Reason.ALREADY_FAILING],
+        f"{count_of(len(judgement.skipped), 'kernel')} not affected and not measured": len(judgement.skipped),
+    }
+    shown = ", ".join(text for text, is_shown in parts.items() if is_shown)
+    return f"**roofwatch: nothing changed** ({_commits(judgement)}): {shown}."
 
 
 def _tolerance(judgement: PullRequestJudgement) -> str:
     floor, change = judgement.noise_floor, f"±{judgement.thresholds.relative_change:.0%}"
     if floor is None or floor.most is None:
         return change
-    return f"{change}, or {FLOOR_FACTOR:g} times the runner's noise where that is more (up to ±{floor.most:.1%})"
+    return f"{change}, or {FLOOR_FACTOR:g} times the runner's noise if that is more (up to ±{floor.most:.1%})"
 
 
 def _opening(judgement: PullRequestJudgement) -> list[str]:
@@ -95,7 +90,7 @@ def _opening(judgement: PullRequestJudgement) -> list[str]:
     remarks = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
     if removed:
         names = listed(f"{code(case.case_id)} {code(case.implementation)}" for case in removed)
-        remarks.append(f"- **Not measured any more:** {names}.")
+        remarks.append(f"- **No longer measured:** {names}.")
     if lost:
         remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
     remarks += [f"- Note: {note.quoted(code)}." for note in judgement.notes]
@@ -108,28 +103,25 @@ def _opening(judgement: PullRequestJudgement) -> list[str]:
 
 
 def tally(judgement: PullRequestJudgement) -> str:
-    """How many of each verdict, in a line."""
+    """Count each verdict, in one line."""
     cases = Counter("new" if case.reason is Reason.NEW_CASE else case.verdict.value for case in judgement.cases)
     static = Counter(
         "accepted" if item.reason is Reason.ACCEPTED else _STATIC_WORDS[item.verdict]
         for item in judgement.static
         if item.reason is not Reason.NEW_CASE
     )
-    compiled = _counted(static, ("regressed", "improved", "lost", "accepted", "changed"))
-    launches = _counted(Counter(str(one.verdict) for one in judgement.secondary_changes), ("regressed", "improved"))
-    accuracy = Counter(one.reason for one in judgement.accuracy_changes)
     parts = [_counted(cases, ("regressed", "improved", "inconclusive", "unchanged", "new")) or "no case was compared"]
+    compiled = _counted(static, ("regressed", "improved", "lost", "accepted", "changed"))
     if compiled:
         identical = sum(judgement.unchanged_by_target.values())
         parts.append(f"machine code {compiled}{f', {identical} identical' if identical else ''}")
+    launches = _counted(Counter(str(one.verdict) for one in judgement.secondary_changes), ("regressed", "improved"))
     if launches:
         parts.append(f"memory and host of a launch {launches}")
-    results = [
-        f"{count_of(accuracy[reason], 'result')} {str(reason).replace('_', ' ')}"
-        for reason in (Reason.LESS_ACCURATE, Reason.MORE_ACCURATE)
-        if accuracy[reason]
-    ]
-    return "; ".join([*parts, *([", ".join(results)] if results else [])])
+    accuracy = Counter(str(one.reason).replace("_", " ") for one in judgement.accuracy_changes)
+    if accuracy:
+        parts.append(", ".join(f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())))
+    return "; ".join(parts)
 
 
 def _counted(counts: Mapping[str, int], words: Iterable[str]) -> str:
@@ -141,33 +133,26 @@ def _commits(judgement: PullRequestJudgement) -> str:
 
 
 def next_step(judgement: PullRequestJudgement) -> str:
-    """What to do about it."""
+    """Recommend what to do."""
+    reasons = {case.reason for case in judgement.cases if case.verdict is judgement.verdict}
     if judgement.verdict is Verdict.REGRESSED:
-        reasons = {case.reason for case in judgement.cases if case.verdict is Verdict.REGRESSED}
         if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
-            return "correct what fails first; a time without a right result means nothing."
+            return "fix the failures first."
         if reasons:
-            return (
-                "start at the first row; if the slowdown is meant, say so in the pull request (on GitHub: "
-                "`/roofwatch accept <reason>`)."
-            )
-        if not any(item.verdict is Verdict.REGRESSED for item in judgement.static):
-            return (
-                "see below what a launch takes more of than before; if that is meant, say so in the pull request (on "
-                "GitHub: `/roofwatch accept <reason>`)."
-            )
-        return "see in the tables below what the compiler made of it; if it is meant, accept it in the baseline file."
+            return f"start at the first row; {_INTENDED}"
+        if any(item.verdict is Verdict.REGRESSED for item in judgement.static):
+            return "see the compiled code below; if it is intended, accept it in the baseline file."
+        return f"see the memory and host time of launches below; {_INTENDED}"
     if judgement.verdict is Verdict.INCONCLUSIVE:
         if judgement.refusals:
             return "measure base and head in one job, on one runner, with one version of roofwatch."
-        reasons = {case.reason for case in judgement.cases if case.verdict is Verdict.INCONCLUSIVE}
         if Reason.NOT_PAIRED in reasons:
             return "measure base and head as a pair, in one job."
-        if reasons & {Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY}:
+        if reasons & _NOISY:
             return "measure again with more blocks; nothing shows a regression so far."
         if Reason.THROTTLED in reasons:
-            return "measure again once the device is cool and nobody else uses it."
+            return "measure again when the device is cool and idle."
         if Reason.CLOCK_MOVED in reasons:
-            return "measure again at one clock, with --lock-clocks where that is permitted."
-        return "look at what is missing or not comparable below."
+            return "measure again at a fixed clock: --lock-clocks, if permitted."
+        return "see below what is missing or not comparable."
     return "nothing to do."

@@ -1,4 +1,4 @@
-"""Everything that a pull request is judged by as one list, and where in the source each finding stands. Pure."""
+"""All results of a judgement as one list, each with its place in the source. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from roofwatch.db.values import Verdict
 VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 REASON_WORDS = {
-    Reason.NOISE: "the noise reaches over the threshold; more blocks may decide",
+    Reason.NOISE: "too noisy: the interval includes the threshold; more blocks may help",
     Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
-    Reason.MULTIPLICITY: "beyond the threshold, as some of so many comparisons are by chance",
+    Reason.MULTIPLICITY: "beyond the threshold, but expected by chance among so many comparisons",
     Reason.NOT_COMPARABLE: "not comparable",
     Reason.NOT_PAIRED: "not measured in one job",
-    Reason.SAME_MACHINE_CODE: "the machine code is the same: host, clock or configuration moved, not the kernel",
-    Reason.THROTTLED: "the device was held back, or shared",
+    Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not the kernel",
+    Reason.THROTTLED: "the device was throttled or shared",
     Reason.HOST_BOUND: "the host was slower than the device",
-    Reason.CLOCK_MOVED: "the clock moved, the cycles did not",
-    Reason.MEMORY_MOVED: "the memory of a launch moved",
-    Reason.HOST_MOVED: "the host's time of a launch moved, not the kernel on the device",
-    Reason.REMOVED_CASE: "in the base only",
+    Reason.CLOCK_MOVED: "the clock changed, the cycles did not",
+    Reason.MEMORY_MOVED: "the memory of a launch changed",
+    Reason.HOST_MOVED: "the host time of a launch changed, not the kernel on the device",
+    Reason.REMOVED_CASE: "only in the base",
     Reason.WRONG_RESULT: "wrong result",
     Reason.FAILED: "fails",
     Reason.FIXED: "works again",
@@ -35,20 +35,20 @@ REASON_WORDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A case and implementation, a compiled function that differs, or a metric of a launch that moved."""
+    """A case and implementation, a compiled function that differs, or a metric of a launch that changed."""
 
     suite: str
     """`measured`, `compiled` or `launched`."""
     case_id: str
     implementation: str
-    part: str
-    """Which function or metric of the implementation; empty for a case."""
     verdict: Verdict
     reason: Reason
     text: str
-    """What was found, unquoted: it may hold words of a record."""
+    """Untrusted: it may have words of a record."""
     line: SourceLine | None
-    """Where it stands in the head's source, if the record knows it."""
+    """In the head's source, if known."""
+    part: str = ""
+    """Function or metric of the implementation."""
     details: tuple[str, ...] = ()
     head_ns: float | None = None
     """Median time of a case at the head."""
@@ -59,50 +59,30 @@ class Finding:
 
 
 def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
-    """All that was judged: the cases, the worst first, then compiled functions and launches."""
+    """List all cases, the worst first, then compiled functions and launches."""
     lines = judgement.source_lines
-    cases = [
+    found = [
         Finding(
-            "measured",
-            case.case_id,
-            case.implementation,
-            "",
-            case.verdict,
-            case.reason,
-            _case_text(case),
-            _find_line(lines, case.case_id, case.implementation),
-            (f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
-            None if case.head is None else case.head.median_ns,
+            *("measured", case.case_id, case.implementation, case.verdict, case.reason, _case_text(case)),
+            line=_find_line(lines, case.case_id, case.implementation),
+            details=(f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
+            head_ns=None if case.head is None else case.head.median_ns,
         )
         for case in worst_first(judgement.cases)
     ]
-    compiled = [
-        Finding(
-            "compiled",
-            item.case_id,
-            item.implementation,
-            f"{item.function} for {item.target}",
-            item.verdict,
-            item.reason,
-            reason_words(item.reason) if item.detail is None else str(item.detail),
-            _find_line(lines, item.case_id, item.implementation, item.function),
+    for item in judgement.static:
+        text = reason_words(item.reason) if item.detail is None else str(item.detail)
+        line = _find_line(lines, item.case_id, item.implementation, item.function)
+        part = f"{item.function} for {item.target}"
+        found.append(
+            Finding("compiled", item.case_id, item.implementation, item.verdict, item.reason, text, line, part)
         )
-        for item in judgement.static
-    ]
-    launched = [
-        Finding(
-            "launched",
-            move.case_id,
-            move.implementation,
-            metric(move.metric).title,
-            move.verdict,
-            move.reason,
-            move.in_words,
-            _find_line(lines, move.case_id, move.implementation),
+    for one in judgement.secondary_changes:
+        line, part = _find_line(lines, one.case_id, one.implementation), metric(one.metric).title
+        found.append(
+            Finding("launched", one.case_id, one.implementation, one.verdict, one.reason, one.in_words, line, part)
         )
-        for move in judgement.secondary_changes
-    ]
-    return [*cases, *compiled, *launched]
+    return found
 
 
 def reason_words(reason: Reason) -> str:
@@ -110,7 +90,7 @@ def reason_words(reason: Reason) -> str:
 
 
 def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
-    """Regressed ones first, wrong results before slowdowns, large moves before small ones."""
+    """Sort cases: regressions first, wrong results before slowdowns, large changes before small ones."""
 
     def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
         size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
@@ -123,8 +103,7 @@ def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
 def _find_line(
     lines: Sequence[SourceLine], case_id: str, implementation: str, function: str | None = None
 ) -> SourceLine | None:
-    """The line of a function; of none in particular, of the only compiled one, else of what is called."""
-    # a kernel's name holds no slash, its cases' ids begin with it; what is called comes before what is compiled for it
+    """Find the line of a compiled function; without one, that of the only compiled function or of the launcher."""
     own = [one for one in lines if (one.kernel, one.implementation) == (case_id.split("/", 1)[0], implementation)]
     jitted = [line for line in own if line.is_jitted]
     named = [line for line in jitted if line.function == function]

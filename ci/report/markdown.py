@@ -1,4 +1,4 @@
-"""Markdown for GitHub, safe against the contents of records, and cut to the length that can be posted. Pure.
+"""Markdown for GitHub, safe against untrusted text, and cut to the length that can be posted. Pure.
 
 Everything from a record is put into code spans, where GitHub renders neither HTML nor Markdown and links neither
 mentions nor issues; what could end the span or the table cell is replaced.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.message import visible
+from roofwatch.ci.message import on_one_line
 
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 _MAX_NAMES = 10
@@ -17,7 +17,7 @@ _MAX_NAMES = 10
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its heading; `rows` in order of relevance, so that it can be cut."""
+    """A table with its heading; rows are in order of relevance, so that it can be cut."""
 
     heading: str
     columns: tuple[str, ...]
@@ -27,19 +27,14 @@ class Section:
 
 
 def code(text: str, *, limit: int = 160) -> str:
-    """Foreign text as one code span on one line, cut to `limit` characters."""
+    """Turn untrusted text into one code span, cut to `limit` characters."""
     return f"`{plain(text, limit=limit).translate(_REPLACED) or ' '}`"
 
 
 def plain(text: str, *, limit: int = 160) -> str:
-    """Foreign text on one line, cut to `limit` characters, for where it is shown as it is; never for Markdown.
-
-    Control characters and invisible ones, among them those that reverse the direction of writing, become `�`.
-    """
-    line = " ".join(text.split())
-    if len(line) > limit:
-        line = line[: limit - 1] + "…"
-    return visible(line)
+    """Turn untrusted text into one printable line for places that render no Markdown."""
+    line = on_one_line(text)
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def count_of(count: int, noun: str) -> str:
@@ -47,55 +42,53 @@ def count_of(count: int, noun: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """List the first names, and how many more there are."""
     every = list(names)
     more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
     return ", ".join(every[:_MAX_NAMES]) + more
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table; the cells are Markdown already."""
+    """Write the lines of a table whose cells are Markdown."""
     return [_row(columns), "|" + " --- |" * len(columns), *map(_row, rows)]
 
 
 def folded(summary: str, lines: Sequence[str]) -> list[str]:
-    """Lines behind a summary that opens on a click."""
+    """Write lines behind a summary that opens on a click."""
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def join_sections(opening: list[str], sections: Sequence[Section], *, max_bytes: int, whole_url: str | None) -> str:
-    """A document of an opening and sections; rows that are too many are cut from the end and counted.
+    """Write a document; rows that do not fit are cut from the end and counted.
 
     Args:
         opening: Its first lines.
         sections: The most relevant first.
-        max_bytes: Of the document.
-        whole_url: Where all rows are. It goes into a Markdown link as it is.
+        max_bytes: Size limit in UTF-8.
+        whole_url: Page with all rows, for a Markdown link.
     """
 
     def cut_line(count: int) -> str:
-        whole = f" [All of them]({whole_url})" if whole_url else ""
-        return f"_{count_of(count, 'more row')} cut to keep this comment short._{whole}"
+        link = f" [All of them]({whole_url})" if whole_url else ""
+        return f"_{count_of(count, 'more row')} cut to keep this comment short._{link}"
 
-    lines = list(opening)
-    cut_size = _size(["", cut_line(10**9)])
-    room = max_bytes - _size(lines) - cut_size
-    cut_count = 0
+    lines, cut_count = list(opening), 0
+    reserve = _size(["", cut_line(10**9)])
+    free = max_bytes - _size(lines) - reserve
     for section in sections:
-        frame = _size(["", *_section_lines(section, ())]) + cut_size
-        if frame > room:
+        free_for_rows = free - _size(["", *_section_lines(section, ())]) - reserve
+        if free_for_rows < 0:
             cut_count += len(section.rows)
             continue
-        room -= frame
         kept: list[Sequence[str]] = []
         for row in section.rows:
-            room -= _size([_row(row)])
-            if room < 0:
+            if _size([_row(row)]) > free_for_rows:
                 break
+            free_for_rows -= _size([_row(row)])
             kept.append(row)
-        room = max(room, 0)
-        left = len(section.rows) - len(kept)
-        lines += ["", *_section_lines(section, kept, cut_line(left) if left else None)]
+        free = free_for_rows
+        missing = len(section.rows) - len(kept)
+        lines += ["", *_section_lines(section, kept, cut_line(missing) if missing else None)]
     if cut_count:
         lines += ["", cut_line(cut_count)]
     return "\n".join(lines) + "\n"

@@ -1,10 +1,11 @@
-"""The tables of a pull-request comment, each with its rows in order of relevance. Pure."""
+"""The tables of a pull-request comment: times, results, launches and evidence. Pure."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from roofwatch.ci.ab.comparable import SideResult
@@ -13,7 +14,7 @@ from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.findings import REASON_WORDS, worst_first
 from roofwatch.ci.report.markdown import Section, code, count_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
-from roofwatch.ci.report.static_sections import static_changes, static_evidence
+from roofwatch.ci.report.static_sections import static_changes, static_evidence, verdict_cell
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import SkipReason
 from roofwatch.db.values import Verdict
@@ -22,8 +23,9 @@ _SUBJECT = ("case", "implementation")
 _TIMES = (*_SUBJECT, "base → head", "change (95 % interval)", "of the roof")
 _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30
+_RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
 _SKIP_WORDS: dict[str, str] = {
-    SkipReason.SAME_SOURCES: "no module that it is made from changed",
+    SkipReason.SAME_SOURCES: "no module that it uses changed",
 }
 _COUNTER_FORMATS = {"_ns": format_ns, "_bytes": format_bytes, "_share": "{:.1%}".format}
 _ENVIRONMENT = {
@@ -38,27 +40,11 @@ _ENVIRONMENT = {
 
 
 def changes(judgement: PullRequestJudgement) -> list[Section]:
-    """What to look at, the gravest first; none if nothing changed."""
-    by_reason = {Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED}
-    results = worst_first(case for case in judgement.cases if case.reason in by_reason)
-    timed = worst_first(case for case in judgement.cases if case.reason is Reason.BEYOND_THRESHOLD)
-    # a configuration of a case that did not move is no news
-    moved = [case for case in judgement.cases if case.verdict is not Verdict.UNCHANGED]
+    """Write what to look at, the most severe first; nothing if nothing changed."""
     sections = [
-        Section(
-            "Results",
-            ("verdict", *_SUBJECT, "base", "head", "error, base → head", "message"),
-            [
-                (verdict_cell(case.verdict), *_subject(case), *_outcomes(case), _error_change(case), _message(case))
-                for case in results
-            ],
-        ),
-        Section("Time", ("verdict", *_TIMES), [(verdict_cell(case.verdict), *_time_cells(case)) for case in timed]),
-        Section(
-            "Autotuning",
-            (*_SUBJECT, "what ran"),
-            [(*_subject(case), flip.remark.quoted(code)) for case in moved for flip in case.flips],
-        ),
+        _result_section(judgement),
+        _time_section(judgement),
+        _autotuning_section(judgement),
         *static_changes(judgement),
         _secondary_section(judgement),
         _accuracy_section(judgement),
@@ -67,30 +53,44 @@ def changes(judgement: PullRequestJudgement) -> list[Section]:
 
 
 def background(judgement: PullRequestJudgement) -> list[Section]:
-    """What explains or completes the verdict, folded."""
+    """Write what explains or completes the verdict, folded."""
     sections = [
         static_evidence(judgement),
-        *_case_sections(judgement),
+        _undecided_section(judgement),
+        _failing_section(judgement),
+        _new_section(judgement),
         _limit_section(judgement),
         _launch_section(judgement),
         _counter_section(judgement),
         _left_out_section(judgement),
-        Section(
-            f"{count_of(len(judgement.skipped), 'kernel')} not measured, which the change cannot touch",
-            ("kernel", "why"),
-            [(code(one.kernel), _SKIP_WORDS.get(one.reason) or code(one.reason)) for one in judgement.skipped],
-            is_folded=True,
-        ),
+        _skipped_section(judgement),
         _environment_section(judgement),
     ]
     return [section for section in sections if section.rows]
 
 
-def verdict_cell(verdict: Verdict) -> str:
-    return f"**{verdict}**" if verdict is Verdict.REGRESSED else str(verdict)
+# --- changes
 
 
-# --- tables
+def _result_section(judgement: PullRequestJudgement) -> Section:
+    rows = [
+        (verdict_cell(case.verdict), *_subject(case), *_outcomes(case), _error_change(case), _message(case))
+        for case in worst_first(case for case in judgement.cases if case.reason in _RESULTS)
+    ]
+    columns = ("verdict", *_SUBJECT, "base", "head", "error, base → head", "message")
+    return Section("Results", columns, rows)
+
+
+def _time_section(judgement: PullRequestJudgement) -> Section:
+    timed = worst_first(case for case in judgement.cases if case.reason is Reason.BEYOND_THRESHOLD)
+    rows = [(verdict_cell(case.verdict), *_time_cells(case)) for case in timed]
+    return Section("Time", ("verdict", *_TIMES), rows)
+
+
+def _autotuning_section(judgement: PullRequestJudgement) -> Section:
+    changed = [case for case in judgement.cases if case.verdict is not Verdict.UNCHANGED]
+    rows = [(*_subject(case), flip.remark.quoted(code)) for case in changed for flip in case.flips]
+    return Section("Autotuning", (*_SUBJECT, "configuration"), rows)
 
 
 def _secondary_section(judgement: PullRequestJudgement) -> Section:
@@ -99,21 +99,18 @@ def _secondary_section(judgement: PullRequestJudgement) -> Section:
             return "nothing before"
         return f"{change:+.1%}" + ("" if interval is None else f" ({interval[0]:+.1%} to {interval[1]:+.1%})")
 
-    return Section(
-        "Memory and host of a launch",
-        ("verdict", "what", *_SUBJECT, "base → head", "change (95 % interval)"),
-        [
-            (
-                verdict_cell(one.verdict),
-                metric(one.metric).title,
-                *_subject(one),
-                _both(one.metric, one.base, one.head),
-                change_cell(one.relative_change, one.relative_interval),
-            )
-            for one in judgement.secondary_changes
-        ],
-        text="Of the time of a kernel on the device this says nothing: that is judged apart.",
-    )
+    rows = [
+        (
+            verdict_cell(one.verdict),
+            metric(one.metric).title,
+            *_subject(one),
+            _both(one.metric, one.base, one.head),
+            change_cell(one.relative_change, one.relative_interval),
+        )
+        for one in judgement.secondary_changes
+    ]
+    columns = ("verdict", "metric", *_SUBJECT, "base → head", "change (95 % interval)")
+    return Section("Memory and host of a launch", columns, rows, text="Device times are judged separately.")
 
 
 def _accuracy_section(judgement: PullRequestJudgement) -> Section:
@@ -122,89 +119,69 @@ def _accuracy_section(judgement: PullRequestJudgement) -> Section:
             return "no longer exact" if head else "exact now"
         return f"× {math.exp(log_ratio):.2g}"
 
-    return Section(
-        "Accuracy, within its tolerance",
-        ("what", *_SUBJECT, "result", "error, base → head", "change"),
-        [
-            (
-                str(one.reason).replace("_", " "),
-                *_subject(one),
-                code(one.part),
-                _both("rmse_ratio", one.base, one.head),
-                factor(one.log_ratio, one.head),
-            )
-            for one in judgement.accuracy_changes
-        ],
-        text="Right on both sides: the verdict does not rest on it.",
-    )
+    rows = [
+        (
+            str(one.reason).replace("_", " "),
+            *_subject(one),
+            code(one.part),
+            _both("rmse_ratio", one.base, one.head),
+            factor(one.log_ratio, one.head),
+        )
+        for one in judgement.accuracy_changes
+    ]
+    columns = ("change", *_SUBJECT, "result", "error, base → head", "factor")
+    return Section("Accuracy, within tolerance", columns, rows, text="Both sides are correct: this decides nothing.")
 
 
-def _case_sections(judgement: PullRequestJudgement) -> list[Section]:
-    """Cases that are undecided, fail on both sides, or are new."""
-    new = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
-    failing = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
+# --- background
+
+
+def _undecided_section(judgement: PullRequestJudgement) -> Section:
+    listed_elsewhere = {Reason.NEW_CASE, Reason.REMOVED_CASE}
     undecided = [
-        case
-        for case in judgement.cases
-        if case.verdict is Verdict.INCONCLUSIVE and case.reason not in {Reason.NEW_CASE, Reason.REMOVED_CASE}
+        case for case in judgement.cases if case.verdict is Verdict.INCONCLUSIVE and case.reason not in listed_elsewhere
     ]
-    return [
-        Section(
-            f"{len(undecided)} undecided",
-            ("why", *_TIMES),
-            [(_why_undecided(case), *_time_cells(case)) for case in worst_first(undecided)],
-            is_folded=True,
-        ),
-        Section(
-            f"{len(failing)} failing before and after: not this change's doing",
-            (*_SUBJECT, "base", "head", "message"),
-            [(*_subject(case), *_outcomes(case), _message(case)) for case in failing],
-            is_folded=True,
-        ),
-        Section(
-            f"{len(new)} new, with nothing to compare to yet",
-            (*_SUBJECT, "time", "error"),
-            [
-                (
-                    *_subject(case),
-                    _value("median_ns", None if case.head is None else case.head.median_ns, missing=""),
-                    _value("rmse_ratio", None if case.head is None else case.head.rmse_ratio, missing=""),
-                )
-                for case in new
-            ],
-            is_folded=True,
-        ),
-    ]
+    rows = [(_why_undecided(case), *_time_cells(case)) for case in worst_first(undecided)]
+    return Section(f"{len(rows)} inconclusive", ("reason", *_TIMES), rows, is_folded=True)
+
+
+def _failing_section(judgement: PullRequestJudgement) -> Section:
+    failing = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
+    rows = [(*_subject(case), *_outcomes(case), _message(case)) for case in failing]
+    heading = f"{len(rows)} failing before and after this change"
+    return Section(heading, (*_SUBJECT, "base", "head", "message"), rows, is_folded=True)
+
+
+def _new_section(judgement: PullRequestJudgement) -> Section:
+    new = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
+    rows = []
+    for case in new:
+        time, error = (None, None) if case.head is None else (case.head.median_ns, case.head.rmse_ratio)
+        rows.append((*_subject(case), _value("median_ns", time, missing=""), _value("rmse_ratio", error, missing="")))
+    heading = f"{len(rows)} new, without a base to compare with"
+    return Section(heading, (*_SUBJECT, "time", "error"), rows, is_folded=True)
 
 
 def _limit_section(judgement: PullRequestJudgement) -> Section:
-    return Section(
-        "What limits what got slower",
-        (*_SUBJECT, "limit, base → head", "why", "new at the head"),
-        [
-            (
-                *_subject(one),
-                str(one.head) if one.base is one.head else f"{one.base} → {one.head}",
-                one.headline.quoted(code),
-                "; ".join(news.quoted(code) for news in one.news),
-            )
-            for one in judgement.bottleneck_changes
-        ],
-        is_folded=True,
-        text="A reading of the records: evidence, and no verdict.",
-    )
+    rows = [
+        (
+            *_subject(one),
+            str(one.head) if one.base is one.head else f"{one.base} → {one.head}",
+            one.headline.quoted(code),
+            "; ".join(news.quoted(code) for news in one.news),
+        )
+        for one in judgement.bottleneck_changes
+    ]
+    columns = (*_SUBJECT, "bottleneck, base → head", "reason", "new at the head")
+    return _evidence("Bottlenecks of slower cases", columns, rows, "A diagnosis of the records")
 
 
 def _launch_section(judgement: PullRequestJudgement) -> Section:
     shown, more = judgement.launch_moves[:_MAX_LAUNCHES], len(judgement.launch_moves) - _MAX_LAUNCHES
-    text = "By profiles of both sides, taken after all was timed: evidence, and no verdict."
-    return Section(
-        "What cases launch otherwise",
-        (*_SUBJECT, "launched", "share of the call"),
-        [(*_subject(one), one.remark.quoted(code), f"{one.share:.1%}") for one in shown],
-        is_folded=True,
-        text=f"{text} {more} more are in the judgement." if more > 0 else text,
-    )
+    rows = [(*_subject(one), one.remark.quoted(code), f"{one.share:.1%}") for one in shown]
+    text = "From profiles of both sides, taken after timing"
+    text += f"; {more} more are in the JSON" if more > 0 else ""
+    return _evidence("Changed launches", (*_SUBJECT, "launches", "share of the call"), rows, text)
 
 
 def _counter_section(judgement: PullRequestJudgement) -> Section:
@@ -215,34 +192,33 @@ def _counter_section(judgement: PullRequestJudgement) -> Section:
         shown[kernel] += 1
         if shown[kernel] > _MAX_COUNTERS_OF_A_KERNEL:
             continue
-        written = next((to for suffix, to in _COUNTER_FORMATS.items() if one.metric.endswith(suffix)), "{:.6g}".format)
+        write = next((to for suffix, to in _COUNTER_FORMATS.items() if one.metric.endswith(suffix)), "{:.6g}".format)
         change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
-        sides = f"{written(one.base)} → {written(one.head)}"
+        sides = f"{write(one.base)} → {write(one.head)}"
         rows.append((code(one.metric), *_subject(one), code(one.part), sides, change))
-    return Section(
-        "Hardware counters that moved, the most first",
-        ("counter", *_SUBJECT, "kernel", "base → head", "change"),
-        rows,
-        is_folded=True,
-        text="Counted in runs of their own, with other clocks and caches than were timed: evidence, and no verdict.",
-    )
+    text = "Counted in separate runs, with other clocks and caches"
+    columns = ("counter", *_SUBJECT, "kernel", "base → head", "change")
+    return _evidence("Changed hardware counters", columns, rows, text)
 
 
 def _left_out_section(judgement: PullRequestJudgement) -> Section:
-    pairs = [(case, pair) for case in judgement.cases for pair in case.left_out]
-    return Section(
-        f"{count_of(len(pairs), 'block pair')} left out: the device was held back, or shared",
-        (*_SUBJECT, "pair", "base", "head"),
-        [
-            (
-                *_subject(case),
-                str(pair.position + 1),
-                *(code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head)),
-            )
-            for case, pair in pairs
-        ],
-        is_folded=True,
-    )
+    rows = [
+        (
+            *_subject(case),
+            str(pair.position + 1),
+            *(code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head)),
+        )
+        for case in judgement.cases
+        for pair in case.left_out
+    ]
+    heading = f"{count_of(len(rows), 'block pair')} left out: the device was throttled or shared"
+    return Section(heading, (*_SUBJECT, "pair", "base", "head"), rows, is_folded=True)
+
+
+def _skipped_section(judgement: PullRequestJudgement) -> Section:
+    rows = [(code(one.kernel), _SKIP_WORDS.get(one.reason) or code(one.reason)) for one in judgement.skipped]
+    heading = f"{count_of(len(rows), 'kernel')} not measured because this change cannot affect them"
+    return Section(heading, ("kernel", "reason"), rows, is_folded=True)
 
 
 def _environment_section(judgement: PullRequestJudgement) -> Section:
@@ -251,42 +227,48 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
         sides = [getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)]
         if sides != [None, None]:
             rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
-    text = _intervals(judgement) + _floor_used(judgement)
+    text = " ".join(filter(None, (_intervals(judgement), _floor_used(judgement))))
     return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=text)
 
 
+def _evidence(heading: str, columns: tuple[str, ...], rows: Sequence[Sequence[str]], text: str) -> Section:
+    return Section(heading, columns, rows, is_folded=True, text=f"{text}: evidence, not a verdict.")
+
+
 def _intervals(judgement: PullRequestJudgement) -> str:
-    threshold = f"Practical threshold ±{judgement.thresholds.relative_change:.0%}"
+    threshold = f"Threshold ±{judgement.thresholds.relative_change:.0%}"
     if not judgement.is_paired:
-        return f"{threshold}. The records are no pair, so the noise between them is not known."
+        return f"{threshold}. The records are not a pair, so the noise between them is unknown."
     compared = [case.comparison for case in judgement.cases if case.comparison is not None]
     ends = [one.log_interval for one in compared if math.isfinite(one.log_interval[1])]
     if not ends:
         return f"{threshold}; no interval was measured."
-    halves = [(high - low) / 2 for low, high in ends]
-    blocks = [one.block_count for one in compared]
-    block_range = " to ".join(dict.fromkeys([str(min(blocks)), str(max(blocks))]))
-    least = judgement.detectable_change
-    detectable = "" if least is None else f" A slowdown of {least:.1%} is typically found four times in five."
+    halves = [math.expm1((high - low) / 2) for low, high in ends]
+    smallest = judgement.detectable_change
     return (
-        f"{threshold}; a verdict needs the whole 95 % interval beyond it, and at most "
-        f"{judgement.thresholds.false_discovery_rate:.0%} of the moves told are expected to be false. Over "
-        f"{count_of(len(halves), 'comparison')} of {block_range} blocks a side, "
-        f"the interval is typically ±{math.expm1(statistics.median(halves)):.1%}, at its widest "
-        f"±{math.expm1(max(halves)):.1%}.{detectable}"
+        f"{threshold}: a verdict needs the whole 95 % interval beyond it, at a false discovery rate of "
+        f"{judgement.thresholds.false_discovery_rate:.0%}. {count_of(len(halves), 'comparison')} of "
+        f"{_range(one.block_count for one in compared)} blocks per side: median half-width of the interval "
+        f"±{statistics.median(halves):.1%}, maximum ±{max(halves):.1%}."
+        + ("" if smallest is None else f" A slowdown of {smallest:.1%} is found with 80 % probability.")
     )
+
+
+def _range(counts: Iterable[int]) -> str:
+    ordered = sorted(counts)
+    return " to ".join(dict.fromkeys([str(ordered[0]), str(ordered[-1])]))
 
 
 def _floor_used(judgement: PullRequestJudgement) -> str:
     floor = judgement.noise_floor
     if floor is None:
         return ""
-    origin = f" By the calibration of {floor.measured_at:%Y-%m-%d} (commit {code(floor.commit_sha[:8])})"
+    origin = f"Calibration of {floor.measured_at:%Y-%m-%d} (commit {code(floor.commit_sha[:8])}): "
     if floor.most is None:
-        return f"{origin} the noise floor of no case asks more than that of a change."
+        return f"{origin}no case needs a larger threshold."
     return (
-        f"{origin} a change must exceed {FLOOR_FACTOR:g} times the noise floor of its case where that is more: so in "
-        f"{count_of(floor.case_count, 'case')}, by up to ±{floor.most:.1%}."
+        f"{origin}{count_of(floor.case_count, 'case')} with {FLOOR_FACTOR:g} times the noise floor as threshold, "
+        f"up to ±{floor.most:.1%}."
     )
 
 
@@ -356,5 +338,5 @@ def _why_undecided(case: CaseJudgement) -> str:
     if case.detail is not None:
         return case.detail.quoted(code)
     if case.reason is Reason.NOISE and case.comparison is not None and case.comparison.more_blocks is not None:
-        return f"the noise reaches over the threshold; {case.comparison.more_blocks} more blocks may decide"
+        return f"too noisy: {case.comparison.more_blocks} more blocks may help"
     return REASON_WORDS[case.reason]

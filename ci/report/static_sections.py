@@ -1,4 +1,4 @@
-"""What a pull-request comment says of machine code: one table per target, and why what moved matters. Pure."""
+"""Machine code in a pull-request comment: one table per target, and why the changes matter. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 
-_WHAT = {
-    Reason.ROOM_MOVED: "room",
+_CHANGED = {
+    Reason.ROOM_MOVED: "occupancy",
     Reason.SPILLS_MOVED: "memory per thread",
     Reason.TENSOR_CORES_MOVED: "tensor cores",
-    Reason.ACCESS_WIDTH_MOVED: "width of accesses",
+    Reason.ACCESS_WIDTH_MOVED: "access width",
 }
 
 
+def verdict_cell(verdict: Verdict) -> str:
+    return f"**{verdict}**" if verdict is Verdict.REGRESSED else str(verdict)
+
+
 def static_changes(judgement: PullRequestJudgement) -> list[Section]:
-    """A table per target of what moved, the target with the gravest change first."""
+    """Write a table per target, that with the most severe change first."""
     by_target: dict[str, list[StaticJudgement]] = defaultdict(list)
     for item in judgement.static:
         by_target[item.target].append(item)
@@ -33,73 +37,67 @@ def static_changes(judgement: PullRequestJudgement) -> list[Section]:
 
 
 def static_evidence(judgement: PullRequestJudgement) -> Section:
-    """A sentence for what moved and why that matters, once for all targets that it holds for."""
+    """Write why changes matter, once for all targets with the same reason."""
     targets: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for item in sorted((item for item in judgement.static if item.is_told), key=_weight):
         if item.detail is not None and item.has_compiled:
             cells = (code(item.function), code(item.case_id), code(item.implementation), item.detail.quoted(code))
             targets[cells].append(code(item.target))
-    return Section(
-        "Why the machine code matters",
-        ("kernel", "case", "implementation", "what moved", "on"),
-        [(*cells, ", ".join(found)) for cells, found in targets.items()],
-        is_folded=True,
-    )
+    columns = ("kernel", "case", "implementation", "change", "targets")
+    rows = [(*cells, ", ".join(found)) for cells, found in targets.items()]
+    return Section("Why the machine code matters", columns, rows, is_folded=True)
 
 
 def _target_section(target: str, items: Sequence[StaticJudgement], unchanged_count: int) -> Section:
     shown = sorted((item for item in items if item.is_told), key=_weight)
-    changed = {name for item in shown for name in item.moved_facts}
-    facts = [name for name in FACTS if name in changed]
-    outcome = ["outcome"] if any(not item.has_compiled for item in shown) else []
-    return Section(
-        f"Machine code for {code(target)}",
-        ("verdict", "kernel", "case", "implementation", *outcome, *(metric(name).title for name in facts)),
-        [
-            (
-                _word(item),
-                code(item.function),
-                code(item.case_id),
-                code(item.implementation),
-                *([_outcomes(item)] if outcome else []),
-                *(_cell(item, name) for name in facts),
-            )
-            for item in shown
-        ],
-        text=_remarks(items, unchanged_count),
-    )
+    facts = [name for name in FACTS if any(name in item.moved_facts for item in shown)]
+    has_outcomes = not all(item.has_compiled for item in shown)
+    columns = ("verdict", "kernel", "case", "implementation", *(["outcome"] if has_outcomes else []))
+    rows = [
+        (
+            _word(item),
+            code(item.function),
+            code(item.case_id),
+            code(item.implementation),
+            *([_outcomes(item)] if has_outcomes else []),
+            *(_cell(item, name) for name in facts),
+        )
+        for item in shown
+    ]
+    titles = [metric(name).title for name in facts]
+    return Section(f"Machine code for {code(target)}", (*columns, *titles), rows, text=_text(items, unchanged_count))
 
 
-def _remarks(items: Sequence[StaticJudgement], unchanged_count: int) -> str | None:
+def _text(items: Sequence[StaticJudgement], unchanged_count: int) -> str | None:
     reasons = Counter(item.reason for item in items if not item.is_told)
-    new, gone = reasons[Reason.NEW_CASE], reasons[Reason.REMOVED_CASE]
+    new, removed = reasons[Reason.NEW_CASE], reasons[Reason.REMOVED_CASE]
     counts = {
-        "with the same machine code": unchanged_count,
-        "with new machine code and the same facts": reasons.total() - new - gone,
+        "identical": unchanged_count,
+        "with changed machine code and unchanged metrics": reasons.total() - new - removed,
         "new": new,
-        "gone": gone,
+        "removed": removed,
     }
     rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    remarks = [f"Not listed: {rest}."] if rest else []
+    sentences = [f"Not listed: {rest}."] if rest else []
     if any(item.verdict is Verdict.REGRESSED and item.has_compiled for item in items if item.is_told):
-        remarks.append("What the compiler made hints at a slowdown; it is not a measured time.")
+        sentences.append("These metrics hint at a slowdown; they are not a measured time.")
     if any(item.cause is Cause.TOOLCHAIN for item in items):
-        remarks.append("Base and head were compiled by different toolchains, which may have moved what moved.")
-    return " ".join(remarks) or None
+        sentences.append("The toolchains differ, which may be the cause.")
+    return " ".join(sentences) or None
 
 
 def _word(item: StaticJudgement) -> str:
     is_bad = item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST
     word = f"**{item.word}**" if is_bad else item.word
-    return f"{word}: {_WHAT[item.reason]}" if item.reason in _WHAT else word
+    return f"{word}: {_CHANGED[item.reason]}" if item.reason in _CHANGED else word
 
 
 def _outcomes(item: StaticJudgement) -> str:
     if item.has_compiled:
         return ""
-    there, here = ("–" if side is None else str(side.outcome) for side in (item.base, item.head))
+    base, head = ("–" if side is None else str(side.outcome) for side in (item.base, item.head))
     message = "" if item.head is None or not item.head.message else f": {code(item.head.message)}"
-    return f"{there} → {here}{message}"
+    return f"{base} → {head}{message}"
 
 
 def _cell(item: StaticJudgement, name: str) -> str:

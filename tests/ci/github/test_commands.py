@@ -1,17 +1,15 @@
 """What people ask for in comments: who is obeyed, what is done, and how long an acceptance holds."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.acceptance import Acceptance, read_findings, read_mark, with_acceptance
-from roofwatch.ci.github.check_run import BEGUN
-from roofwatch.ci.github.commands import carry_out
-from roofwatch.ci.github.event import ActionsRun, CommandRequest, Job, RunOrder, WrittenComment
-from roofwatch.ci.github.posting import post_check_run
+from roofwatch.ci.github.check_run import BEGUN, post_check_run
+from roofwatch.ci.github.commands import Command, CommandError, Verb, carry_out, parse_command
+from roofwatch.ci.github.comment import read_state, with_acceptance
+from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, RunOrder
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, sha_of
 from tests.ci.github.jobs import WORKFLOWS
@@ -37,7 +35,7 @@ def request(github: GitHubStandIn, body: str, login: str = "maintainer") -> Comm
     """Somebody writes a comment, and the job that it starts reads its event."""
     user = {"login": login, "type": "User"}
     comment_id = github.add_comment(body, number=NUMBER, user=user, author_association="COLLABORATOR")
-    comment = WrittenComment(comment_id, NUMBER, login, "2026-01-02T03:04:05Z", body)
+    comment = Comment(comment_id, NUMBER, body, login, "2026-01-02T03:04:05Z")
     return CommandRequest(ActionsRun(github.url, REPOSITORY, RunOrder(500, 1), None), comment, "main")
 
 
@@ -89,7 +87,7 @@ def test_an_accepted_slowdown_is_neutral_and_says_who_when_and_why(github: GitHu
 
     ask(github, f"{PREFIX} accept a better reason", "owner")
 
-    assert (report_comment(github).count("**Accepted**"), report_comment(github).count("roofwatch:accepted")) == (1, 1)
+    assert report_comment(github).count("**Accepted**") == 1
     assert "by `owner` on `2026-01-02`: `a better reason`" in report_comment(github)
 
 
@@ -115,11 +113,11 @@ def test_a_slowdown_that_became_larger_than_what_was_accepted_is_not_accepted(
     tell(github, tmp_path)
     ask(github, f"{PREFIX} accept it is meant")
     (mine,) = (each for each in github.comments.values() if each["body"].startswith("<!-- roofwatch:report -->"))
-    mark, findings = read_mark(mine["body"]), read_findings(mine["body"])
-    assert mark is not None
-    assert findings is not None
-    smaller = Acceptance(replace(mark, most=findings.least / 2), "maintainer", "2026-01-02", "it is meant")
-    mine["body"] = with_acceptance(mine["body"], smaller)
+    state = read_state(mine["body"])
+    assert state.acceptance is not None
+    assert state.findings is not None
+    smaller = state.acceptance.model_copy(update={"high": state.findings.low / 2})
+    mine["body"] = with_acceptance(mine["body"], smaller, "by `maintainer`")
 
     assert tell(github, tmp_path, run_id=11).check_run == "failure"
 
@@ -156,14 +154,17 @@ def test_a_mark_in_a_comment_of_somebody_who_may_only_read_is_not_believed(
 
 def test_only_a_regression_of_the_newest_commit_can_be_accepted(github: GitHubStandIn, tmp_path: Path) -> None:
     tell(github, tmp_path, "improvement")
-    assert ask(github, f"{PREFIX} accept it is meant") == ("No regression is told on this pull request.", "confused")
+    assert ask(github, f"{PREFIX} accept it is meant") == (
+        "No regression is reported on this pull request.",
+        "confused",
+    )
     tell(github, tmp_path, run_id=11)
     github.pull_requests[0]["head"]["sha"] = sha_of(9)
 
     line, reaction = ask(github, f"{PREFIX} accept it is meant")
 
     assert reaction == "confused"
-    assert line.startswith(f"What is told here was found at `{HEAD[:8]}`")
+    assert line.startswith(f"The report is of `{HEAD[:8]}`")
     assert "Accepted" not in report_comment(github)
 
 
@@ -197,7 +198,7 @@ def test_rerun_starts_the_run_that_measured_once_more(github: GitHubStandIn, tmp
     line, reaction = ask(github, f"{PREFIX} rerun")
 
     assert (github.run_again, reaction) == ([4_242], "+1")
-    assert "is measured again" in line
+    assert "is being measured again" in line
     begun = newest_check_run(github)
     assert (begun["status"], begun["external_id"]) == ("in_progress", "roofwatch:4242.2")
 
@@ -206,8 +207,8 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
     line, reaction = ask(github, f"{PREFIX} rerun")
     post_check_run(github.repository(), HEAD, "roofwatch", RunOrder(10, 1), BEGUN, URL)
 
-    assert (line.startswith("Nothing was measured at"), reaction) == (True, "confused")
-    assert ask(github, f"{PREFIX} rerun") == ("It is being measured just now.", "confused")
+    assert ("was not measured yet" in line, reaction) == (True, "confused")
+    assert ask(github, f"{PREFIX} rerun") == ("The measurement is still running.", "confused")
     assert github.run_again == []
 
 
@@ -221,7 +222,7 @@ def test_whether_a_run_was_started_is_not_guessed(
     line, reaction = ask(github, f"{PREFIX} rerun")
 
     assert reaction == "confused"
-    assert line == "GitHub did not say whether it did it; look before you ask again."
+    assert "it is unknown whether this was done" in line
     assert waits_s == [1]
     assert len(github.run_again) == is_carried_out
 
@@ -278,7 +279,7 @@ def test_other_comments_ask_github_for_nothing_and_a_wrong_command_is_answered(g
 
     line, reaction = ask(github, f"{PREFIX} aprove")
 
-    assert ("that is no command; there are" in line, reaction) == (True, "confused")
+    assert ("unknown command; there are" in line, reaction) == (True, "confused")
 
 
 def test_a_job_that_is_run_twice_answers_once(github: GitHubStandIn, tmp_path: Path) -> None:
@@ -315,3 +316,34 @@ def test_the_command_reads_the_event_and_says_what_it_did(github: GitHubStandIn,
 
     assert (done.status, done.parsed["verb"], done.parsed["reaction"]) == (0, "accept", "+1"), done.error
     assert "> **Accepted** by `maintainer`" in report_comment(github)
+
+
+# --- parsing
+
+
+def test_a_reason_is_the_rest_of_the_line_cut_to_what_can_be_shown() -> None:
+    assert parse_command("  /roofwatch   accept  a   b \r\n c") == Command(Verb.ACCEPT, "a b")
+    cut = parse_command(f"/roofwatch accept {'x' * 900}")
+    assert cut is not None
+    assert len(cut.rest) == 200
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        ("", "unknown command; there are"),
+        (" aprove", "unknown command; there are"),
+        (" accept  \nbecause", "a reason is missing"),
+        (" rerun now", "takes no arguments"),
+        (" bisect --good x", "name a case and an implementation"),
+        (f" bisect {'x' * 301}", "name a case and an implementation"),
+    ],
+)
+def test_an_invalid_command_is_refused_with_the_right_form(rest: str, reason: str) -> None:
+    with pytest.raises(CommandError, match=reason):
+        parse_command(f"/roofwatch{rest}")
+
+
+@pytest.mark.parametrize("body", ["looks good", "I would /roofwatch accept", "> /roofwatch rerun", "/roofwatchful", ""])
+def test_other_comments_are_no_commands(body: str) -> None:
+    assert parse_command(body) is None

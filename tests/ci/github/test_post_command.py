@@ -44,7 +44,7 @@ def test_comment_check_run_and_page_of_the_job_say_the_same(
     assert {key: done.parsed[key] for key in expected} == expected
     (comment,), (check_run,) = github.bodies, github.check_runs.values()
     header, _, rest = comment.partition("\n### ")
-    assert header.startswith("<!-- roofwatch:report H200 -->\n<!-- roofwatch:run 10.1 -->\n<!-- roofwatch:found ")
+    assert header.startswith("<!-- roofwatch:report H200 -->\n<!-- roofwatch:state ")
     assert rest.startswith("roofwatch: regressed")
     assert check_run["name"] == "H200"
     assert (tmp_path / "summary.md").read_text().startswith("### roofwatch: regressed")

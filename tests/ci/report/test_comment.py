@@ -65,7 +65,7 @@ def test_the_gate_and_the_comment_say_the_same(situation: str) -> None:
     status = exit_code(judge_pull_request(*SITUATIONS[situation]()))
 
     assert status == EXIT_CODES[situation]
-    title = {0: r"nothing changed|improved", 1: "regressed", 2: "could not tell"}[status]
+    title = {0: r"nothing changed|improved", 1: "regressed", 2: "inconclusive"}[status]
     assert re.search(rf"roofwatch: ({title})", comment(situation))
 
 
@@ -116,4 +116,4 @@ def test_the_comment_says_which_slowdown_would_have_been_found() -> None:
 
     assert len(changes) == 3
     assert judged.detectable_change == statistics.median(changes)
-    assert f"A slowdown of {judged.detectable_change:.1%} is typically found four times in five." in to_markdown(judged)
+    assert f"A slowdown of {judged.detectable_change:.1%} is found with 80 % probability." in to_markdown(judged)
