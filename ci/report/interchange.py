@@ -1,4 +1,4 @@
-"""A judgement in the formats that CI systems show: JUnit XML and SARIF. Pure."""
+"""A judgement in formats of CI systems: JUnit XML and SARIF. Pure."""
 
 from __future__ import annotations
 
@@ -22,35 +22,26 @@ _JUNIT_TAGS = {Verdict.REGRESSED: "failure", Verdict.INCONCLUSIVE: "skipped"}
 
 
 def to_junit(judgement: PullRequestJudgement) -> str:
-    """JUnit XML with the head's times, in seconds; a regression is a failure, and what is inconclusive is skipped.
-
-    JUnit has no schema of its own: the elements are those that Jenkins, GitLab and GitHub's reporters agree on.
-    """
+    """Write JUnit XML with the head's times in seconds: regressions fail, inconclusive results are skipped."""
     root = ElementTree.Element("testsuites", name="roofwatch")
     for name, findings in groupby(list_findings(judgement), key=lambda finding: finding.suite):
         cases = [_junit_case(finding) for finding in findings]
-        counts = {tag: sum(case.find(tag) is not None for case in cases) for tag in ("failure", "skipped")}
-        suite = ElementTree.SubElement(
-            root,
-            "testsuite",
-            name=f"{_xml(judgement.project)} {name}",
-            tests=str(len(cases)),
-            failures=str(counts["failure"]),
-            errors="0",
-            skipped=str(counts["skipped"]),
-        )
+        counts = {tag: str(sum(case.find(tag) is not None for case in cases)) for tag in ("failure", "skipped")}
+        suite = ElementTree.SubElement(root, "testsuite", name=f"{_xml(judgement.project)} {name}")
+        suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
+        suite.attrib |= {"skipped": counts["skipped"]}
         suite.extend(cases)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
 def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
-    """SARIF 2.1.0, which code scanning reads: a result for each regression.
+    """Write SARIF 2.1.0 for code scanning, with a result for each regression.
 
     Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
 
     Args:
-        judgement: What was found.
+        judgement: The results.
         version: Of roofwatch.
     """
     regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
@@ -83,12 +74,12 @@ def _junit_case(finding: Finding) -> ElementTree.Element:
 
 
 def _xml(text: str) -> str:
-    """Without what XML cannot hold, escaped or not."""
+    """Replace characters that are not allowed in XML."""
     return _NOT_XML.sub("�", text)
 
 
 def _sarif_result(project: str, finding: Finding, rules: list[str]) -> dict[str, Any]:
-    # the same finding in the next run: a name, and never a number
+    # the fingerprint has no numbers, so the same finding in the next run has the same
     fingerprint = hashlib.sha256("\n".join((project, str(finding.reason), finding.name)).encode()).hexdigest()
     name = on_one_line(finding.name)
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "function"}]}

@@ -1,4 +1,4 @@
-"""A pull request: two records to one judgement, from the files alone. Pure."""
+"""Judge a pull request: two records to one judgement. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, 
 from roofwatch.db.values import Verdict
 
 _MAX_DIAGNOSED = 10
-_MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
 @dataclass(frozen=True)
@@ -54,20 +53,24 @@ class CaseJudgement:
     base: SideResult | None
     head: SideResult | None
     comparison: Comparison | None = None
-    """The numbers behind a verdict on times; its own verdict is what the samples alone say."""
+    """Of the times; its own verdict is by the samples alone."""
     detail: Remark | None = None
-    """What the reason leaves open, for example which timer differs."""
+    """For example which timer differs."""
     cycles: CycleComparison | None = None
-    """The same in clock cycles, where the clock was read."""
+    """The comparison in clock cycles, if the clock was read."""
     left_out: tuple[LeftOut, ...] = ()
-    """Pairs of blocks that are not in the comparison."""
+    """Pairs of blocks that are not compared."""
     flips: tuple[Flip, ...] = ()
-    """What the autotuner chose otherwise: it may be why the time moved."""
+    """Changed choices of the autotuner."""
+
+    @property
+    def key(self) -> Key:
+        return self.case_id, self.implementation
 
 
 @dataclass(frozen=True)
 class PullRequestJudgement:
-    """All that is said about one pull request."""
+    """The results of one pull request."""
 
     project: str
     base: Commit
@@ -77,38 +80,36 @@ class PullRequestJudgement:
     is_paired: bool
     """Base and head were measured in one job, blocks interleaved."""
     verdict: Verdict
-    """The gravest: regressed, then what could not be told, then improved."""
+    """The most severe: regressed, inconclusive, improved, unchanged."""
     counts: Mapping[str, int]
-    """Cases, compiled functions and what moved beside times by verdict; new cases count as `new`."""
+    """Cases, compiled functions and secondary changes by verdict; new cases count as `new`."""
     refusals: tuple[Remark, ...]
-    """Why these records, or their times, are not compared."""
+    """Why the records or their times are not compared."""
     notes: tuple[Remark, ...]
-    """What else differs and may explain a move."""
+    """Other differences that may explain a change."""
     cases: tuple[CaseJudgement, ...]
     static: tuple[StaticJudgement, ...]
-    """Only functions whose machine code differs."""
+    """Functions whose machine code differs."""
     unchanged_by_target: Mapping[str, int]
-    """Functions whose machine code is the same, byte for byte."""
+    """Functions whose machine code is identical."""
     thresholds: Thresholds
     detectable_change: float | None = None
-    """Smallest slowdown that the blocks at hand find four times in five, as a fraction: median over the comparisons of
-    a pair; None where none says how far blocks lie apart."""
+    """Smallest slowdown, as a fraction, that these blocks find with 80 % probability: median over the comparisons."""
     counter_changes: tuple[Change, ...] = ()
-    """Of kernels that were counted on both sides, the most first; they decide nothing."""
+    """Evidence; the largest first."""
     launch_moves: tuple[LaunchMove, ...] = ()
-    """What cases that were profiled on both sides launch otherwise; it decides nothing."""
+    """Evidence from profiles of both sides."""
     accuracy_changes: tuple[Change, ...] = ()
-    """Right results that are less accurate than before, or more; by themselves they move no verdict."""
+    """Of correct results; they change no verdict."""
     secondary_changes: tuple[Change, ...] = ()
-    """Memory of a launch, and the host's time of one, that moved: they count as compiled facts do."""
+    """Memory and host time of a launch; they count for the verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
-    """What binds the cases that got slower, the slowest first; it decides nothing."""
+    """Evidence for the slower cases, the slowest first."""
     source_lines: tuple[SourceLine, ...] = ()
-    """Where the head's functions stand."""
+    """Of the head's functions."""
     skipped: tuple[SkippedKernel, ...] = ()
-    """Kernels that the change cannot touch, and that were not measured for it."""
+    """Kernels that the change cannot affect."""
     noise_floor: FloorUsed | None = None
-    """Of the runner, where one was known."""
 
 
 def judge_pull_request(
@@ -121,16 +122,16 @@ def judge_pull_request(
 ) -> PullRequestJudgement:
     """Judge a head record against its base.
 
-    Records of different projects or harness versions are refused whole; of different runner classes, their times
-    are. Times of records that were not measured as a pair are shown, but decide nothing: the difference between two
-    jobs is in no interval. Outcomes, accuracy and compiled facts need no pair.
+    Records of different projects or harness versions are not compared; times of different runner classes neither.
+    Times that were not measured as a pair are shown and decide nothing. Outcomes, accuracy and compiled code need no
+    pair.
 
     Args:
-        base: What to compare against.
-        head: What is new.
-        thresholds: The defaults if left out.
-        baseline: Compiled facts that are accepted though they are worse than before; none if left out.
-        noise_floor: Of the runner: where three times the floor of a case is more than the threshold, that counts.
+        base: The record to compare against.
+        head: The new record.
+        thresholds: Default `Thresholds()`.
+        baseline: Accepted regressions of compiled code.
+        noise_floor: Of the runner; raises the threshold of noisy cases.
 
     Raises:
         NoiseFloorError: the noise floor is of another runner, project, harness or preset than the head.
@@ -140,23 +141,24 @@ def judge_pull_request(
         noise_floor.require_same_runner(head)
         noise_floor.require_same_sampling(head.preset)
     refusals, time_refusals, is_paired = refuse_whole(base, head), refuse_times(base, head), are_paired(base, head)
-    can_compare = not refusals
-    can_compare_times = can_compare and not time_refusals
-    launch_moves = find_launch_moves(base.profiles, head.profiles) if can_compare_times else ()
-    cases, static = _refused_cases(base, head), StaticComparison((), {}, ())
+    has_times = not refusals and not time_refusals
+    launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
+    cases, static = _uncompared_cases(base, head), StaticComparison((), {}, ())
     baseline_notes: tuple[Remark, ...] = ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
-    if can_compare:
-        cases = _judge_cases(cases, base, head, limits, noise_floor, has_times=can_compare_times)
+    if not refusals:
+        cases = _judge_cases(cases, base, head, limits, noise_floor, has_times=has_times)
         cases = _settle_family(cases, base, head, limits, launch_moves, is_paired=is_paired)
         static, baseline_notes = _judge_static(base, head, baseline or Baseline())
         accuracy = find_accuracy_changes(base, head, relative_change=limits.error_relative_change)
-        has_pairs = is_paired and can_compare_times
-        secondary = find_secondary_changes(base, head, _working(cases), limits, is_paired=has_pairs)
+        secondary = find_secondary_changes(base, head, _working(cases), limits, is_paired=is_paired and has_times)
     counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(change.verdict.value for change in secondary)])
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
+    floor_used = None
+    if noise_floor is not None:
+        floor_used = FloorUsed.of(noise_floor, [one.threshold for one in compared], least=limits.relative_change)
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -164,7 +166,7 @@ def judge_pull_request(
         base_environment=base.environment,
         head_environment=head.environment,
         is_paired=is_paired,
-        verdict=_overall(counts, is_refused=not can_compare_times),
+        verdict=_overall(counts, is_refused=not has_times),
         counts=dict(counts),
         refusals=(*refusals, *time_refusals),
         notes=(*notes_on(base, head, is_paired=is_paired), *baseline_notes),
@@ -173,16 +175,14 @@ def judge_pull_request(
         unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
         detectable_change=_detectable_change(compared) if is_paired else None,
-        counter_changes=find_counter_changes(base.counters, head.counters) if can_compare_times else (),
+        counter_changes=find_counter_changes(base.counters, head.counters) if has_times else (),
         launch_moves=launch_moves,
         accuracy_changes=accuracy,
         secondary_changes=secondary,
         bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
         source_lines=head.source_lines,
         skipped=head.skipped,
-        noise_floor=None
-        if noise_floor is None
-        else FloorUsed.of(noise_floor, [one.threshold for one in compared], least=limits.relative_change),
+        noise_floor=floor_used,
     )
 
 
@@ -208,9 +208,9 @@ def _detectable_change(compared: Sequence[Comparison]) -> float | None:
 
 
 def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
-    """The cases that got slower and are worth a diagnosis."""
+    """Return the slower cases that are worth a diagnosis."""
     slower = [
-        (-case.comparison.log_ratio, (case.case_id, case.implementation))
+        (-case.comparison.log_ratio, case.key)
         for case in cases
         if case.verdict is Verdict.REGRESSED and case.comparison is not None
     ]
@@ -218,11 +218,9 @@ def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
 
 
 def _working(cases: Sequence[CaseJudgement]) -> list[Key]:
-    """The cases with right results on both sides, as far as they were checked."""
+    """Return the cases that work on both sides."""
     return [
-        (case.case_id, case.implementation)
-        for case in cases
-        if all(side is not None and side.failure is None for side in (case.base, case.head))
+        case.key for case in cases if all(side is not None and side.failure is None for side in (case.base, case.head))
     ]
 
 
@@ -241,7 +239,7 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
 # --- cases
 
 
-def _refused_cases(base: RunRecord, head: RunRecord) -> list[CaseJudgement]:
+def _uncompared_cases(base: RunRecord, head: RunRecord) -> list[CaseJudgement]:
     there, here = SideResults(base), SideResults(head)
     return [
         CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, there.result(key), here.result(key))
@@ -258,23 +256,22 @@ def _judge_cases(
     *,
     has_times: bool,
 ) -> list[CaseJudgement]:
-    """Each case by its outcomes and times; without comparable times, what only they could decide stays refused."""
+    """Judge each case by its outcomes, then by its times if they are comparable."""
     there, here = SideResults(base).measurements, SideResults(head).measurements
     judged = []
-    for refused in cases:
-        key = refused.case_id, refused.implementation
-        case = _judge_outcomes(refused)
-        if case is None and has_times:
+    for case in cases:
+        decided = _judge_outcomes(case)
+        if decided is None and has_times:
             threshold = thresholds.relative_change
             if noise_floor is not None:
-                threshold = noise_floor.threshold(here[key], least=threshold)
-            case = _judge_times(refused, there[key], here[key], threshold)
-        judged.append(case or refused)
+                threshold = noise_floor.threshold(here[case.key], least=threshold)
+            decided = _judge_times(case, there[case.key], here[case.key], threshold)
+        judged.append(decided or case)
     return judged
 
 
 def _judge_outcomes(case: CaseJudgement) -> CaseJudgement | None:
-    """A case by its outcomes alone; None if it works and was timed on both sides, so that the times decide."""
+    """Judge a case by its outcomes; None if it works and was timed on both sides."""
     base, head = case.base, case.head
 
     def judged(verdict: Verdict, reason: Reason, detail: str | None = None) -> CaseJudgement:
@@ -292,15 +289,11 @@ def _judge_outcomes(case: CaseJudgement) -> CaseJudgement | None:
     if base.failure is not None:
         return judged(Verdict.IMPROVED, Reason.FIXED)
     if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
-        return judged(
-            Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "its results were checked at the base, not at the head"
-        )
+        return judged(Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "results were checked at the base, not at the head")
+    if base.measured is Outcome.OK and head.measured is Outcome.UNSUPPORTED:
+        return judged(Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head")
     if base.measured is Outcome.OK and head.measured is not Outcome.OK:
-        if head.measured is Outcome.UNSUPPORTED:
-            return judged(
-                Verdict.REGRESSED, Reason.FAILED, "it could be measured at the base, and is not supported now"
-            )
-        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "it was timed at the base, not at the head")
+        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head")
     if base.measured is not Outcome.OK or head.measured is not Outcome.OK:
         return judged(Verdict.UNCHANGED, Reason.NOT_TIMED)
     return None
@@ -311,10 +304,8 @@ def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, thre
     if refusal is not None:
         return replace(case, detail=refusal)
     if base.is_hidden_by_host or head.is_hidden_by_host:
-        detail = Remark(
-            f"{base.timer} times hold what the device waits for its host: --timer cupti counts the device alone"
-        )
-        return replace(case, reason=Reason.HOST_BOUND, detail=detail)
+        detail = f"{base.timer} times include waiting for the host: --timer cupti measures the device alone"
+        return replace(case, reason=Reason.HOST_BOUND, detail=Remark(detail))
     pairs = block_pairs(base, head)
     if pairs.are_too_few:
         return replace(case, reason=Reason.THROTTLED, detail=pairs.remark, left_out=pairs.left_out)
@@ -322,8 +313,7 @@ def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, thre
         [block.samples_ns for block in pairs.base],
         [block.samples_ns for block in pairs.head],
         threshold=threshold,
-        # a block that is left out has been looked at too
-        error_rate=alpha_at(len(base.blocks)),
+        error_rate=alpha_at(len(base.blocks)),  # blocks that are left out were part of the interim analyses
     )
     return replace(
         case,
@@ -345,7 +335,7 @@ def _settle_family(
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
-    """Withdraw verdicts that the samples alone do not carry: many comparisons, no pair, or the same machine code."""
+    """Withdraw verdicts after multiple comparisons, without a pair, by clock changes and for identical code."""
     family = [case.comparison for case in cases if case.comparison is not None]
     launched = defaultdict[Key, list[LaunchMove]](list)
     for move in launch_moves:
@@ -358,23 +348,21 @@ def _settle_family(
             continue
         survivor = next(survivors)
         verdict, reason, detail = survivor.verdict, survivor.reason, case.detail
+        is_move = verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+        # every configuration is compiled, so after a flip identical code says nothing
+        has_other_cause = bool(case.flips) or may_explain(launched[case.key], survivor.log_ratio)
         if not is_paired:
             verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
         elif case.cycles is not None and is_clock_move(survivor, case.cycles):
             verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_MOVED, case.cycles.remark
-        elif (
-            verdict in _MOVED
-            and not case.flips  # every configuration is compiled, and another one of them ran
-            and not may_explain(launched[case.case_id, case.implementation], survivor.log_ratio)
-            and _is_same_machine_code(base, head, (case.case_id, case.implementation))
-        ):
+        elif is_move and not has_other_cause and _is_same_machine_code(base, head, case.key):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
         settled.append(replace(case, verdict=verdict, reason=reason, detail=detail))
     return settled
 
 
 def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
-    """Whether what ran on a GPU was the same code on both sides, as far as we compile it ourselves."""
+    """Tell whether the same machine code ran on a GPU on both sides, as far as it is compiled here."""
     environment = head.environment
     if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
         return False
