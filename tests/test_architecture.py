@@ -35,6 +35,7 @@ CI_EDGES = {
     "roofwatch.ci.alerts.channels",
     "roofwatch.ci.alerts.delivery",
     "roofwatch.ci.alerts.evaluation",
+    "roofwatch.ci.github.check_run",
     "roofwatch.ci.github.client",
     "roofwatch.ci.github.commands",
     "roofwatch.ci.github.comment",

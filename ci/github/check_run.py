@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofwatch.ci.errors import GitHubError, UncertainError
+from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.report.comment import VERDICT_TITLES, next_step, tally
 from roofwatch.ci.report.findings import REASON_WORDS, Finding, list_findings
@@ -22,9 +23,6 @@ from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
-
-if TYPE_CHECKING:  # the client imports this module
-    from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 
 MAX_SUMMARY_BYTES = 65_000
 """GitHub's limit is 65,535 characters."""
@@ -181,15 +179,16 @@ def post_check_run(
         if found is not None and (is_uncertain or not found.is_completed):
             check_run_id = found.check_run_id
             if not found.is_completed:
-                repository.update_check_run(check_run_id, first, url)
+                repository.update_check_run(check_run_id, first.to_json(url))
         else:
             try:
-                check_run_id = repository.create_check_run(head_sha, name, external_id, first, url)
+                new = {"name": name, "head_sha": head_sha, "external_id": external_id}
+                check_run_id = repository.create_check_run(new | first.to_json(url))
             except UncertainError:
                 is_uncertain = True
                 continue
         for batch in more:
-            repository.update_check_run(check_run_id, batch, url)
+            repository.update_check_run(check_run_id, batch.to_json(url))
         return
     raise GitHubError(f"GitHub did not confirm the check-run {name!r}; run this job again")
 

@@ -17,7 +17,6 @@ from githubkit.response import Response
 from githubkit.retry import RetryOption
 
 from roofwatch.ci.errors import GitHubError, UncertainError
-from roofwatch.ci.github.check_run import CheckRun
 from roofwatch.ci.github.event import TOKEN_VARIABLE, Branch, Comment, is_trusted, to_comment
 
 MAX_ATTEMPTS = 5
@@ -168,14 +167,13 @@ class GitHubRepository:
         found = self._list(self._rest.checks.list_for_ref, head_sha, **chosen, key="check_runs")
         return [_found_check_run(one) for one in found]
 
-    def create_check_run(self, head_sha: str, name: str, external_id: str, check: CheckRun, url: str | None) -> int:
-        """Create a check-run; return its ID."""
-        data = {"name": name, "head_sha": head_sha, "external_id": external_id, **check.to_json(url)}
-        return int(self._document(self._rest.checks.create, data=data)["id"])
+    def create_check_run(self, fields: Mapping[str, Any]) -> int:
+        """Create a check-run from the fields of GitHub's REST API; return its ID."""
+        return int(self._document(self._rest.checks.create, data=fields)["id"])
 
-    def update_check_run(self, check_run_id: int, check: CheckRun, url: str | None) -> None:
-        """Replace the contents of a check-run; annotations are added to the existing ones."""
-        self._document(self._rest.checks.update, check_run_id, data=check.to_json(url))
+    def update_check_run(self, check_run_id: int, fields: Mapping[str, Any]) -> None:
+        """Replace fields of a check-run; annotations are added to the existing ones."""
+        self._document(self._rest.checks.update, check_run_id, data=fields)
 
     # --- permissions, workflows and files
 
