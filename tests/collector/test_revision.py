@@ -62,7 +62,7 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
 ) -> None:
     repository = tmp_path / "repository"
     base_sha, head_sha = commit_kernels(repository, 2), commit_kernels(repository, 3)
-    monkeypatch.setattr("roofwatch.collector.git.find_repository", lambda _: repository)
+    monkeypatch.setattr("roofwatch.collector.suite.find_repository", lambda _: repository)
     sampling = SamplingPlan(warmup_ms=1, budget_ms=1, min_samples=3, max_samples=3)
     plan = RunPlan(targets=(), device="cpu", block_count=1, sampling=sampling)
 

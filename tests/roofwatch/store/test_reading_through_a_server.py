@@ -137,7 +137,7 @@ def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_ti
         filled.engine,
         make_record(4, started_at=NOON + timedelta(days=9), measurements=[make_measurement(outcome=Outcome.CRASHED)]),
     )
-    ingest_record(filled.engine, make_record(0, started_at=datetime(1999, 1, 1, tzinfo=UTC)))
+    ingest_record(filled.engine, make_record(0, started_at=datetime(2021, 1, 1, tzinfo=UTC)))
     database = DatabaseSource(filled.engine)
     for most, names in {1: ["series", "no series"], 3: ["series of pairs", "series of one case"]}.items():
         with served(filled.engine, limits=Limits(points=most)) as (host, port):
