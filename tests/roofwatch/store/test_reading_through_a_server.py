@@ -213,9 +213,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
     assert json.loads(again.output)["judgement"]["noise_floor"]["case_count"] == 1
     assert json.loads(from_database[anyway].output)["judgement"]["noise_floor"] is None
-    assert from_database[nothing].output.endswith(
-        "has no such series; those of work trees that differed from their commits are left out (--dirty)\n"
-    )
+    assert from_database[nothing].output.endswith("has no such series; excluded: dirty work trees (--dirty)\n")
     assert "expected by Example Engineer" in from_database[decided].output
     assert json.loads(projects.output) == {"projects": [PROJECT]}
 
