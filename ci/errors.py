@@ -5,7 +5,7 @@ class GitHubError(Exception):
     """GitHub refuses or does not answer; the message says why, and what to do."""
 
 
-class UncertainError(Exception):
+class UncertainError(GitHubError):
     """It is unknown whether GitHub carried out a request."""
 
 

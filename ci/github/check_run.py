@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from roofwatch.ci.errors import GitHubError, UncertainError
+from roofwatch.ci.errors import UncertainError
 from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.report.comment import VERDICT_TITLES, next_step, tally
@@ -28,7 +28,6 @@ MAX_SUMMARY_BYTES = 65_000
 """GitHub's limit is 65,535 characters."""
 MAX_ANNOTATIONS = 100
 _ANNOTATIONS_PER_REQUEST = 50
-_MAX_ROUNDS = 6
 _MAX_TITLE = 200
 _MAX_FINDINGS = 10
 """In one annotation."""
@@ -169,28 +168,27 @@ def post_check_run(
         GitHubError: GitHub refuses.
     """
     external_id = f"roofwatch:{order}"
-    first, *more = _batches(check)
-    is_uncertain = False
-    for _ in range(_MAX_ROUNDS):
-        ours = [one for one in repository.check_runs(head_sha, name) if one.external_id == external_id]
-        found = max(ours, key=lambda one: one.check_run_id, default=None)
-        if found is not None and found.is_completed and check.conclusion is None:
-            return  # a late beginning
-        if found is not None and (is_uncertain or not found.is_completed):
-            check_run_id = found.check_run_id
-            if not found.is_completed:
-                repository.update_check_run(check_run_id, first.to_json(url))
-        else:
-            try:
-                new = {"name": name, "head_sha": head_sha, "external_id": external_id}
-                check_run_id = repository.create_check_run(new | first.to_json(url))
-            except UncertainError:
-                is_uncertain = True
-                continue
-        for batch in more:
-            repository.update_check_run(check_run_id, batch.to_json(url))
-        return
-    raise GitHubError(f"GitHub did not confirm the check-run {name!r}; run this job again")
+    first, *more = [batch.to_json(url) for batch in _batches(check)]
+    found = _find(repository, head_sha, name, external_id)
+    if found is not None and found.is_completed and check.conclusion is None:
+        return  # a late beginning
+    if found is not None and not found.is_completed:
+        check_run_id = found.check_run_id
+        repository.update_check_run(check_run_id, first)
+    else:
+        new = {"name": name, "head_sha": head_sha, "external_id": external_id} | first
+        try:
+            check_run_id = repository.create_check_run(new)
+        except UncertainError:
+            created = _find(repository, head_sha, name, external_id)
+            check_run_id = repository.create_check_run(new) if created is None else created.check_run_id
+    for batch in more:
+        repository.update_check_run(check_run_id, batch)
+
+
+def _find(repository: GitHubRepository, head_sha: str, name: str, external_id: str) -> FoundCheckRun | None:
+    ours = [one for one in repository.check_runs(head_sha, name) if one.external_id == external_id]
+    return max(ours, key=lambda one: one.check_run_id, default=None)
 
 
 def run_of(check_run: FoundCheckRun) -> RunOrder | None:

@@ -236,7 +236,7 @@ class GitHubRepository:
                 return None
             if _is_uncertain(error) and not _is_repeatable(error):
                 time.sleep(1.0)  # until GitHub lists what it may have carried out
-                raise UncertainError from None
+                raise UncertainError("GitHub did not answer, so it is unknown whether this was done") from None
             raise GitHubError(f"GitHub: {self._explained(error)}") from None
         if answer.is_redirect:
             raise GitHubError(f"GitHub: {answer.url.path} has moved; is GITHUB_REPOSITORY an old name?")

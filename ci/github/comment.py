@@ -1,8 +1,7 @@
 """Keep one comment on a pull request or an issue, with hidden state and possibly an acceptance.
 
 The first line of a comment is a hidden marker, the second its hidden state. A comment is ours if it has our marker and
-its author is a bot or belongs to the repository. Two jobs may both post: the oldest comment stays and gets the newest
-run's text, the others are deleted, so that one comment is left in every order of events.
+its author is a bot or belongs to the repository. If two jobs post at the same time, the next run merges the comments.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import binascii
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -24,7 +22,7 @@ from roofwatch.ci.report.comment import COMMENT_MARKER
 from roofwatch.ci.report.markdown import code
 
 DEFAULT_NAME = "roofwatch"
-_MAX_ROUNDS = 6
+_MAX_ATTEMPTS = 6
 _ACCEPTED = "> **Accepted** "
 _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
 _STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,8000}) -->")
@@ -74,16 +72,6 @@ class CommentAction(StrEnum):
     POSTED = "posted"
     EDITED = "edited"
     LEFT = "left as it is"
-
-
-@dataclass(frozen=True)
-class CommentPlan:
-    """How to get from the existing comments to one."""
-
-    edit: int | None
-    is_new: bool
-    """There is none, so post one."""
-    delete: tuple[int, ...]
 
 
 def is_name(text: str) -> bool:
@@ -138,39 +126,27 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
     Raises:
         GitHubError: GitHub refuses.
     """
-    created: dict[int, Comment] = {}
-    for _ in range(_MAX_ROUNDS):
-        listed = {comment.comment_id: comment for comment in repository.comments(number)}
-        plan = plan_comment(
-            [*(created | listed).values()], body, is_silent=is_silent
-        )  # a new one may not be listed yet
-        if plan.is_new:
-            with contextlib.suppress(UncertainError):
-                comment = repository.create_comment(number, body)
-                created[comment.comment_id] = comment
-            continue  # look again: another job may have posted too
-        for comment_id in plan.delete:
-            repository.delete_comment(comment_id)
-        if plan.edit is None:
-            return CommentAction.POSTED if created else CommentAction.LEFT
-        if repository.edit_comment(plan.edit, body):
+    order, is_created = read_state(body).order, False
+    for _ in range(_MAX_ATTEMPTS):
+        ours = _with_marker(repository.comments(number), _first_line(body))
+        if not ours:
+            if is_silent:
+                return CommentAction.LEFT
+            with contextlib.suppress(UncertainError):  # look for it before posting again
+                repository.create_comment(number, body)
+                return CommentAction.POSTED
+            is_created = True
+            continue
+        oldest, *others = ours
+        if any(read_state(comment.body).order > order for comment in ours):
+            return CommentAction.LEFT
+        for comment in others:  # two jobs posted at the same time
+            repository.delete_comment(comment.comment_id)
+        if oldest.body.split() == body.split():  # GitHub may change line endings
+            return CommentAction.POSTED if is_created else CommentAction.LEFT
+        if repository.edit_comment(oldest.comment_id, body):
             return CommentAction.EDITED
-        created.pop(plan.edit, None)  # it was deleted: look again
-    raise GitHubError(f"#{number} has no comment after {_MAX_ROUNDS} attempts to post one; is something deleting it?")
-
-
-def plan_comment(comments: Sequence[Comment], body: str, *, is_silent: bool = False) -> CommentPlan:
-    """Plan how to have one comment with the newest run's text; arguments as in `post_comment`."""
-    order = read_state(body).order
-    ours = _with_marker(comments, _first_line(body))
-    if not ours:
-        return CommentPlan(edit=None, is_new=not is_silent, delete=())
-    oldest, *younger = ours
-    is_late = any(read_state(comment.body).order > order for comment in ours)
-    is_equal = oldest.body.split() == body.split()  # GitHub may change line endings
-    # a newer run that posted a second comment merges the two itself
-    delete = tuple(comment.comment_id for comment in younger if read_state(comment.body).order <= order)
-    return CommentPlan(edit=None if is_late or is_equal else oldest.comment_id, is_new=False, delete=delete)
+    raise GitHubError(f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one; is something deleting it?")
 
 
 def find_report(repository: GitHubRepository, number: int, name: str) -> Comment | None:

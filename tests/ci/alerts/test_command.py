@@ -89,15 +89,6 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(command: Callable[..., 
     assert command("list", "--json").parsed == {"alerts": [], "deliveries": []}
 
 
-def test_rules_that_cannot_be_read_end_in_one_line_with_the_place(command: Callable[..., Done], folder: Path) -> None:
-    (folder / "alerts.toml").write_text(RULES.replace("after_hours = 1", "after_hours = -1"))
-
-    checked = command("check")
-
-    assert (checked.status, checked.output) == (2, "")
-    assert checked.error.startswith("roofwatch: alerts.toml: rules[2].after_hours: ")
-
-
 def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., Done], hook: Hook) -> None:
     first, second = command("run"), command("run")
     listed = command("list", "--json").parsed["alerts"]

@@ -22,7 +22,7 @@ from roofwatch.db.regressions.judgements import list_triaged, replace_regression
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.ci.alerts.receivers import Hook, Mailbox
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 
 LATER = NOON + timedelta(hours=2)
 HOUR = timedelta(hours=1)
@@ -140,21 +140,6 @@ def test_an_issue_that_github_said_nothing_about_is_opened_once(
     service.at(LATER + HOUR)
 
     assert len(github.issues) == 1
-
-
-def test_a_stranger_s_issue_with_our_marker_is_left_alone(judged: Engine, github: GitHubStandIn) -> None:
-    service = Service(judged, "issues", github.url)
-    with Session(judged) as session:
-        assert list_alerts(session) == []
-    service.at(LATER)
-    (ours,) = github.issues.values()
-    ours |= {"user": {"login": "stranger", "type": "User"}}
-    recover(judged)
-
-    service.at(LATER + HOUR)
-
-    assert ours["state"] == "open"
-    assert REPOSITORY == "example/project"
 
 
 def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(judged: Engine, hook: Hook) -> None:

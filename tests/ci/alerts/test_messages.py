@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from roofwatch.alerting import trial_delivery
-from roofwatch.ci.alerts.messages import to_document, to_markdown, to_text, to_title
+from roofwatch.ci.alerts.messages import to_markdown, to_text, to_title
 from roofwatch.db.alerts.values import AlertEvent, Delivery, Fact, Link, Message
 from tests.builders import PROJECT
 
@@ -54,13 +54,6 @@ def test_hostile_words_are_only_shown_in_markdown() -> None:
     assert "<img" not in outside
     assert "@example/kernels" in outside, "whoever owns it is called"
     assert "not an owner" not in outside
-
-
-def test_a_machine_gets_what_the_record_says() -> None:
-    document = to_document(delivery())
-
-    assert list(document["facts"]) == [{"name": "Evidence", "text": HOSTILE}]
-    assert (document["event"], document["project"], document["episode"]) == ("fired", PROJECT, 1)
 
 
 def test_each_event_says_what_it_is_and_one_that_may_be_a_repetition_says_so() -> None:

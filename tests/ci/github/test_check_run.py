@@ -16,7 +16,6 @@ from roofwatch.ci.github.check_run import (
     Conclusion,
     annotations_of,
     concluded,
-    not_measured,
     post_check_run,
 )
 from roofwatch.ci.github.event import Branch, RunOrder
@@ -58,14 +57,6 @@ def test_without_a_beginning_it_is_made_at_the_end_and_a_later_beginning_changes
     post(github, BEGUN)
 
     assert [(each["status"], each["conclusion"]) for each in github.check_runs.values()] == [("completed", "failure")]
-
-
-def test_another_attempt_and_another_name_have_check_runs_of_their_own(github: GitHubStandIn) -> None:
-    post(github, FAILED)
-    post(github, BEGUN, RunOrder(10, 2))
-    post(github, BEGUN, name="roofwatch H200")
-
-    assert len(github.check_runs) == 3
 
 
 def test_the_pull_request_of_a_fork_is_found_by_its_commit_and_of_several_none_is_guessed(
@@ -139,13 +130,6 @@ def test_the_title_says_what_and_why(situation: str, title: str) -> None:
     judgement = judge_pull_request(*SITUATIONS[situation]())
 
     assert concluded(judgement, "").title == title
-
-
-def test_a_reason_that_quotes_others_is_kept_in_code() -> None:
-    check = not_measured("no record in `@everyone`\n# Merged!")
-
-    assert check.conclusion is Conclusion.NEUTRAL
-    assert check.summary == "Nothing was compared: `no record in '@everyone' # Merged!`."
 
 
 # --- annotations

@@ -10,7 +10,7 @@ from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
 from roofwatch.ci.github.comment import CommentAction, CommentState, compose, post_comment
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.report.comment import COMMENT_MARKER
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn, open_github
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn
 
 BODY = compose(COMMENT_MARKER, CommentState(order=RunOrder(10, 1)), "slower")
 LIST, CREATE, EDIT = "issues/list-comments", "issues/create-comment", "issues/update-comment"
@@ -58,15 +58,6 @@ def test_a_server_error_is_waited_out_longer_each_time(
     assert github.bodies == [BODY]
 
 
-def test_a_server_that_stays_away_ends_in_an_error(github: GitHubStandIn, waits_s: list[float]) -> None:
-    github.fail(LIST, 503, "unavailable", times=99)
-
-    with pytest.raises(GitHubError, match="GET /repos/example/project/issues/7/comments: HTTP 503"):
-        post(github)
-
-    assert waits_s == [1, 2, 4, 8]
-
-
 @pytest.mark.parametrize(
     ("status", "message", "headers", "wait_s"),
     [
@@ -102,13 +93,6 @@ def test_a_limit_that_lasts_longer_than_a_job_should_wait_ends_it(github: GitHub
         post(github)
 
     assert waits_s == []
-
-
-def test_if_nobody_listens_the_error_says_so(waits_s: list[float]) -> None:
-    with pytest.raises(GitHubError, match="no answer: ConnectError"):
-        GitHubRepository("http://127.0.0.1:9", REPOSITORY, TOKEN).comments(7)
-
-    assert len(waits_s) == 4
 
 
 @pytest.mark.parametrize("operation", [LIST, CREATE])
@@ -156,10 +140,3 @@ def test_no_log_and_no_error_shows_the_token(
     assert len(waits_s) == 1
     assert TOKEN not in caplog.text + str(raised.value) + repr(raised.value)
     assert raised.value.__cause__ is None
-
-
-def test_github_enterprise_has_its_api_below_a_path() -> None:
-    with open_github("/api/v3") as enterprise:
-        assert post(enterprise) is CommentAction.POSTED
-        assert {request.headers["X-GitHub-Api-Version"] for request in enterprise.requests} == {"2022-11-28"}
-        assert all(request.headers["Authorization"].endswith(TOKEN) for request in enterprise.requests)

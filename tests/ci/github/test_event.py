@@ -64,15 +64,6 @@ def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_requ
     assert (job.pull_request, job.head_branch) == (7, None)
 
 
-@pytest.mark.parametrize("event", ["push", "schedule", "workflow_dispatch"])
-def test_without_a_pull_request_there_is_the_commit(event: str) -> None:
-    job = job_of(variables(event), {})
-    after = job_of(variables("workflow_run"), workflow_run_event("completed", HEAD, event=event))
-
-    assert (job.pull_request, job.head_branch, job.head_sha) == (None, None, sha_of(5))
-    assert (after.pull_request, after.head_branch, after.head_sha) == (None, None, HEAD)
-
-
 @pytest.mark.parametrize(
     ("name", "event"),
     [

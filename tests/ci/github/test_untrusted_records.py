@@ -53,16 +53,6 @@ def test_a_comment_is_posted_only_if_something_changed(
     assert (check_run["conclusion"], len(github.comments)) == (conclusion, comments)
 
 
-@pytest.mark.slow
-def test_what_was_cut_is_linked(github: GitHubStandIn, tmp_path: Path) -> None:
-    report = post_situation(github, "huge", tmp_path)
-
-    (body,) = github.bodies
-    assert f"cut to keep this comment short._ [All of them]({URL})" in body
-    assert report.summary is not None
-    assert len(body) < 65_536 < len(report.summary.encode()) < 2**20
-
-
 def test_hostile_names_leave_no_trace_outside_of_code(github: GitHubStandIn, tmp_path: Path) -> None:
     post_situation(github, "hostile_names", tmp_path)
 

@@ -12,10 +12,6 @@ def gaps(**cases: dict[str, frozenset[Outcome]]) -> dict[tuple[str, str], Covera
     return {(one.runner_class, one.gap): one for one in coverage_gaps(cases)}
 
 
-def test_a_case_of_which_one_implementation_works_and_another_cannot_run_is_covered() -> None:
-    assert gaps(cpu={"softmax/1": frozenset({Outcome.OK, Outcome.UNSUPPORTED})}) == {}
-
-
 def test_a_case_of_which_any_implementation_fails_is_failing_and_says_how() -> None:
     found = gaps(cpu={"softmax/1": frozenset({Outcome.OK, Outcome.CRASHED, Outcome.TIMED_OUT}), "softmax/2": OK})
     assert found["cpu", Gap.FAILING].outcomes == (Outcome.CRASHED, Outcome.TIMED_OUT)
@@ -27,11 +23,6 @@ def test_a_case_that_another_runner_measures_is_a_gap_and_so_is_one_without_a_re
     found = gaps(cpu={"softmax/1": OK, "softmax/2": frozenset()}, gpu={"softmax/2": OK})
     assert found["cpu", Gap.NEVER_MEASURED].case_ids == ("softmax/2",)
     assert found["gpu", Gap.NEVER_MEASURED].case_ids == ("softmax/1",)
-
-
-def test_a_case_of_which_nothing_can_run_is_unsupported() -> None:
-    found = gaps(cpu={"softmax/1": frozenset({Outcome.UNSUPPORTED})})
-    assert list(found) == [("cpu", Gap.UNSUPPORTED)]
 
 
 def test_failures_come_first_then_what_has_more_cases() -> None:

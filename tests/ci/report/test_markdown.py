@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.report.markdown import code, folded, table
+from roofwatch.ci.report.markdown import code
 
 
 @given(text=st.text(max_size=300))
@@ -28,15 +28,3 @@ def test_foreign_text_never_leaves_its_code_span(text: str) -> None:
 )
 def test_what_could_end_the_span_or_the_cell_is_replaced(text: str, expected: str) -> None:
     assert code(text) == expected
-
-
-def test_long_text_is_cut_and_says_so() -> None:
-    assert code("x" * 50, limit=10) == "`xxxxxxxxx…`"
-
-
-def test_a_table_has_a_line_per_row() -> None:
-    assert table(["a", "b"], [["1", "2"]]) == ["| a | b |", "| --- | --- |", "| 1 | 2 |"]
-
-
-def test_a_fold_keeps_blank_lines_around_its_markdown() -> None:
-    assert folded("more", ["text"]) == ["<details><summary>more</summary>", "", "text", "", "</details>"]

@@ -10,7 +10,7 @@ from roofwatch.collector.record.measurement import CacheState, Measurement, Time
 from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.db.values import Verdict
 from tests.builders import code_hash_of, make_accuracy, make_environment, make_measurement, make_static_facts
-from tests.ci.values import LOUD, PAIR_ID, QUIET, SOFTMAX, SWIGLU, make_records, make_timed
+from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
 
 INTERPRETED = make_measurement(outcome=Outcome.UNSUPPORTED)
 
@@ -41,14 +41,6 @@ def test_a_pair_is_judged_by_its_blocks(factor: float, verdict: Verdict, exit_st
     case = only_case(judgement)
     assert case.comparison is not None
     assert case.comparison.relative_change == pytest.approx(factor - 1, abs=0.01)
-
-
-def test_noise_that_hides_the_answer_could_not_be_told() -> None:
-    judgement = judge([make_timed()], [make_timed(levels=LOUD)])
-
-    assert judgement.verdict is Verdict.INCONCLUSIVE
-    assert only_case(judgement).reason is Reason.NOISE
-    assert exit_code(judgement) == 2
 
 
 def test_times_of_two_jobs_are_shown_and_decide_nothing() -> None:
@@ -173,18 +165,6 @@ def test_times_that_the_host_may_hide_behind_decide_nothing_and_those_without_it
     assert (case.verdict is Verdict.INCONCLUSIVE) == (reason is Reason.HOST_BOUND)
 
 
-def test_another_toolchain_takes_the_evidence_of_equal_machine_code_away() -> None:
-    judgement = judge(
-        [make_timed(implementation="triton"), make_static_facts()],
-        [make_timed(implementation="triton", median_ns=1.3e6), make_static_facts()],
-        base_fields=on_a_gpu(),
-        head_fields=on_a_gpu(triton_version="4.0.0"),
-    )
-
-    assert only_case(judgement).reason is Reason.BEYOND_THRESHOLD
-    assert str(judgement.notes[0]) == "triton differs (3.7.1 and 4.0.0), which may explain changes"
-
-
 def test_what_else_may_explain_a_move_is_noted() -> None:
     base, head = make_records([make_timed()], [make_timed()])
     dirty = head.model_copy(update={"commit": base.commit.model_copy(update={"is_dirty": True})})
@@ -246,16 +226,6 @@ def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: 
     assert exit_code(judgement) == exit_status
 
 
-def test_a_new_case_that_works_is_fine_and_a_removed_one_could_not_be_told() -> None:
-    new = judge([make_timed()], [make_timed(), make_timed(SOFTMAX)])
-    failing = judge([make_timed()], [make_timed(), make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)])
-    removed = judge([make_timed(), make_timed(SOFTMAX)], [make_timed()])
-
-    assert (new.counts["new"], new.verdict) == (1, Verdict.UNCHANGED)
-    assert [case.reason for case in removed.cases] == [Reason.WITHIN_THRESHOLD, Reason.REMOVED_CASE]
-    assert [exit_code(one) for one in (new, failing, removed)] == [0, 1, 2]
-
-
 # --- machine code
 
 
@@ -311,21 +281,3 @@ def test_lost_and_new_machine_code(base: Any, head: Any, reason: Reason, exit_st
 
     (item,) = judgement.static
     assert (item.reason, exit_code(judgement)) == (reason, exit_status)
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "unchanged"),
-    [
-        ([make_static_facts(), ON_AMD], [make_static_facts(), ON_AMD], {"gfx942": 1, "sm_90": 1}),
-        ([make_static_facts(function="_old")], [make_static_facts(function="_new")], {"sm_90": 1}),
-        ([make_static_facts(outcome=Outcome.UNSUPPORTED)], [make_static_facts(outcome=Outcome.UNSUPPORTED)], {}),
-    ],
-)
-def test_equal_machine_code_is_counted_and_not_listed(base: Any, head: Any, unchanged: dict[str, int]) -> None:
-    judgement = judge_static(base, head)
-
-    assert (judgement.static, judgement.unchanged_by_target) == ((), unchanged)
-
-
-def test_the_functions_of_a_removed_case_are_not_reported_twice() -> None:
-    assert judge([make_timed(), make_timed(SWIGLU), make_static_facts(SWIGLU)], [make_timed()]).static == ()
