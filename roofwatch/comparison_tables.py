@@ -89,7 +89,7 @@ def static_changes_table(judged: Iterable[StaticJudgement]) -> Table:
     table = make_table("verdict", "reason", "function", "case", "targets", "change", title="machine code")
     targets: dict[tuple[str, str, str, str, str], list[str]] = {}
     for item in judged:
-        if not item.is_told:
+        if not item.is_listed:
             continue
         failed = None if item.head is None or item.head.outcome is Outcome.OK else item.head
         change = str(item.detail or "") if failed is None else f"{failed.outcome}: {item.detail or ''}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Observation, Weight, rule, share_in_words
 from roofwatch.ci.message import Remark
-from roofwatch.ci.static.facts import NO_TENSOR_PATH, code_facts
+from roofwatch.ci.static.facts import TensorPath, code_facts
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes
 from roofwatch.collector.record.results import StaticFacts
@@ -62,8 +62,8 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Observation]:
     if evidence.case.dtype not in _TENSOR_DTYPES or (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
         return
     paths = [(fact, code_facts(fact).tensor_path) for fact in evidence.compiled]
-    targets_with = {fact.target for fact, path in paths if path not in {None, NO_TENSOR_PATH}}
-    facts = [fact for fact, path in paths if path == NO_TENSOR_PATH and fact.target not in targets_with]
+    targets_with = {fact.target for fact, path in paths if path not in {None, TensorPath.NONE}}
+    facts = [fact for fact, path in paths if path is TensorPath.NONE and fact.target not in targets_with]
     if not facts:
         return
     where, words = _where(facts)

@@ -39,7 +39,7 @@ def static_changes(judgement: PullRequestJudgement) -> list[Section]:
 def static_evidence(judgement: PullRequestJudgement) -> Section:
     """Write why changes matter, once for all targets with the same reason."""
     targets: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for item in sorted((item for item in judgement.static if item.is_told), key=_weight):
+    for item in sorted((item for item in judgement.static if item.is_listed), key=_weight):
         if item.detail is not None and item.has_compiled:
             cells = (code(item.function), code(item.case_id), code(item.implementation), item.detail.quoted(code))
             targets[cells].append(code(item.target))
@@ -49,7 +49,7 @@ def static_evidence(judgement: PullRequestJudgement) -> Section:
 
 
 def _target_section(target: str, items: Sequence[StaticJudgement], unchanged_count: int) -> Section:
-    shown = sorted((item for item in items if item.is_told), key=_weight)
+    shown = sorted((item for item in items if item.is_listed), key=_weight)
     facts = [name for name in FACTS if any(name in item.moved_facts for item in shown)]
     has_outcomes = not all(item.has_compiled for item in shown)
     columns = ("verdict", "kernel", "case", "implementation", *(["outcome"] if has_outcomes else []))
@@ -69,7 +69,7 @@ def _target_section(target: str, items: Sequence[StaticJudgement], unchanged_cou
 
 
 def _text(items: Sequence[StaticJudgement], unchanged_count: int) -> str | None:
-    reasons = Counter(item.reason for item in items if not item.is_told)
+    reasons = Counter(item.reason for item in items if not item.is_listed)
     new, removed = reasons[Reason.NEW_CASE], reasons[Reason.REMOVED_CASE]
     counts = {
         "identical": unchanged_count,
@@ -79,7 +79,7 @@ def _text(items: Sequence[StaticJudgement], unchanged_count: int) -> str | None:
     }
     rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     sentences = [f"Not listed: {rest}."] if rest else []
-    if any(item.verdict is Verdict.REGRESSED and item.has_compiled for item in items if item.is_told):
+    if any(item.verdict is Verdict.REGRESSED and item.has_compiled for item in items if item.is_listed):
         sentences.append("These metrics hint at a slowdown; they are not a measured time.")
     if any(item.cause is Cause.TOOLCHAIN for item in items):
         sentences.append("The toolchains differ, which may be the cause.")

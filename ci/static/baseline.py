@@ -1,7 +1,6 @@
-"""The baseline file: compiled facts that a project accepts, with a reason, though they got worse.
+"""The baseline file: regressions of compiled code that a project accepts, each with a reason.
 
-What is accepted does not fail again while it stays as it is or gets better; once it is better, the baseline asks to be
-tightened. The file has one entry for each function, in a fixed order, so that a change of it reads well in a review.
+An accepted function does not fail again unless it gets worse. The file has one entry per function, in a fixed order.
 """
 
 from __future__ import annotations
@@ -22,26 +21,25 @@ from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.toml import toml_value
 from roofwatch.db.values import Verdict
 
-VERSION = 1
-_KEPT_FACTS = ("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count")
-"""What the rules look at, and the registers for those who read the file."""
-_KEPT_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
+_STORED_FACTS = ("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count")
+_STORED_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
 _HEADING = """\
-# Compiled facts that are accepted though they are worse than before. `roofwatch static --accept REASON` adds to them,
-# `roofwatch static --tighten` keeps what got better and drops what is gone.
+# Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds entries,
+# `roofwatch static --tighten` updates those that got better and removes those of deleted functions.
+
+version = 1
 """
-
-
-class BaselineError(Exception):
-    """The text is not a baseline that this version can read."""
-
 
 _Text = Annotated[str, Field(min_length=1, max_length=500)]
 _Count = Annotated[int | None, Field(ge=0)]
 
 
+class BaselineError(Exception):
+    """The baseline file cannot be read."""
+
+
 class Accepted(BaseModel):
-    """What is accepted of one function for one target; an entry of the file."""
+    """Accepted facts of one function for one target."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,8 +68,8 @@ class Accepted(BaseModel):
             target=facts.target,
             reason=reason,
             outcome=facts.outcome,
-            instructions={kind: count for kind, count in counts if kind.split(".")[0] in _KEPT_INSTRUCTIONS},
-            **{name: getattr(facts, name) for name in _KEPT_FACTS},
+            instructions={kind: count for kind, count in counts if kind.split(".")[0] in _STORED_INSTRUCTIONS},
+            **{name: getattr(facts, name) for name in _STORED_FACTS},
         )
 
     @property
@@ -80,32 +78,38 @@ class Accepted(BaseModel):
 
     @property
     def facts(self) -> CodeFacts:
-        known = {name: float(value) for name in _KEPT_FACTS if (value := getattr(self, name)) is not None}
+        known = {name: float(value) for name in _STORED_FACTS if (value := getattr(self, name)) is not None}
         return CodeFacts(known, self.instructions)
 
     def judge(self, head: StaticFacts) -> Verdict:
-        """Whether facts are worse or better than what is accepted."""
-        works = head.outcome is Outcome.OK
-        if self.outcome is Outcome.OK and works:
+        """Compare new facts with the accepted ones."""
+        was_compiled, compiles = self.outcome is Outcome.OK, head.outcome is Outcome.OK
+        if was_compiled and compiles:
             return judge_code(self.facts, code_facts(head))[0]
-        if works == (self.outcome is Outcome.OK):
+        if was_compiled == compiles:
             return Verdict.UNCHANGED
-        return Verdict.IMPROVED if works else Verdict.REGRESSED
+        return Verdict.IMPROVED if compiles else Verdict.REGRESSED
+
+    def describe_excess(self, head: StaticFacts) -> Remark:
+        if head.outcome is not Outcome.OK:
+            return Remark(f"the accepted code compiles, this one ends with {head.outcome}")
+        changed = facts_in_words(self.facts.values, code_facts(head).values)
+        return Remark(f"worse than accepted{f' ({changed})' if changed else ''}")
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """All that a project accepts."""
+    """All entries of a baseline file."""
 
     by_place: Mapping[Place, Accepted] = field(default_factory=dict)
 
     def with_accepted(self, facts: Iterable[StaticFacts], reason: str) -> Self:
-        """Accept facts as they are, in place of what was accepted there before."""
+        """Add or replace entries."""
         added = {place_of(one): Accepted.of(one, reason) for one in facts}
         return replace(self, by_place={**self.by_place, **added})
 
     def tightened(self, held: Held) -> Self:
-        """Keep what got better as it is now, for the same reason, and drop what is gone."""
+        """Update entries that got better, and remove those of deleted functions."""
         better = {place_of(facts): Accepted.of(facts, entry.reason) for entry, facts in held.better}
         kept = {place: entry for place, entry in self.by_place.items() if entry not in held.stale}
         return replace(self, by_place={**kept, **better})
@@ -113,106 +117,84 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Held:
-    """A comparison held against a baseline."""
+    """A comparison after applying a baseline.
+
+    Args:
+        judged: Verdicts; accepted regressions are `unchanged`.
+        better: Entries with new facts that are better.
+        stale: Entries of deleted functions.
+    """
 
     judged: tuple[StaticJudgement, ...]
     better: tuple[tuple[Accepted, StaticFacts], ...] = ()
-    """Entries with the facts that are better than them."""
     stale: tuple[Accepted, ...] = ()
-    """Entries of functions that are gone."""
 
     @property
     def notes(self) -> tuple[Remark, ...]:
-        """What to do about the baseline."""
-        notes = [
-            Remark("{} for {} is better than what is accepted: tighten the baseline", (place.function, place.target))
-            for place in (entry.place for entry, _ in self.better)
-        ]
-        notes += [
-            Remark("{} for {} is accepted and gone: the entry is stale", (place.function, place.target))
-            for place in (entry.place for entry in self.stale)
-        ]
-        return tuple(notes)
+        return (
+            *(
+                Remark("{} for {} is better than the baseline: update it with --tighten", (one.function, one.target))
+                for one, _ in self.better
+            ),
+            *(
+                Remark("{} for {} was deleted: remove it from the baseline with --tighten", (one.function, one.target))
+                for one in self.stale
+            ),
+        )
 
 
 def hold(
     baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_whole: bool = False
 ) -> Held:
-    """Take the verdict off regressions that are accepted, and see what the baseline should say instead.
+    """Apply a baseline to a comparison.
 
     Args:
-        baseline: What is accepted.
-        judged: The head against its base.
-        head: All of its compiled facts.
-        is_whole: The head was compiled without a choice of kernels, so a kernel that is not in it is gone.
+        baseline: Accepted facts.
+        judged: Verdicts on the head.
+        head: All facts of the head.
+        is_whole: The head has all kernels of the suite, so a missing kernel was deleted.
     """
-    facts_by_place = {place_of(facts): facts for facts in head}
-    held = [_held(item, baseline.by_place.get(item.place)) for item in judged]
-    better = [
-        (entry, facts_by_place[place])
-        for place, entry in sorted(baseline.by_place.items())
-        if place in facts_by_place and entry.judge(facts_by_place[place]) is Verdict.IMPROVED
-    ]
-    stale = [
-        entry
-        for place, entry in sorted(baseline.by_place.items())
-        if place not in facts_by_place and _is_gone(place, facts_by_place, is_whole=is_whole)
-    ]
-    return Held(tuple(held), tuple(better), tuple(stale))
+    known = {place_of(facts): facts for facts in head}
+    entries = [entry for _, entry in sorted(baseline.by_place.items())]
+    present = [(entry, known[entry.place]) for entry in entries if entry.place in known]
+    return Held(
+        judged=tuple(_apply(item, baseline.by_place.get(item.place)) for item in judged),
+        better=tuple((entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED),
+        stale=tuple(entry for entry in entries if _is_deleted(entry.place, known, is_whole=is_whole)),
+    )
 
 
 def judge_alone(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple[StaticJudgement, ...]:
-    """What is worse than accepted, where there is no base to compare with."""
-    return tuple(
-        StaticJudgement(
-            facts.case_id,
-            facts.implementation,
-            facts.function,
-            facts.target,
-            Verdict.REGRESSED,
-            Reason.WORSE_THAN_ACCEPTED,
-            None,
-            facts,
-            detail=_beyond(entry, facts),
-        )
-        for facts in sorted(head, key=place_of)
-        if (entry := baseline.by_place.get(place_of(facts))) is not None and entry.judge(facts) is Verdict.REGRESSED
-    )
+    """Return functions that are worse than accepted, without a base to compare with."""
+    judged = []
+    for facts in sorted(head, key=place_of):
+        entry = baseline.by_place.get(place_of(facts))
+        if entry is not None and entry.judge(facts) is Verdict.REGRESSED:
+            named = (facts.case_id, facts.implementation, facts.function, facts.target)
+            verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
+            judged.append(StaticJudgement(*named, verdict, reason, None, facts, detail=entry.describe_excess(facts)))
+    return tuple(judged)
 
 
-def _held(item: StaticJudgement, entry: Accepted | None) -> StaticJudgement:
+def _apply(item: StaticJudgement, entry: Accepted | None) -> StaticJudgement:
     if entry is None or item.head is None or item.verdict is not Verdict.REGRESSED:
         return item
     if entry.judge(item.head) is Verdict.REGRESSED:
-        beyond = _beyond(entry, item.head)
-        told = (
-            beyond
-            if item.detail is None
-            else Remark(f"{item.detail.template}; {beyond.template}", (*item.detail.words, *beyond.words))
-        )
-        return replace(item, detail=told)
-    return replace(
-        item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=Remark("accepted: {}", (entry.reason,))
-    )
+        detail, excess = item.detail or Remark(""), entry.describe_excess(item.head)
+        template = "; ".join(filter(None, (detail.template, excess.template)))
+        return replace(item, detail=Remark(template, (*detail.words, *excess.words)))
+    detail = Remark("accepted: {}", (entry.reason,))
+    return replace(item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
 
 
-def _beyond(entry: Accepted, head: StaticFacts) -> Remark:
-    if head.outcome is not Outcome.OK:
-        return Remark("it is accepted as something that compiles, and ended as " + str(head.outcome))
-    moved = facts_in_words(entry.facts.values, code_facts(head).values)
-    return Remark(f"worse than what is accepted{f' ({moved})' if moved else ''}")
-
-
-def _is_gone(place: Place, facts_by_place: Mapping[Place, StaticFacts], *, is_whole: bool) -> bool:
-    compiled = [other for other in facts_by_place if other.target == place.target]
+def _is_deleted(place: Place, known: Mapping[Place, StaticFacts], *, is_whole: bool) -> bool:
+    """Return whether the target was compiled, but not this function of a compiled launch, or not this kernel."""
+    compiled = [other for other in known if other.target == place.target]
+    if place in known or not compiled:
+        return False
     if any(other.subject == place.subject for other in compiled):
-        return True  # of the same launch, but not this function
-    kernels = {_kernel_of(other) for other in compiled}
-    return is_whole and bool(compiled) and _kernel_of(place) not in kernels
-
-
-def _kernel_of(place: Place) -> str:
-    return place.case_id.split("/")[0]
+        return True
+    return is_whole and place.kernel not in {other.kernel for other in compiled}
 
 
 # --- the file
@@ -226,14 +208,14 @@ class _File(BaseModel):
 
 
 def parse_baseline(text: str, *, name: str) -> Baseline:
-    """Read the text of a baseline file.
+    """Parse the text of a baseline file.
 
     Args:
         text: TOML.
-        name: Of the file, for the error.
+        name: File name for error messages.
 
     Raises:
-        BaselineError: not TOML, of another version, with values that cannot be, or with one function twice.
+        BaselineError: invalid TOML, another version, an invalid value, or a repeated function.
     """
     try:
         file = _File.model_validate(tomllib.loads(text))
@@ -252,9 +234,9 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
 
 
 def to_toml(baseline: Baseline) -> str:
-    """The text of a baseline file; equal baselines give equal text."""
-    lines = [_HEADING, f"version = {VERSION}"]
+    """Return the text of a baseline file; equal baselines give equal text."""
+    tables = [_HEADING]
     for _, entry in sorted(baseline.by_place.items()):
         fields = entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        lines += ["", "[[accepted]]", *(f"{name} = {toml_value(value)}" for name, value in fields.items())]
-    return "\n".join(lines) + "\n"
+        tables.append("[[accepted]]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in fields.items()))
+    return "\n".join(tables)

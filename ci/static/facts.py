@@ -1,13 +1,15 @@
-"""What compiled facts amount to: which of them decide, and which are evidence. Pure.
+"""Rules that decide whether compiled code got worse.
 
-docs/how-to/static.md lists the rules. A fact decides if no kernel gets faster by its getting worse. Registers,
-shared memory, occupancy and code size are budgets, of which more or less often buys speed.
+docs/how-to/static.md lists the rules. A fact decides only if no kernel gets faster when it gets worse. Registers,
+shared memory, occupancy and code size are budgets: using more of them often makes a kernel faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 from roofwatch.ci.reason import Reason
 from roofwatch.collector.record.metrics import METRICS, Layer, metric
@@ -16,120 +18,117 @@ from roofwatch.db.values import Verdict
 
 FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)
 DECISIVE_FACTS = ("local_bytes", "spilled_registers", "spill_store_count", "spill_load_count")
-"""Single numbers that decide by themselves, the more telling first: what every thread keeps in device memory, which is
-a hundred times further away than a register.
-"""
-LEAST_FACTOR = {"spill_store_count": 2.0, "spill_load_count": 2.0}
-"""A number with an entry decides if it changed by that factor at least: how many instructions reach the same bytes
-changes with every unrolled loop. Of the others any move counts, since compiling is deterministic.
-"""
-SAME_WORK = 0.75
-"""Accesses that move this share of the bytes of before at least are taken to do the same work."""
-
-_READS = ("global_load", "async_copy")
-_WRITES = ("global_store",)
+"""Facts that decide alone, in order of priority: data that each thread keeps in device memory."""
+_MIN_FACTORS = {"spill_store_count": 2.0, "spill_load_count": 2.0}
+"""Smallest decisive change of a count, which also changes with loop unrolling. Of other facts any change decides."""
+_MIN_SAME_WORK = 0.75
+"""Accesses do the same work if they move at least this share of the bytes."""
 
 
 @dataclass(frozen=True)
 class Accesses:
-    """Instructions that reach global memory, by width in bits."""
+    """Counts of global memory instructions by width in bits."""
 
     count_by_width: Mapping[int, int]
 
     @property
     def total_bits(self) -> int:
-        """What one thread moves if it runs every instruction once."""
         return sum(width * count for width, count in self.count_by_width.items())
 
     @property
     def main_width(self) -> int:
-        """The width that most bits are moved at, the wider where two are even; 0 without accesses."""
+        """The width that moves most bits; 0 without accesses."""
         return max(self.count_by_width, key=lambda width: (width * self.count_by_width[width], width), default=0)
+
+    def is_narrower_than(self, other: Accesses) -> bool:
+        """Return whether narrower instructions move the same bytes; less work per thread does not count."""
+        return 0 < self.main_width < other.main_width and self.total_bits >= _MIN_SAME_WORK * other.total_bits
+
+
+class TensorPath(IntEnum):
+    """Kinds of tensor-core instructions, ordered by how much of the tensor cores they can use."""
+
+    NONE = 0
+    WARP = 1
+    WARPGROUP = 2
+    TENSOR_MEMORY = 3
+
+    @property
+    def title(self) -> str:
+        return _TENSOR_PATH_TITLES[self]
+
+
+_TENSOR_PATH_TITLES = {
+    TensorPath.NONE: "no tensor cores",
+    TensorPath.WARP: "instructions of one warp or wavefront",
+    TensorPath.WARPGROUP: "warpgroup instructions",
+    TensorPath.TENSOR_MEMORY: "tensor-memory instructions",
+}
 
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """What is judged of one function's machine code."""
+    """Facts of one function's machine code: known values by metric key, and instruction counts by kind."""
 
     values: Mapping[str, float]
-    """Those that are known, by metric key."""
     instructions: Mapping[str, int]
-    """Count by kind."""
 
     @property
     def reads(self) -> Accesses:
-        return self._accesses(_READS)
+        return self._accesses("global_load", "async_copy")
 
     @property
     def writes(self) -> Accesses:
-        return self._accesses(_WRITES)
-
-    @property
-    def tensor_path(self) -> TensorPath | None:
-        """The best that the code uses; None where that is not known."""
-        return max(map(_path_of, self.tensor_counts), default=NO_TENSOR_PATH) if self.is_disassembled else None
+        return self._accesses("global_store")
 
     @property
     def is_disassembled(self) -> bool:
-        """Whether a kind of instruction that is not listed is not there."""
+        """Whether a kind of instruction that is not listed does not occur."""
         return bool(self.instructions) or "instruction_count" in self.values
 
     @property
     def tensor_counts(self) -> dict[str, int]:
         """Tensor-core instructions by name."""
-        return {
-            kind.removeprefix("tensor."): count
-            for kind, count in self.instructions.items()
-            if kind.startswith("tensor.") and count
-        }
+        kinds = self.instructions.items()
+        return {kind.removeprefix("tensor."): count for kind, count in kinds if kind.startswith("tensor.") and count}
 
-    def _accesses(self, kinds: tuple[str, ...]) -> Accesses:
-        counts: dict[int, int] = {}
+    @property
+    def tensor_path(self) -> TensorPath | None:
+        """The best path that the code uses; None if unknown."""
+        if not self.is_disassembled:
+            return None
+        if any(name.startswith("UTC") for name in self.tensor_counts):
+            return TensorPath.TENSOR_MEMORY
+        if any(name.endswith("GMMA") for name in self.tensor_counts):
+            return TensorPath.WARPGROUP
+        return TensorPath.WARP if self.tensor_counts else TensorPath.NONE
+
+    def _accesses(self, *kinds: str) -> Accesses:
+        counts: Counter[int] = Counter()
         for kind, count in self.instructions.items():
             name, _, width = kind.partition(".")
             if name in kinds and width.isdigit() and count:
-                counts[int(width)] = counts.get(int(width), 0) + count
+                counts[int(width)] += count
         return Accesses(counts)
 
 
-@dataclass(frozen=True, order=True)
-class TensorPath:
-    """A generation of tensor-core instructions; ordered by how much of the tensor cores it can use."""
-
-    rank: int
-    title: str
-
-
-NO_TENSOR_PATH = TensorPath(0, "no tensor cores")
-_WARP = TensorPath(1, "instructions of one warp or wavefront")
-_WARPGROUP = TensorPath(2, "warpgroup instructions")
-_TENSOR_MEMORY = TensorPath(3, "tensor-memory instructions")
-
-
-def _path_of(instruction: str) -> TensorPath:
-    if instruction.startswith("UTC"):
-        return _TENSOR_MEMORY
-    return _WARPGROUP if instruction.endswith("GMMA") else _WARP
-
-
 def code_facts(facts: StaticFacts) -> CodeFacts:
-    """What is judged of a compiled function."""
     return CodeFacts(fact_values(facts), facts.instructions)
 
 
 def fact_values(facts: StaticFacts) -> dict[str, float]:
-    """The facts that are known, by metric key."""
+    """Return the known facts by metric key."""
     return {name: float(value) for name in FACTS if (value := getattr(facts, name)) is not None}
 
 
 def moved_facts(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[str, ...]:
-    """Facts known on both sides that differ, the decisive ones first."""
-    names = (*DECISIVE_FACTS, *(name for name in FACTS if name not in DECISIVE_FACTS))
+    """Return the facts known on both sides that differ, decisive ones first."""
+    names = dict.fromkeys((*DECISIVE_FACTS, *FACTS))
     return tuple(name for name in names if name in before and name in after and before[name] != after[name])
 
 
 def facts_in_words(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """What moved, as a list with units; empty if nothing did."""
+    """Describe the facts that differ, with units."""
     return ", ".join(
         f"{metric(name).title} {metric(name).format(before[name])} to {metric(name).format(after[name])}"
         for name in moved_facts(before, after)
@@ -137,82 +136,48 @@ def facts_in_words(before: Mapping[str, float], after: Mapping[str, float]) -> s
 
 
 def judge_facts(before: Mapping[str, float], after: Mapping[str, float]) -> Verdict:
-    """`regressed` or `improved` if a decisive fact moved, else `unchanged`. Where two contradict each other, the first
-    in the order of `DECISIVE_FACTS` decides.
-    """
-    for name in DECISIVE_FACTS:
-        if name in moved_facts(before, after) and _is_decisive(before[name], after[name], LEAST_FACTOR.get(name, 1.0)):
-            is_worse = metric(name).is_worse(base=before[name], head=after[name])
-            return Verdict.REGRESSED if is_worse else Verdict.IMPROVED
+    """Judge by the first decisive fact that differs; `unchanged` if none does."""
+    for name in moved_facts(before, after):
+        old, new = before[name], after[name]
+        if name in DECISIVE_FACTS and max(old, new) >= _MIN_FACTORS.get(name, 1.0) * min(old, new):
+            return Verdict.REGRESSED if metric(name).is_worse(base=old, head=new) else Verdict.IMPROVED
     return Verdict.UNCHANGED
 
 
-def _is_decisive(before: float, after: float, least_factor: float) -> bool:
-    return max(before, after) >= least_factor * min(before, after)
-
-
-# --- the rules
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One thing that is a regression by itself, and whose opposite is an improvement."""
-
-    reason: Reason
-    judge: Callable[[CodeFacts, CodeFacts], Verdict]
-
-
-def _judge_room(base: CodeFacts, head: CodeFacts) -> Verdict:
-    fits = [facts.values.get("theoretical_occupancy", 1.0) > 0 for facts in (base, head)]
-    return _verdict_of(is_worse=fits == [True, False], is_better=fits == [False, True])
-
-
-def _judge_tensor_path(base: CodeFacts, head: CodeFacts) -> Verdict:
-    there, here = base.tensor_path, head.tensor_path
-    if there is None or here is None:
-        return Verdict.UNCHANGED
-    return _verdict_of(is_worse=here < there, is_better=here > there)
-
-
-def _judge_reads(base: CodeFacts, head: CodeFacts) -> Verdict:
-    return _verdict_of(is_worse=is_narrowed(base.reads, head.reads), is_better=is_narrowed(head.reads, base.reads))
-
-
-def _judge_writes(base: CodeFacts, head: CodeFacts) -> Verdict:
-    return _verdict_of(is_worse=is_narrowed(base.writes, head.writes), is_better=is_narrowed(head.writes, base.writes))
-
-
-def is_narrowed(before: Accesses, after: Accesses) -> bool:
-    """Whether no fewer bytes are now moved by narrower instructions, and so by more of them.
-
-    A thread that was given less work may well reach it by a narrower access; it then moves fewer bytes.
-    """
-    return 0 < after.main_width < before.main_width and after.total_bits >= SAME_WORK * before.total_bits
-
-
-def _verdict_of(*, is_worse: bool, is_better: bool) -> Verdict:
-    if is_worse:
-        return Verdict.REGRESSED
-    return Verdict.IMPROVED if is_better else Verdict.UNCHANGED
-
-
-RULES = (
-    Rule(Reason.ROOM_MOVED, _judge_room),
-    Rule(Reason.SPILLS_MOVED, lambda base, head: judge_facts(base.values, head.values)),
-    Rule(Reason.TENSOR_CORES_MOVED, _judge_tensor_path),
-    Rule(Reason.ACCESS_WIDTH_MOVED, _judge_reads),
-    Rule(Reason.ACCESS_WIDTH_MOVED, _judge_writes),
-)
-"""The gravest first."""
-
-
 def judge_code(base: CodeFacts, head: CodeFacts) -> tuple[Verdict, Reason]:
-    """What a change of machine code amounts to, and by which rule: one thing that got worse is a regression whatever
-    else got better.
-    """
-    judged = [(rule.judge(base, head), rule.reason) for rule in RULES]
+    """Judge a change of machine code by all rules; one regression outweighs any improvement."""
+    judged = [
+        (_fit_verdict(base, head), Reason.ROOM_MOVED),
+        (judge_facts(base.values, head.values), Reason.SPILLS_MOVED),
+        (_tensor_verdict(base, head), Reason.TENSOR_CORES_MOVED),
+        (_access_verdict(base.reads, head.reads), Reason.ACCESS_WIDTH_MOVED),
+        (_access_verdict(base.writes, head.writes), Reason.ACCESS_WIDTH_MOVED),
+    ]
     for wanted in (Verdict.REGRESSED, Verdict.IMPROVED):
         for verdict, reason in judged:
             if verdict is wanted:
                 return verdict, reason
     return Verdict.UNCHANGED, Reason.CODE_MOVED
+
+
+def _fit_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
+    """Judge whether a block fits on a multiprocessor."""
+    before, after = (facts.values.get("theoretical_occupancy", 1.0) > 0 for facts in (base, head))
+    return _verdict(is_worse=before > after, is_better=after > before)
+
+
+def _tensor_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:
+    before, after = base.tensor_path, head.tensor_path
+    if before is None or after is None:
+        return Verdict.UNCHANGED
+    return _verdict(is_worse=after < before, is_better=after > before)
+
+
+def _access_verdict(base: Accesses, head: Accesses) -> Verdict:
+    return _verdict(is_worse=head.is_narrower_than(base), is_better=base.is_narrower_than(head))
+
+
+def _verdict(*, is_worse: bool, is_better: bool) -> Verdict:
+    if is_worse:
+        return Verdict.REGRESSED
+    return Verdict.IMPROVED if is_better else Verdict.UNCHANGED

@@ -18,7 +18,6 @@ from roofwatch.cli import (
     bisect,
     db,
     diagnose,
-    machine_code,
     measure,
     ncu,
     pair,
@@ -27,6 +26,7 @@ from roofwatch.cli import (
     records,
     serve,
     show,
+    static,
     token,
 )
 from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
@@ -38,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (measure, pair, bisect, diagnose, ncu, profile, machine_code, records, show, artefact):
+for group in (measure, pair, bisect, diagnose, ncu, profile, static, records, show, artefact):
     app.add_typer(group.app)
 for group in (post, alert, serve, db, token):
     app.add_typer(group.app)

@@ -1,4 +1,4 @@
-"""The two-way ratchet: what is accepted does not fail again, and what got better is asked to be kept."""
+"""Accepted regressions do not fail again, and improvements of them are noted."""
 
 from typing import Any
 
@@ -32,33 +32,33 @@ def held(head: StaticFacts, baseline: Baseline = ACCEPTED) -> Held:
 
 
 @pytest.mark.parametrize("local_bytes", [96, 48])
-def test_what_is_accepted_does_not_fail_while_it_is_no_worse(local_bytes: int) -> None:
+def test_accepted_code_does_not_fail(local_bytes: int) -> None:
     (item,) = held(spilling(local_bytes)).judged
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
     assert str(item.detail) == "accepted: the tile pays for it"
 
 
-def test_what_is_worse_than_accepted_fails_and_says_by_how_much() -> None:
+def test_code_that_is_worse_than_accepted_fails_with_the_difference() -> None:
     (item,) = held(spilling(128)).judged
 
     assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
-    assert str(item.detail).endswith("worse than what is accepted (local memory per thread 96 B to 128 B)")
+    assert str(item.detail).endswith("worse than accepted (local memory per thread 96 B to 128 B)")
 
 
-def test_what_is_better_than_accepted_asks_to_be_kept_and_is() -> None:
+def test_better_code_is_noted_and_tightens_the_baseline() -> None:
     better = held(spilling(48))
     tightened = ACCEPTED.tightened(better)
 
     assert [str(note) for note in better.notes] == [
-        "_rms_norm_kernel for sm_90 is better than what is accepted: tighten the baseline"
+        "_rms_norm_kernel for sm_90 is better than the baseline: update it with --tighten"
     ]
     assert held(spilling(48), tightened).better == ()
     assert held(spilling(96), tightened).judged[0].verdict is Verdict.REGRESSED
     assert next(iter(tightened.by_place.values())).reason == "the tile pays for it"
 
 
-def test_a_failure_to_compile_can_be_accepted_and_its_end_is_better() -> None:
+def test_a_compile_error_can_be_accepted() -> None:
     failing = make_static_facts(outcome=Outcome.COMPILE_ERROR)
     baseline = Baseline().with_accepted([failing], "sm_90 comes later")
 
@@ -78,22 +78,20 @@ def test_a_failure_to_compile_can_be_accepted_and_its_end_is_better() -> None:
     ],
     ids=["function", "kernel", "kernel not chosen", "target not compiled", "case of another tag"],
 )
-def test_an_entry_is_stale_where_its_function_or_kernel_is_surely_gone(
-    head: StaticFacts, is_whole: bool, is_stale: bool
-) -> None:
+def test_an_entry_of_a_deleted_function_is_stale(head: StaticFacts, is_whole: bool, is_stale: bool) -> None:
     found = hold(ACCEPTED, (), [head], is_whole=is_whole)
 
     assert bool(found.stale) is is_stale
     assert bool(ACCEPTED.tightened(found).by_place) is not is_stale
 
 
-def test_without_a_base_the_accepted_facts_are_what_is_compared_with() -> None:
+def test_without_a_base_code_is_compared_with_the_baseline() -> None:
     assert judge_alone(ACCEPTED, [SPILLS, make_static_facts(SOFTMAX, local_bytes=999)]) == ()
     (item,) = judge_alone(ACCEPTED, [spilling(128)])
     assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED)
 
 
-def test_the_comment_and_the_gate_know_what_is_accepted() -> None:
+def test_the_comment_and_the_gate_use_the_baseline() -> None:
     records = make_records([make_timed(), BASE], [make_timed(), SPILLS])
 
     judgement = judge_pull_request(*records, baseline=ACCEPTED)
@@ -107,7 +105,7 @@ def test_the_comment_and_the_gate_know_what_is_accepted() -> None:
 # --- the file
 
 
-def test_the_file_reads_well_and_keeps_what_the_rules_look_at() -> None:
+def test_the_text_of_a_baseline_file() -> None:
     assert to_toml(ACCEPTED).split("\n\n", 1)[1] == (
         "version = 1\n\n"
         "[[accepted]]\n"
@@ -122,14 +120,8 @@ def test_the_file_reads_well_and_keeps_what_the_rules_look_at() -> None:
     )
 
 
-def test_the_order_in_which_facts_are_accepted_does_not_show() -> None:
-    facts = [SPILLS, make_static_facts(SOFTMAX), make_static_facts(target="gfx942")]
-
-    assert to_toml(Baseline().with_accepted(facts, "r")) == to_toml(Baseline().with_accepted(facts[::-1], "r"))
-
-
 @given(reason=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), share=st.floats(0, 1))
-def test_what_was_written_reads_back_equal(reason: str, share: float) -> None:
+def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     facts = [make_static_facts(function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31)]
     baseline = Baseline().with_accepted([*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
 
@@ -148,7 +140,7 @@ def test_what_was_written_reads_back_equal(reason: str, share: float) -> None:
         (to_toml(ACCEPTED).replace("= 96", "= -1"), "f: accepted.0.local_bytes: Input should be greater"),
     ],
 )
-def test_a_text_that_is_no_baseline_is_refused_with_the_place(text: str, words: str) -> None:
+def test_an_invalid_file_is_reported_with_its_place(text: str, words: str) -> None:
     with pytest.raises(BaselineError, match=r"f: .*|accepted twice") as error:
         parse_baseline(text, name="f")
     assert words in str(error.value)

@@ -1,4 +1,4 @@
-"""Which function is compared with which, and what becomes of it."""
+"""Functions are matched and judged."""
 
 from typing import Any
 
@@ -44,14 +44,14 @@ def test_code_that_changed_with_its_name_is_compared_where_one_is_left_over() ->
     assert (item.function, item.verdict, item.reason) == ("_new", Verdict.REGRESSED, Reason.SPILLS_MOVED)
 
 
-def test_the_same_code_in_another_launch_is_told() -> None:
+def test_the_same_code_in_another_launch_is_listed() -> None:
     item = only(
         [make_static_facts(theoretical_occupancy=0.5)],
         [make_static_facts(theoretical_occupancy=0.25, shared_bytes=65_536)],
     )
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.LAUNCH_MOVED)
-    assert item.is_told
+    assert item.is_listed
 
 
 def test_a_launch_that_fails_whole_loses_every_function_that_it_had() -> None:
@@ -76,17 +76,17 @@ def test_a_case_that_only_the_base_has_is_gone_and_no_loss() -> None:
     assert compared.gone == (("rms_norm/n_rows=64,n_cols=128/float32/fwd", "triton"),)
 
 
-@pytest.mark.parametrize("is_told_by", ["facts", "environment"])
-def test_under_another_toolchain_other_code_says_nothing_and_facts_still_count(is_told_by: str) -> None:
-    old, new = (OLD, NEW) if is_told_by == "facts" else ({}, {})
-    of_all = {} if is_told_by == "facts" else {"base_toolchain": OLD, "head_toolchain": NEW}
+@pytest.mark.parametrize("source", ["facts", "environment"])
+def test_under_another_toolchain_other_code_says_nothing_and_facts_still_count(source: str) -> None:
+    old, new = (OLD, NEW) if source == "facts" else ({}, {})
+    of_all = {} if source == "facts" else {"base_toolchain": OLD, "head_toolchain": NEW}
     base = [make_static_facts(toolchain=old)]
 
     same = only(base, [make_static_facts(code="b", toolchain=new)], **of_all)
     worse = only(base, [make_static_facts(code="b", local_bytes=8, toolchain=new)], **of_all)
 
     assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED, Cause.TOOLCHAIN)
-    assert not same.is_told
+    assert not same.is_listed
     assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_MOVED, Cause.TOOLCHAIN)
 
 

@@ -17,28 +17,22 @@ def test_more_memory_per_thread_is_a_regression_and_less_an_improvement(name: st
 
 
 @pytest.mark.parametrize("name", ["registers", "shared_bytes", "code_bytes"])
-def test_a_resource_alone_is_evidence_and_no_verdict(name: str) -> None:
+def test_a_resource_does_not_decide(name: str) -> None:
     assert judge_facts(BASE, BASE | {name: 1e6}) is Verdict.UNCHANGED
 
 
-def test_a_fact_that_one_side_does_not_know_has_not_moved() -> None:
+def test_facts_known_on_one_side_only_are_not_compared() -> None:
     assert moved_facts({"local_bytes": 0.0}, {"spilled_registers": 9.0}) == ()
-
-
-# --- spills by their number
 
 
 @pytest.mark.parametrize(
     ("stores", "verdict"),
     [(16, Verdict.UNCHANGED), (31, Verdict.UNCHANGED), (32, Verdict.REGRESSED), (8, Verdict.IMPROVED)],
 )
-def test_where_the_bytes_are_equal_twice_as_many_spills_decide(stores: int, verdict: Verdict) -> None:
+def test_with_equal_bytes_twice_as_many_spill_instructions_decide(stores: int, verdict: Verdict) -> None:
     base = BASE | {"local_bytes": 64.0, "spill_store_count": 16.0}
 
     assert judge_facts(base, base | {"spill_store_count": float(stores)}) is verdict
-
-
-# --- the rules on code
 
 
 def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instructions: int) -> CodeFacts:
@@ -85,7 +79,7 @@ def test_each_rule_decides_and_its_opposite_is_an_improvement(
     assert judge_code(head, base)[0] is FLIPPED[verdict]
 
 
-def test_one_thing_that_got_worse_is_a_regression_whatever_else_got_better() -> None:
+def test_one_regression_outweighs_improvements() -> None:
     base = compiled(local_bytes=64, HGMMA=8)
     head = compiled(local_bytes=0, HMMA=8)
 
@@ -93,7 +87,7 @@ def test_one_thing_that_got_worse_is_a_regression_whatever_else_got_better() -> 
     assert judge_code(head, base) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
 
 
-def test_code_that_was_not_disassembled_on_one_side_has_lost_nothing() -> None:
+def test_code_without_disassembly_has_lost_no_instructions() -> None:
     unknown = code_facts(make_static_facts())
 
     assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (Verdict.UNCHANGED, Reason.CODE_MOVED)

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from functools import cache
@@ -7,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.auditing import MARKER, Selection, audited_versions, exit_status, repeat_command, write_report
+from roofwatch.auditing import MARKER, audited_versions, exit_status, repeat_command, static_arguments, write_report
 from roofwatch.ci.static.toolchain_audit import Build, judge_upgrades
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.options import RunOptions
 from tests.builders import make_static_facts
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -25,7 +25,7 @@ def is_known_to_pip(triton: str) -> bool:
 
 
 @pytest.mark.slow
-def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tmp_path: Path) -> None:
+def test_two_versions_compile_a_suite(tmp_path: Path) -> None:
     if not is_known_to_pip(OTHER_TRITON):
         pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")
     page = tmp_path / "audit.md"
@@ -49,7 +49,7 @@ def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tm
     assert "## Summary" in page.read_text()
 
 
-def test_a_version_that_is_not_there_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
+def test_an_unknown_version_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
     done = roofwatch("static", "audit", "--triton", "0.0.1", "--triton", "0.0.2", ROOFWATCH_CACHE_DIR=str(tmp_path))
 
     assert done.status == 2
@@ -57,7 +57,7 @@ def test_a_version_that_is_not_there_is_one_line_and_exit_status_2(tmp_path: Pat
     assert len(done.error.splitlines()) == 1
 
 
-def test_versions_are_put_into_the_order_of_their_release() -> None:
+def test_versions_are_sorted_by_release() -> None:
     assert audited_versions(["3.10.0", "3.6.0", "3.9.1"]) == ["3.6.0", "3.9.1", "3.10.0"]
 
 
@@ -66,16 +66,19 @@ def test_the_running_version_alone_is_refused() -> None:
         audited_versions([version("triton")])
 
 
-def test_the_command_to_repeat_an_audit_has_all_that_was_chosen() -> None:
-    selection = Selection(Path("bench.py"), "sm_90", ("soft*",), ("triton",), ("quick",))
+def test_the_command_that_repeats_an_audit_has_all_options() -> None:
+    options = RunOptions(
+        targets="sm_90", kernel=["soft*"], implementation=["triton"], tag=["quick"], compile_timeout=10.0
+    )
+    arguments = static_arguments(Path("bench.py"), options)
 
-    assert repeat_command(["3.6.0", "3.8.0"], selection, Path("page.md")) == (
-        "roofwatch static audit bench.py --targets sm_90 --kernel 'soft*' --implementation triton --tag quick "
-        "--triton 3.6.0 --triton 3.8.0 --markdown page.md"
+    assert repeat_command(["3.6.0", "3.8.0"], arguments, Path("page.md")) == (
+        "roofwatch static audit bench.py --kernel 'soft*' --implementation triton --tag quick --targets sm_90 "
+        "--compile-timeout 10 --triton 3.6.0 --triton 3.8.0 --markdown page.md"
     )
 
 
-def test_the_exit_status_says_worse_fine_or_nothing_compiled() -> None:
+def test_the_exit_status_of_an_audit() -> None:
     fine = Build("3.6.0", {}, (make_static_facts(),))
     spills = Build("3.7.0", {}, (make_static_facts(local_bytes=8, code="spills"),))
     nothing = Build("3.6.0", {}, (make_static_facts(outcome=Outcome.UNSUPPORTED),))
@@ -87,7 +90,7 @@ def test_the_exit_status_says_worse_fine_or_nothing_compiled() -> None:
     assert exit_status([untried, fine], judge_upgrades([untried, fine])) == 2
 
 
-def test_what_stands_above_the_marker_of_a_page_stays(tmp_path: Path) -> None:
+def test_text_above_the_marker_is_kept(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# By hand\n\n{MARKER}\n\nold report\n")
 
@@ -96,17 +99,3 @@ def test_what_stands_above_the_marker_of_a_page_stays(tmp_path: Path) -> None:
 
     assert page.read_text() == f"# By hand\n\n{MARKER}\n\nnew report\n"
     assert (tmp_path / "fresh.md").read_text() == "# Toolchain audit\n\nnew report\n"
-
-
-@pytest.mark.slow
-def test_a_suite_that_cannot_be_loaded_names_the_version(tmp_path: Path) -> None:
-    if not is_known_to_pip(OTHER_TRITON):
-        pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")
-    broken = tmp_path / "bench_broken.py"
-    broken.write_text(f"raise RuntimeError({json.dumps('no GPU today')})\n")
-
-    done = roofwatch("static", "audit", broken, "--triton", OTHER_TRITON)
-
-    assert done.status == 2
-    assert "the suite was not compiled" in done.error
-    assert "no GPU today" in done.error

@@ -81,9 +81,9 @@ def test_a_second_capture_adds_nothing_that_is_there(repository: Path) -> None:
     ("arguments", "complaint"),
     [
         (("capture", "--", "absent.py"), "absent.py: give a Python file"),
-        (("capture", "-o", "x.json", "--", "launches_some.py"), "x.json: a file of signatures ends in .toml"),
-        (("--module", "undeclared_kernels", "absent.toml"), "absent.toml: no such file of signatures"),
-        (("--module", "undeclared_kernels", "launches_some.py"), "--module takes a file of signatures"),
+        (("capture", "-o", "x.json", "--", "launches_some.py"), "x.json: a signature file ends in .toml"),
+        (("--module", "undeclared_kernels", "absent.toml"), "absent.toml: no such signature file"),
+        (("--module", "undeclared_kernels", "launches_some.py"), "--module takes a signature file"),
         (("--module", "no_such_module"), "module no_such_module: no signature"),
     ],
 )
