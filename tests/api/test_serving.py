@@ -26,7 +26,7 @@ from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.runs import list_runs
-from roofwatch.store.access import create_project_token
+from roofwatch.store.admin import create_project_token
 from tests.api.conftest import MakeToken, make_app
 from tests.api.gate import Gate
 from tests.api.serving import served
