@@ -63,13 +63,6 @@ def test_equal_counters_are_evidence_against_the_code() -> None:
     assert "the same within 2 %" in sentence_of_code(same)
 
 
-@pytest.mark.parametrize("numbers", [(3, 5), (10, 12), (3,), (12,)], ids=str)
-def test_counters_of_one_level_alone_are_no_evidence(numbers: tuple[int, ...]) -> None:
-    finding = counted_step(*(counted(number, COUNTED_BEFORE) for number in numbers))
-
-    assert finding.suspects == counted_step().suspects
-
-
 FAST, SLOW = "sm90_xmma_gemm_bf16_128x128", "cutlass_80_tensorop_bf16_s16816gemm_64x64"
 BODY = make_activity("_norm", total_ns=1_000)
 BEFORE, AFTER = (make_activity(FAST, total_ns=9_000), BODY), (make_activity(SLOW, total_ns=14_000), BODY)
@@ -140,16 +133,6 @@ def test_other_launches_suspect_the_code_despite_equal_machine_code() -> None:
 )
 def test_launches_that_do_not_explain_the_step_are_no_evidence(runs: Sequence[ProfiledRun]) -> None:
     assert profiled_step(*runs).suspects == profiled_step().suspects
-
-
-def test_long_names_and_lists_are_shortened() -> None:
-    old, new = AT_THE_STEP
-    many = [make_activity(f"kernel_{number}{'<int>' * 60}", total_ns=9_000) for number in range(5)]
-
-    sentence = suspect(profiled_step(profiled(old, BODY), profiled(new, BODY, *many)), Cause.CODE).sentence
-
-    assert sentence.endswith(", and 3 more")
-    assert len(sentence) < 500
 
 
 # --- old code, measured again
@@ -234,7 +217,7 @@ def suite(*late: float) -> list[Series]:
     ]
 
 
-def test_a_suite_that_changed_is_an_environment_event_unless_old_code_stayed() -> None:
+def test_a_suite_that_changed_is_an_event_unless_old_code_stayed() -> None:
     event, moved = only(judge_history(suite())), only(judge_history(suite(1.4e6)))
     stayed = judge_history(suite(1e6))
 
