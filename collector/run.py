@@ -22,7 +22,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
-_MOST_CHECKS_AT_ONCE = 8
+_MAX_PARALLEL_CHECKS = 8
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,11 @@ MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
 
 
 class _Steps:
+    """Counts finished steps and reports progress."""
+
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
-        self._noted: set[str] = set()
+        self._notices: set[str] = set()
         self._done = 0
         self.total = 0
 
@@ -53,8 +55,8 @@ class _Steps:
 
     def note(self, text: str) -> None:
         """Report a notice once, even if both suites report it."""
-        if text not in self._noted:
-            self._noted.add(text)
+        if text not in self._notices:
+            self._notices.add(text)
             self._on_progress(Progress(self._done, self.total, text, is_to_stay=True))
 
     def step(self, text: str) -> None:
@@ -93,7 +95,7 @@ def collect_run(
         steps.say("loading the suite")
         _prepare(fork_server, run, session, workers, steps, plan.block_count)
         if plan.has_fresh_processes:
-            _load_compilers(fork_server, run)
+            _load_torch_compile(fork_server, run)
         _take_blocks(run, workers, steps)
         _profile(run, workers, steps)
     return run.record(suite.commit, suite.project)
@@ -102,21 +104,13 @@ def collect_run(
 def _take_blocks(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
     """Take block after block over all subjects, so that a disturbance affects all of them."""
     for number in range(run.plan.block_count):
-        if run.plan.has_fresh_processes and any(_lacks(run, subject, number) for subject in run.to_time):
-            workers.stop()  # they start anew with the next job
+        if run.plan.has_fresh_processes and any(run.lacks_block(subject, number) for subject in run.to_time):
+            workers.stop()  # the next job starts new processes
         for subject in run.to_time:
-            if run.block_count(subject) <= number:
+            if run.lacks_block(subject, number):
                 run.cool_down(steps.note)
                 run.take_block(workers, subject)
             steps.step(f"timed {subject}")
-
-
-def _profile(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
-    """Profile in a fresh process: the timer may hold the profiling interface."""
-    if run.to_profile:
-        steps.total += len(run.to_profile)
-        workers.stop()
-        run.profile(workers, steps.step, steps.note)
 
 
 def measure_pair(
@@ -157,114 +151,101 @@ def measure_pair(
     steps.say("loading torch and Triton")
     fork_server.warm_up()
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
-    order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
     session = _device_session(plan, journal)
-    runs = {
-        side: SuiteRun(suite.source, plan, journal, session, side)
-        for side, suite in ((Side.BASE, base), (Side.HEAD, head))
-    }
+    suites = {Side.BASE: base, Side.HEAD: head}
+    runs = {side: SuiteRun(suite.source, plan, journal, session, side) for side, suite in suites.items()}
 
     def records() -> tuple[RunRecord, RunRecord]:
-        return (
-            runs[Side.BASE].record(base.commit, base.project, Pairing(pair_id=pair_id, side=Side.BASE)),
-            runs[Side.HEAD].record(head.commit, head.project, Pairing(pair_id=pair_id, side=Side.HEAD)),
+        base_record, head_record = (
+            run.record(suites[side].commit, suites[side].project, Pairing(pair_id=pair_id, side=side))
+            for side, run in runs.items()
         )
+        return base_record, head_record
 
     with session, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
-        caches = {side: Path(folder) / side for side in runs}
+        pair = _Pair(fork_server, runs, Path(folder), random.Random(pair_id.int), steps)  # noqa: S311  no secret
         for side, run in runs.items():
-            with _device_workers(fork_server, run, caches[side]) as workers:
+            with pair.workers(side) as workers:
                 steps.say(f"loading the suite of the {side}")
                 _prepare(fork_server, run, session, workers, steps)
-                _load_compilers(fork_server, run)
-        _forget_half_pairs(runs)
-        wanted: Mapping[Subject, int] = {
-            subject: plan.block_count
-            for run in runs.values()
-            for subject in run.to_time
-            if only is None or subject in only
-        }
-        while _take_interleaved_blocks(fork_server, runs, caches, wanted, order, steps):
+                _load_torch_compile(fork_server, run)
+        pair.drop_unpaired_blocks()
+        subjects = {subject for run in runs.values() for subject in run.to_time}
+        wanted: Mapping[Subject, int] = dict.fromkeys(subjects if only is None else subjects & only, plan.block_count)
+        while pair.take_blocks(wanted):
             wanted = more(*records())
         for side, run in runs.items():
-            with _device_workers(fork_server, run, caches[side]) as workers:
+            with pair.workers(side) as workers:
                 _profile(run, workers, steps)
     return records()
 
 
-def _forget_half_pairs(runs: dict[Side, SuiteRun]) -> None:
-    """Drop blocks of an interrupted job whose other side is missing."""
-    for subject in set.intersection(*(set(run.to_time) for run in runs.values())):
-        count = min(run.block_count(subject) for run in runs.values())
-        for run in runs.values():
-            run.keep_blocks(subject, count)
+@dataclass(frozen=True)
+class _Pair:
+    """Two suites that are timed in turn."""
 
+    fork_server: ForkServer
+    runs: dict[Side, SuiteRun]
+    cache_folder: Path
+    random: random.Random
+    steps: _Steps
 
-def _take_interleaved_blocks(
-    fork_server: ForkServer,
-    runs: dict[Side, SuiteRun],
-    caches: dict[Side, Path],
-    wanted: Mapping[Subject, int],
-    order: random.Random,
-    steps: _Steps,
-) -> bool:
-    """Take blocks until every subject has the wanted number; return False if none was missing."""
-    missing = sum(
-        max(0, count - run.block_count(subject))
-        for subject, count in wanted.items()
-        for run in runs.values()
-        if subject in run.to_time
-    )
-    steps.total += missing
-    for number in range(max(wanted.values(), default=0)):
-        subjects = [
-            subject
-            for subject, count in sorted(wanted.items())
-            if number < count and any(_lacks(run, subject, number) for run in runs.values())
-        ]
-        if subjects:
-            _take_one_block_each(fork_server, runs, caches, subjects, number, order, steps)
-    return missing > 0
+    def workers(self, side: Side) -> WorkerPool:
+        return _device_workers(self.fork_server, self.runs[side], self.cache_folder / side)
 
+    def drop_unpaired_blocks(self) -> None:
+        """Drop blocks of an interrupted job whose other side is missing."""
+        for subject in set.intersection(*(set(run.to_time) for run in self.runs.values())):
+            count = min(run.block_count(subject) for run in self.runs.values())
+            for run in self.runs.values():
+                run.keep_blocks(subject, count)
 
-def _take_one_block_each(
-    fork_server: ForkServer,
-    runs: dict[Side, SuiteRun],
-    caches: dict[Side, Path],
-    subjects: list[Subject],
-    number: int,
-    order: random.Random,
-    steps: _Steps,
-) -> None:
-    with (
-        _device_workers(fork_server, runs[Side.BASE], caches[Side.BASE]) as base,
-        _device_workers(fork_server, runs[Side.HEAD], caches[Side.HEAD]) as head,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        workers = {Side.BASE: base, Side.HEAD: head}
-        for started in [pool.submit(worker.start) for worker in workers.values()]:
-            started.result()
-        order.shuffle(subjects)
-        for subject in subjects:
-            sides = list(Side)
-            order.shuffle(sides)
-            runs[sides[0]].cool_down(steps.note)
-            for side in sides:
-                if _lacks(runs[side], subject, number):
-                    # a sample means the same on both sides: the first one to be timed decides
-                    chosen = (run.launches_per_sample(subject) for run in runs.values())
-                    runs[side].take_block(workers[side], subject, next(filter(None, chosen), None))
-                    steps.step(f"timed {subject} on the {side}")
+    def take_blocks(self, wanted: Mapping[Subject, int]) -> bool:
+        """Take blocks until every subject has the wanted number; return False if none was missing."""
+        missing_count = sum(
+            run.lacks_block(subject, number)
+            for subject, count in wanted.items()
+            for number in range(count)
+            for run in self.runs.values()
+        )
+        self.steps.total += missing_count
+        for number in range(max(wanted.values(), default=0)):
+            subjects = [
+                subject
+                for subject, count in sorted(wanted.items())
+                if number < count and any(run.lacks_block(subject, number) for run in self.runs.values())
+            ]
+            if subjects:
+                self._take_one_block_each(subjects, number)
+        return missing_count > 0
 
-
-def _lacks(run: SuiteRun, subject: Subject, number: int) -> bool:
-    """Whether block `number`, from 0, is still missing."""
-    return subject in run.to_time and run.block_count(subject) <= number
+    def _take_one_block_each(self, subjects: list[Subject], number: int) -> None:
+        with self.workers(Side.BASE) as base, self.workers(Side.HEAD) as head, ThreadPoolExecutor(2) as pool:
+            list(pool.map(WorkerPool.start, (base, head)))
+            workers = {Side.BASE: base, Side.HEAD: head}
+            self.random.shuffle(subjects)
+            for subject in subjects:
+                sides = list(Side)
+                self.random.shuffle(sides)
+                self.runs[sides[0]].cool_down(self.steps.note)
+                for side in sides:
+                    if self.runs[side].lacks_block(subject, number):
+                        # both sides use the launches per sample of the side that is timed first
+                        chosen = (run.launches_per_sample(subject) for run in self.runs.values())
+                        self.runs[side].take_block(workers[side], subject, next(filter(None, chosen), None))
+                        self.steps.step(f"timed {subject} on the {side}")
 
 
 def _device_session(plan: RunPlan, journal: Journal | None) -> DeviceSession:
     earlier = () if journal is None else journal.seen
     return DeviceSession(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
+
+
+def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path | None = None) -> WorkerPool:
+    settings = WorkerSettings(
+        source=run.source, device=run.plan.device, thread_count=run.plan.thread_count, cache_folder=cache_folder
+    )
+    return WorkerPool(fork_server, settings)
 
 
 def _prepare(
@@ -276,71 +257,58 @@ def _prepare(
     blocks_per_subject: int = 0,
 ) -> None:
     """Do everything before the first block: load the suite, measure the machine, compile and check."""
-    with WorkerPool(fork_server, WorkerSettings(source=run.source, mode=Mode.INTERPRETER, device="cpu")) as interpreter:
-        _begin(run, session, workers, interpreter, steps)
-        steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
-        _compile_and_check(fork_server, run, workers, interpreter, steps)
-
-
-def _begin(run: SuiteRun, session: DeviceSession, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        # where no GPU will do its work the interpreter is needed: load it meanwhile
+    settings = WorkerSettings(source=run.source, mode=Mode.INTERPRETER, device="cpu")
+    with WorkerPool(fork_server, settings) as interpreter, ThreadPoolExecutor(1) as pool:
+        # without a GPU the interpreter is needed: load it meanwhile
         loading = pool.submit(interpreter.start) if run.plan.device == "cpu" else None
         with run.spent.on(Activity.START):
             info = workers.start()
         run.select(info)
         if loading is not None:
             loading.result()
-    run.describe_machine(workers)
-    if run.chosen is not None and run.chosen.was_a_choice:
-        steps.note(str(run.chosen))
-    if session.warning is not None:
-        steps.note(session.warning)
-
-
-def _compile_and_check(
-    fork_server: ForkServer, run: SuiteRun, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps
-) -> None:
-    with ThreadPoolExecutor(1) as pool:
+        run.describe_machine(workers)
+        if run.chosen is not None and run.chosen.was_a_choice:
+            steps.note(str(run.chosen))
+        if session.warning is not None:
+            steps.note(session.warning)
+        steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
         interpreting = pool.submit(run.interpret, interpreter, steps.step)
         try:
-            # not beside the checks on the device: Triton's autotuner times its candidates there
+            # not during checks on the device, in which Triton's autotuner times kernels
             with StaticCompiler(fork_server, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
                 run.compile(compiler, steps.step)
-            worker_count = _checks_at_once(run)
+            worker_count = _parallel_check_count(run)
             if worker_count > 1:
-                _load_compilers(fork_server, run)
+                _load_torch_compile(fork_server, run)
             run.check(workers, steps.step, worker_count=worker_count)
             with run.spent.on(Activity.CHECK):
                 interpreting.result()
-        except BaseException:  # an interrupt too must not wait for what may take minutes
+        except BaseException:  # an interrupt must not wait for the interpreter
             run.stop()
             interpreter.kill()
             raise
 
 
-def _load_compilers(fork_server: ForkServer, run: SuiteRun) -> None:
+def _load_torch_compile(fork_server: ForkServer, run: SuiteRun) -> None:
     if run.is_on_cpu and run.has_torch_compile:
         with run.spent.on(Activity.CHECK):
             fork_server.load_torch_compile()
 
 
-def _checks_at_once(run: SuiteRun) -> int:
-    """Number of parallel checks: on a CPU one per free core, at most eight, as they share the memory. On a GPU one, as
-    Triton's autotuner times its candidates during a check.
+def _parallel_check_count(run: SuiteRun) -> int:
+    """On a CPU one check per free core, at most eight, as they share the memory. On a GPU one, as Triton's autotuner
+    times kernels during a check.
     """
     if not run.is_on_cpu:
         return 1
     cores = len(os.sched_getaffinity(0))
-    most = min(cores // (run.plan.thread_count or cores), run.plan.checks_at_once or cores, _MOST_CHECKS_AT_ONCE)
+    most = min(cores // (run.plan.thread_count or cores), run.plan.checks_at_once or cores, _MAX_PARALLEL_CHECKS)
     return max(1, most)
 
 
-def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path | None = None) -> WorkerPool:
-    plan = run.plan
-    return WorkerPool(
-        fork_server,
-        WorkerSettings(
-            source=run.source, device=plan.device, thread_count=plan.thread_count, cache_folder=cache_folder
-        ),
-    )
+def _profile(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
+    """Profile in a fresh process: the timer may hold the profiling interface."""
+    if run.to_profile:
+        steps.total += len(run.to_profile)
+        workers.stop()
+        run.profile(workers, steps.step, steps.note)

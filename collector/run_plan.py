@@ -16,16 +16,8 @@ from roofwatch.collector.device.clock_lock import Clock
 from roofwatch.collector.device.readings import UnfitDevice
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
-from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
-from roofwatch.collector.workers.protocol import (
-    ImplementationInfo,
-    KernelInfo,
-    Reply,
-    SuiteInfo,
-    check_limit,
-    explained,
-)
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 
 
 class Activity(StrEnum):
@@ -63,13 +55,13 @@ class SpentTime:
         try:
             yield
         finally:
-            self._add(activity, time.monotonic_ns() - began_ns)
+            self._new_ns[activity] += time.monotonic_ns() - began_ns
 
-    def was_in_truth(self, activity: Activity, spent_ns: int, *, counted_as: Activity) -> None:
+    def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> None:
         """Move a part of one activity's time to another."""
-        part_ns = min(spent_ns, self._new_ns[counted_as])
-        self._add(counted_as, -part_ns)
-        self._add(activity, part_ns)
+        part_ns = min(spent_ns, self._new_ns[source])
+        self._new_ns[source] -= part_ns
+        self._new_ns[activity] += part_ns
 
     def take_new(self) -> dict[str, int]:
         """Time in ns since the last call."""
@@ -81,9 +73,6 @@ class SpentTime:
     def total_ns(self) -> dict[str, int]:
         total = self._total_ns + self._new_ns
         return {str(activity): total[activity] for activity in Activity if total[activity]}
-
-    def _add(self, activity: Activity, spent_ns: int) -> None:
-        self._new_ns[activity] += spent_ns
 
 
 @dataclass(frozen=True, order=True)
@@ -114,63 +103,44 @@ class Selected:
         return Subject(self.case.case_id, self.implementation.name)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Which cases and implementations to measure.
+def select(info: SuiteInfo, plan: RunPlan) -> tuple[Selected, ...]:
+    """Select the subjects that match a plan, in the order of the suite.
 
-    Args:
-        kernels: Shell patterns of kernel names.
-        implementations: Shell patterns of implementation names.
-        tags: Cases with all of these tags. None takes `usual_tag` of kernels that have tagged cases, and every case of
-            the others.
-        usual_tag: None means `quick` on a GPU and `small` on a CPU.
-        cases: Shell patterns of case IDs, instead of tags.
+    Raises:
+        SuiteError: nothing matches.
     """
-
-    kernels: tuple[str, ...]
-    implementations: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    usual_tag: str | None
-    cases: tuple[str, ...] | None = None
-
-    def of(self, info: SuiteInfo) -> tuple[Selected, ...]:
-        """Matching subjects in the order of the suite.
-
-        Raises:
-            SuiteError: nothing matches.
-        """
-        found = tuple(
-            Selected(case, implementation, kernel.rank_count(case))
-            for kernel in info.kernels
-            if matches(kernel.name, self.kernels)
-            for case in self._cases(kernel, info.device)
-            for implementation in kernel.implementations
-            if case.direction in implementation.directions and matches(implementation.name, self.implementations)
-        )
-        if not found:
-            raise SuiteError("".join(self._why_nothing(info)))
+    found = tuple(
+        Selected(case, implementation, kernel.rank_count(case))
+        for kernel in info.kernels
+        if matches(kernel.name, plan.kernels)
+        for case in _select_cases(kernel, info.device, plan)
+        for implementation in kernel.implementations
+        if case.direction in implementation.directions and matches(implementation.name, plan.implementations)
+    )
+    if found:
         return found
+    message = (
+        f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation that matches "
+        f"{' '.join(plan.implementations)}"
+    )
+    if plan.cases:
+        message += f" and a case that matches {' '.join(plan.cases)}"
+    elif plan.tags:
+        message += f" and a case tagged {' '.join(plan.tags)}"
+    message += f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
+    if plan.tags:
+        known = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
+        message += f", its cases the tags {' '.join(known)}"
+    raise SuiteError(message)
 
-    def _cases(self, kernel: KernelInfo, device: str) -> tuple[CaseRecord, ...]:
-        if self.cases is not None:
-            return tuple(case for case in kernel.cases if matches(case.case_id, self.cases))
-        if self.tags is not None:
-            wanted = set(self.tags)
-            return tuple(case for case in kernel.cases if wanted <= set(case.tags))
-        usual = self.usual_tag or ("small" if device == "cpu" else "quick")
-        return tuple(case for case in kernel.cases if usual in case.tags or not case.tags) or kernel.cases
 
-    def _why_nothing(self, info: SuiteInfo) -> Iterator[str]:
-        yield f"nothing to measure: no kernel matches {' '.join(self.kernels)} with an implementation that "
-        yield f"matches {' '.join(self.implementations)}"
-        if self.cases:
-            yield f" and a case that matches {' '.join(self.cases)}"
-        elif self.tags:
-            yield f" and a case tagged {' '.join(self.tags)}"
-        yield f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
-        if self.tags:
-            known = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
-            yield f", its cases the tags {' '.join(known)}"
+def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseRecord, ...]:
+    if plan.cases is not None:
+        return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
+    if plan.tags is not None:
+        return tuple(case for case in kernel.cases if set(plan.tags) <= set(case.tags))
+    usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
+    return tuple(case for case in kernel.cases if usual in case.tags or not case.tags) or kernel.cases
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -178,31 +148,10 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: bool) -> Accuracy:
-    """Turn a worker's reply to a check into an accuracy result.
-
-    Args:
-        subject: What was checked.
-        reply: The worker's reply.
-        timeout_s: Time limit of the check.
-        runs_here: Whether it ran on the device, not in Triton's interpreter.
-    """
-    if reply.accuracy is not None:
-        return reply.accuracy
-    failure = explained(reply.failure, check_limit(timeout_s))
-    assert failure is not None
-    return Accuracy(
-        **subject.named,
-        executor="device" if runs_here else "interpreter",
-        outcome=failure.outcome,
-        message=failure.message,
-    )
-
-
 HARNESS_VERSION = __version__
 """Version of the measuring code; times of different versions are not comparable."""
 
-_LAUNCHES_BESIDE_SAMPLING = 14
+_MIN_LAUNCHES = 14
 """For kernels slower than the budget: one to compile, two to read memory, three to warm up, six samples, one that
 started just before the budget ended, and one that the timer repeats.
 """
@@ -213,7 +162,12 @@ class RunPlan:
     """What to measure, and for how long.
 
     Args:
-        kernels, implementations, tags, usual_tag, cases: See `Selection`.
+        kernels: Shell patterns of kernel names.
+        implementations: Shell patterns of implementation names.
+        tags: Cases with all of these tags. None takes `usual_tag` of kernels that have tagged cases, and every case of
+            the others.
+        usual_tag: None means `quick` on a GPU and `small` on a CPU.
+        cases: Shell patterns of case IDs, instead of tags.
         targets: GPU targets to compile for; empty skips the static layer.
         device: `cpu` or `cuda`; None takes a GPU if torch sees one.
         thread_count: Torch threads on a CPU. One by default: with more, any other process on a core delays all of them.
@@ -264,7 +218,7 @@ class RunPlan:
     def block_timeout_s(self) -> float:
         """Time limit of a block: preparation, warm-up, sampling, and the minimum number of launches."""
         sampled_s = (self.sampling.warmup_ms + self.sampling.budget_ms) / 1e3
-        return self.preparation_timeout_s + sampled_s + _LAUNCHES_BESIDE_SAMPLING * self.launch_timeout_s
+        return self.preparation_timeout_s + sampled_s + _MIN_LAUNCHES * self.launch_timeout_s
 
     @property
     def block_timeout_in_words(self) -> str:
@@ -272,7 +226,7 @@ class RunPlan:
         warmup_s, budget_s = self.sampling.warmup_ms / 1e3, self.sampling.budget_ms / 1e3
         return (
             f"a block has {self.preparation_timeout_s:g} s to prepare, {warmup_s:g} s to warm up, {budget_s:g} s of "
-            f"samples and {_LAUNCHES_BESIDE_SAMPLING} launches of {self.launch_timeout_s:g} s each; a kernel that is "
+            f"samples and {_MIN_LAUNCHES} launches of {self.launch_timeout_s:g} s each; a kernel that is "
             "slower and does not hang takes a larger --launch-timeout, and one that is tuned for longer a larger "
             "--preparation-timeout"
         )

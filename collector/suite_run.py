@@ -17,7 +17,7 @@ from roofwatch.collector.record.measurement import Block, CaseRecord, Measuremen
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, Selection, SpentTime, Subject, accuracy_of
+from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Subject, select
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.case_timing import CaseTiming, choose_timing, under_the_roof
 from roofwatch.collector.timing.method import ChosenMethod
@@ -30,6 +30,7 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
     TimeBlock,
+    check_limit,
     explained,
     machine_error,
 )
@@ -60,20 +61,19 @@ class SuiteRun:
     ) -> None:
         self.source = source
         self.plan = plan
-        self._session = session or DeviceSession()
         self.spent = SpentTime()
-        self._journal = journal
-        self._side = side
-        self._is_stopped = threading.Event()
-        self._run_id = uuid.uuid4() if journal is None else journal.header.suites[side].run_id
-        self._started_at = utc_now() if journal is None else journal.header.started_at
-        self._device = plan.device or "cpu"
         self.chosen: ChosenMethod | None = None
         """Timer and cache state; None until the machine is described."""
+        self._session = session or DeviceSession()
+        self._journal = journal
+        self._side = side
+        self._run_id = uuid.uuid4() if journal is None else journal.header.suites[side].run_id
+        self._started_at = utc_now() if journal is None else journal.header.started_at
+        self._is_stopped = threading.Event()
+        self._device = plan.device or "cpu"
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
         self._at_ceilings: tuple[DeviceState, ...] = ()
-        """Device readings while the ceilings were measured."""
         self._cases: dict[str, CaseRecord] = {}
         self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
@@ -83,14 +83,13 @@ class SuiteRun:
         self._profiles: dict[Subject, CaseProfile] = {}
 
     def select(self, info: SuiteInfo) -> None:
-        """Select the cases and implementations to measure.
+        """Select what to measure, and restore results of an interrupted run.
 
         Raises:
             SuiteError: no kernel or implementation matches the plan.
         """
         self._device = info.device
-        plan = self.plan
-        for found in Selection(plan.kernels, plan.implementations, plan.tags, plan.usual_tag, plan.cases).of(info):
+        for found in select(info, self.plan):
             self._cases[found.case.case_id] = found.case
             self._rank_counts[found.case.case_id] = found.rank_count
             self._infos[found.subject] = found.implementation
@@ -109,34 +108,36 @@ class SuiteRun:
         environment = self._session.begin(reply.environment, reply.device_uuid)
         if self._environment is None:
             self._environment = environment
-            self._keep(environment=environment)
+            self._store(environment=environment)
         else:
             before, now = (each.model_dump(mode="json") for each in (self._environment, environment))
             if changed := ", ".join(changes(before, now)):
                 raise JournalError(f"the run was started on another machine: {changed}; resume there, or use --discard")
-        self.chosen = self._choose_timing(workers)
-        if self._ceilings:
-            return
+        earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
+        touched = () if self.plan.cases else {self._cases[subject.case_id].memory_bytes for subject in self.to_check}
+        with self.spent.on(Activity.START):
+            self.chosen = choose_timing(workers, self.plan, self._device, earlier=earlier, touched_bytes=touched)
+        if not self._ceilings:
+            self._measure_ceilings(workers, self.chosen)
+
+    def _measure_ceilings(self, workers: WorkerPool, chosen: ChosenMethod) -> None:
         dtypes = tuple(sorted({case.dtype for case in self._cases.values()}))
         with self.spent.on(Activity.CEILINGS):
-            job = MeasureCeilings(dtypes=dtypes, timer=self.chosen.method.timer)
+            job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
             reply = workers.request(job, timeout_s=self.plan.environment_timeout_s)
         if reply.ceilings is None:
             raise machine_error("the ceilings cannot be measured", reply.failure, self._device)
         self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)
         self._at_ceilings = self._session.states_at(reply.ceilings)
-        self._keep(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
+        self._store(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
 
-    def _choose_timing(self, workers: WorkerPool) -> ChosenMethod:
-        """Choose timer and cache state for the whole run; an earlier process of the same run decides.
+    @property
+    def is_on_cpu(self) -> bool:
+        return self._device == "cpu"
 
-        Raises:
-            TimerError: the requested or earlier choice is not available.
-        """
-        earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
-        touched = () if self.plan.cases else {self._cases[subject.case_id].memory_bytes for subject in self.to_check}
-        with self.spent.on(Activity.START):
-            return choose_timing(workers, self.plan, self._device, earlier=earlier, touched_bytes=touched)
+    @property
+    def has_torch_compile(self) -> bool:
+        return any(self._infos[subject].is_compiled for subject in self.to_check)
 
     @property
     def to_compile(self) -> list[Subject]:
@@ -156,22 +157,20 @@ class SuiteRun:
     @property
     def to_time(self) -> list[Subject]:
         """Subjects that are correct and have not failed during timing."""
-        return [
-            subject
-            for subject in self.to_check
-            if subject in self._accuracies
-            and self._accuracies[subject].outcome is Outcome.OK
-            and self._timing(subject).failure is None
-        ]
+        return [subject for subject in self._infos if self._can_be_timed(subject)]
+
+    @property
+    def to_profile(self) -> list[Subject]:
+        """Timed subjects that run in one process, if profiles were requested."""
+        timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
+        return [subject for subject in timed if self._rank_counts[subject.case_id] == 1]
 
     def compile(self, compiler: StaticCompiler, on_step: OnStep) -> None:
-        """Compile for the targets, except what was compiled before."""
-        missing = []
+        """Compile for all targets."""
+        missing = [subject for subject in self.to_compile if subject not in self._static_facts]
         for subject in self.to_compile:
             if subject in self._static_facts:
                 on_step(f"compiled {subject}")
-            else:
-                missing.append(subject)
         compiled = compiler.compile(missing, self.plan.targets) if missing else iter(())
         while True:
             with self.spent.on(Activity.COMPILE):
@@ -179,7 +178,7 @@ class SuiteRun:
             if found is None:
                 return
             self._static_facts[found.subject] = found.facts
-            self._keep(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))
+            self._store(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))
             on_step(f"compiled {found.subject}")
 
     def interpret(self, workers: WorkerPool, on_step: OnStep) -> None:
@@ -189,30 +188,22 @@ class SuiteRun:
                 reply = workers.request(
                     CheckAccuracy(**subject.named),
                     timeout_s=self.plan.check_timeout_s,
-                    rank_count=self._rank_count(subject),
+                    rank_count=self._rank_counts[subject.case_id],
                 )
-                accuracy = self._accuracy_of(subject, reply)
                 if self._is_stopped.is_set():
-                    return  # its process may have been ended: that says nothing about the kernel
-                self._accuracies[subject] = accuracy
+                    return  # the process may have been killed, which says nothing about the kernel
+                accuracy = self._accuracies[subject] = self._accuracy(subject, reply)
                 if self._journal is not None:
                     self._journal.append(Entry(side=self._side, accuracy=accuracy))
             on_step(f"checked {subject}")
-
-    @property
-    def is_on_cpu(self) -> bool:
-        return self._device == "cpu"
-
-    @property
-    def has_torch_compile(self) -> bool:
-        return any(self._infos[subject].is_compiled for subject in self.to_check)
 
     def check(self, workers: WorkerPool, on_step: OnStep, *, worker_count: int = 1) -> None:
         """Check what runs on the device, `worker_count` at a time."""
         for subject in self.to_check:
             if subject in self._accuracies:
                 on_step(f"checked {subject}")
-        missing = {subject: self._rank_count(subject) for subject in self.to_check if subject not in self._accuracies}
+        missing = {subject: self._rank_counts[subject.case_id] for subject in self.to_check}
+        missing = {subject: count for subject, count in missing.items() if subject not in self._accuracies}
         checked = workers.check_all(missing, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
         with closing(checked):
             while True:
@@ -221,23 +212,27 @@ class SuiteRun:
                 if found is None:
                     return
                 subject, reply = found
-                accuracy = self._accuracies[subject] = self._accuracy_of(subject, reply)
-                self._keep(accuracy=accuracy)
+                accuracy = self._accuracies[subject] = self._accuracy(subject, reply)
+                self._store(accuracy=accuracy)
                 on_step(f"checked {subject}")
 
     def stop(self) -> None:
-        """Ignore all results that still arrive."""
+        """Ignore results of the interpreter that still arrive."""
         self._is_stopped.set()
 
     def block_count(self, subject: Subject) -> int:
         return len(self._timing(subject).blocks)
+
+    def lacks_block(self, subject: Subject, number: int) -> bool:
+        """Whether block `number`, from 0, is to be timed and missing."""
+        return self._can_be_timed(subject) and self.block_count(subject) <= number
 
     def keep_blocks(self, subject: Subject, count: int) -> None:
         """Keep only the first `count` blocks."""
         timing = self._timing(subject)
         if len(timing.blocks) > count:
             del timing.blocks[count:]
-            self._keep_step(subject, timing)
+            self._store(timed=timing.step(subject, None))
 
     def launches_per_sample(self, subject: Subject) -> int | None:
         """Launches per sample of the subject's blocks; None before the first block."""
@@ -251,35 +246,27 @@ class SuiteRun:
 
     def take_block(self, workers: WorkerPool, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block; the first block chooses the launches per sample unless given."""
-        timing, block = self._timing(subject), None
+        timing = self._timing(subject)
+        block: Block | None = None
+        job = TimeBlock(
+            **subject.named,
+            plan=self.plan.sampling,
+            method=None if self.chosen is None else self.chosen.method,
+            launches_per_sample=timing.launches_per_sample or launches_per_sample,
+        )
         with self.spent.on(Activity.OVERHEAD):
-            reply = workers.request(
-                TimeBlock(
-                    case_id=subject.case_id,
-                    implementation=subject.implementation,
-                    plan=self.plan.sampling,
-                    method=None if self.chosen is None else self.chosen.method,
-                    launches_per_sample=timing.launches_per_sample or launches_per_sample,
-                ),
-                timeout_s=self.plan.block_timeout_s,
-                rank_count=self._rank_count(subject),
-            )
+            rank_count = self._rank_counts[subject.case_id]
+            reply = workers.request(job, timeout_s=self.plan.block_timeout_s, rank_count=rank_count)
         if reply.block is not None:
             timing.add(self._session.with_state(reply.block))
             block = timing.blocks[-1]
-            self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
-            self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
+            self.spent.move(Activity.WARM_UP, reply.block.warm_up_ns, source=Activity.OVERHEAD)
+            self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
         else:
             timing.failure = explained(reply.failure, self.plan.block_timeout_in_words)
-        self._keep_step(subject, timing, block)
+        self._store(timed=timing.step(subject, block))
 
-    @property
-    def to_profile(self) -> list[Subject]:
-        """What was timed and runs in one process, if profiles were requested."""
-        timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
-        return [subject for subject in timed if self._rank_count(subject) == 1]
-
-    def profile(self, workers: WorkerPool, on_step: OnStep, on_trouble: OnStep) -> None:
+    def profile(self, workers: WorkerPool, on_step: OnStep, on_failure: OnStep) -> None:
         """Profile some calls; a subject that cannot be profiled keeps its times."""
         for subject in self.to_profile:
             if subject not in self._profiles:
@@ -287,88 +274,85 @@ class SuiteRun:
                     reply = workers.request(ProfileCalls(**subject.named), timeout_s=self.plan.block_timeout_s)
                 if reply.profile is not None:
                     self._profiles[subject] = reply.profile
-                    self._keep(profile=reply.profile)
+                    self._store(profile=reply.profile)
                 elif reply.failure is not None:
-                    on_trouble(f"{subject} was not profiled: {reply.failure.message}")
+                    on_failure(f"{subject} was not profiled: {reply.failure.message}")
             on_step(f"profiled {subject}")
 
-    @property
-    def static_facts(self) -> tuple[StaticFacts, ...]:
-        """In the order of the suite."""
-        return tuple(fact for subject in self._infos for fact in self._static_facts.get(subject, ()))
-
     def record(self, commit: Commit, project: str, pairing: Pairing | None = None) -> RunRecord:
-        """The redacted record of all results."""
+        """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None, "describe_machine() comes first"
         telemetry = self._session.telemetry
+        subjects = list(self._infos)
         record = RunRecord(
             run_id=self._run_id,
             project=project,
             commit=commit,
             started_at=self._started_at,
-            finished_at=max(utc_now(), self._started_at),  # the clock may have been set back meanwhile
+            finished_at=max(utc_now(), self._started_at),  # the clock may have been set back
             harness_version=HARNESS_VERSION,
             environment=self._environment,
             preset=self.plan.preset,
             pairing=pairing,
             ceilings=self._ceilings,
             cases=tuple(self._cases.values()),
-            measurements=tuple(self._measurement(subject) for subject in self._infos),
-            accuracies=tuple(self._accuracies[subject] for subject in self._infos if subject in self._accuracies),
-            static_facts=self.static_facts,
-            profiles=tuple(self._profiles[subject] for subject in self._infos if subject in self._profiles),
+            measurements=tuple(self._measurement(subject, self._environment) for subject in subjects),
+            accuracies=tuple(self._accuracies[subject] for subject in subjects if subject in self._accuracies),
+            static_facts=tuple(fact for subject in subjects for fact in self._static_facts.get(subject, ())),
+            profiles=tuple(self._profiles[subject] for subject in subjects if subject in self._profiles),
             source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
             telemetry=telemetry and telemetry.model_copy(update={"at_ceilings": self._at_ceilings}),
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
 
-    def _keep(self, **came_back: Any) -> None:
+    def _measurement(self, subject: Subject, environment: Environment) -> Measurement:
+        timing = self._timing(subject)
+        failure = timing.why_untimed(self._accuracies.get(subject), runs_here=self._runs_on_device(subject))
+        measured = timing.measurement(subject, failure)
+        return under_the_roof(measured, self._cases[subject.case_id], self._ceilings, environment)
+
+    def _store(self, **result: Any) -> None:
+        """Write a result to the journal: one field of `Entry`."""
         if self._journal is not None:
             new = {"spent_ns": self.spent.take_new(), "seen": self._session.take_new()}
-            self._journal.append(Entry(side=self._side, **new, **came_back))
-
-    def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
-        self._keep(timed=timing.step(subject, block))
+            self._journal.append(Entry(side=self._side, **new, **result))
 
     def _restore(self) -> None:
-        """Restore results of an interrupted run."""
         for entry in () if self._journal is None else self._journal.entries(self._side):
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment
             if entry.ceilings is not None:
                 self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
-            if entry.accuracy is not None:
-                self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
+            if (accuracy := entry.accuracy) is not None:
+                self._accuracies[Subject(accuracy.case_id, accuracy.implementation)] = accuracy
             if (compiled := entry.compiled) is not None:
                 self._static_facts[Subject(compiled.case_id, compiled.implementation)] = compiled.static_facts
-            if entry.timed is not None:
-                subject = Subject(entry.timed.case_id, entry.timed.implementation)
-                self._timings[subject] = self._timing(subject).after(entry.timed)
+            if (timed := entry.timed) is not None:
+                subject = Subject(timed.case_id, timed.implementation)
+                self._timings[subject] = self._timing(subject).after(timed)
             if (profile := entry.profile) is not None:
                 self._profiles[Subject(profile.case_id, profile.implementation)] = profile
 
+    def _can_be_timed(self, subject: Subject) -> bool:
+        accuracy = self._accuracies.get(subject)
+        is_correct = accuracy is not None and accuracy.outcome is Outcome.OK
+        return is_correct and self._runs_on_device(subject) and self._timing(subject).failure is None
+
     def _runs_on_device(self, subject: Subject) -> bool:
-        return self._device != "cpu" or self._infos[subject].language == "torch"
+        return not self.is_on_cpu or self._infos[subject].language == "torch"
 
     def _timing(self, subject: Subject) -> CaseTiming:
-        return self._timings.setdefault(subject, self._untimed())
+        if subject not in self._timings:
+            method = None if self.chosen is None else self.chosen.method
+            timing = CaseTiming() if method is None else CaseTiming(timer=method.timer, cache=method.cache)
+            self._timings[subject] = timing
+        return self._timings[subject]
 
-    def _untimed(self) -> CaseTiming:
-        if self.chosen is None:
-            return CaseTiming()
-        return CaseTiming(timer=self.chosen.method.timer, cache=self.chosen.method.cache)
-
-    def _rank_count(self, subject: Subject) -> int:
-        return self._rank_counts[subject.case_id]
-
-    def _accuracy_of(self, subject: Subject, reply: Reply) -> Accuracy:
-        here = self._runs_on_device(subject)
-        return accuracy_of(subject, reply, timeout_s=self.plan.check_timeout_s, runs_here=here)
-
-    def _measurement(self, subject: Subject) -> Measurement:
-        assert self._environment is not None
-        timing = self._timing(subject)
-        failure = timing.why_untimed(self._accuracies.get(subject), runs_here=self._runs_on_device(subject))
-        measured = timing.measurement(subject, failure)
-        return under_the_roof(measured, self._cases[subject.case_id], self._ceilings, self._environment)
+    def _accuracy(self, subject: Subject, reply: Reply) -> Accuracy:
+        if reply.accuracy is not None:
+            return reply.accuracy
+        failure = explained(reply.failure, check_limit(self.plan.check_timeout_s))
+        assert failure is not None
+        executor = "device" if self._runs_on_device(subject) else "interpreter"
+        return Accuracy(**subject.named, executor=executor, outcome=failure.outcome, message=failure.message)

@@ -1,4 +1,4 @@
-"""Deal a suite to the devices of a cluster, and join the records of the shares."""
+"""Split a suite into shares for the devices of a cluster, and join the records of the shares."""
 
 from __future__ import annotations
 
@@ -17,87 +17,61 @@ from roofwatch.collector.run_plan import RunPlan, Selected
 
 @dataclass(frozen=True)
 class Share:
-    """Cases that are measured together, on devices of one machine."""
+    """Cases that are measured together on one machine."""
 
     number: int
     case_ids: tuple[str, ...]
     rank_count: int
-    """Devices that it takes: more than one for kernels that several processes launch together."""
+    """Devices that it needs."""
 
     def plan(self, plan: RunPlan) -> RunPlan:
-        """The plan of all, for these cases alone."""
-        # ids are patterns there, and may have brackets
+        """The run's plan, limited to these cases."""
         return replace(plan, cases=tuple(glob.escape(case_id) for case_id in self.case_ids))
 
 
-@dataclass(frozen=True)
-class _Dealt:
-    case_id: str
-    rank_count: int
-    implementation_count: int
-
-
 def deal(selected: Sequence[Selected], share_count: int) -> tuple[Share, ...]:
-    """Cut a suite into shares of about equal numbers of results.
+    """Split a suite into shares with about equal numbers of results.
 
-    Cases stay in the suite's order, so that those of one kernel, which share what is compiled and tuned, mostly stay
-    together; the same suite is cut the same way every time.
+    Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay together.
 
     Args:
-        selected: What is to be measured.
-        share_count: About so many; more where kernels need different numbers of devices, fewer where there are fewer
-            cases.
+        selected: What to measure.
+        share_count: Approximate number of shares. Each share has cases of one rank count.
     """
-    cases = list(_cases(selected))
     fair_count = max(1.0, len(selected) / share_count)
     shares: list[Share] = []
-    for rank_count in sorted({case.rank_count for case in cases}):
-        alike = [case for case in cases if case.rank_count == rank_count]
-        for case_ids in _cut(alike, fair_count):
-            shares.append(Share(len(shares), case_ids, rank_count))
+    for rank_count in sorted({one.rank_count for one in selected}):
+        by_share: dict[int, list[str]] = {}
+        total_count = 0
+        same_ranks = (one for one in selected if one.rank_count == rank_count)
+        for case_id, group in groupby(same_ranks, key=lambda one: one.case.case_id):
+            count = sum(1 for _ in group)
+            # a case goes to the share that contains its middle
+            by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
+            total_count += count
+        for case_ids in by_share.values():
+            shares.append(Share(len(shares), tuple(case_ids), rank_count))
     return tuple(shares)
-
-
-def _cases(selected: Iterable[Selected]) -> Iterable[_Dealt]:
-    for (case_id, rank_count), group in groupby(selected, key=lambda one: (one.case.case_id, one.rank_count)):
-        yield _Dealt(case_id, rank_count, sum(1 for _ in group))
-
-
-def _cut(cases: Sequence[_Dealt], fair_count: float) -> Iterable[tuple[str, ...]]:
-    total_count, share_number = 0, 0
-    share: list[str] = []
-    for case in cases:
-        # by its middle, so that a large case goes where most of it belongs
-        number = int((total_count + case.implementation_count / 2) / fair_count)
-        if share and number != share_number:
-            yield tuple(share)
-            share = []
-        share_number = number
-        share.append(case.case_id)
-        total_count += case.implementation_count
-    if share:
-        yield tuple(share)
 
 
 def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ...]:
     """Join the records of shares that were measured in equal environments.
 
-    What was seen of a device stays with each block; the readings between blocks, which are of several devices at one
-    time, have no place in one record and are left out. The ceiling of each kind is the highest that any of the devices
-    showed: devices of one class have one roof, which each measures from below.
+    The highest ceiling of each kind counts: equal devices have equal limits, and each measures from below. Device
+    readings between blocks are left out, as they come from several devices.
 
     Args:
         records: In the order of the suite.
-        run_id: Of the run that was spread.
+        run_id: ID of the distributed run; the first joined record gets it.
 
     Returns:
-        One for each environment, in the order of their first shares; the first has the run's id.
+        One record per environment.
     """
     by_environment: dict[str, list[RunRecord]] = {}
     for record in records:
         by_environment.setdefault(record.environment.model_dump_json(), []).append(record)
     ids = [run_id, *(uuid.uuid5(run_id, environment) for environment in list(by_environment)[1:])]
-    return tuple(_joined(alike, its_id) for alike, its_id in zip(by_environment.values(), ids, strict=True))
+    return tuple(_joined(same, its_id) for same, its_id in zip(by_environment.values(), ids, strict=True))
 
 
 def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
@@ -111,8 +85,8 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "ceilings": _highest(chain.from_iterable(record.ceilings for record in records)),
         "telemetry": records[0].telemetry if len(records) == 1 else None,
         "spent_ns": dict(spent_ns),
+        "source_lines": tuple(dict.fromkeys(line for record in records for line in record.source_lines)),
     }
-    changed["source_lines"] = tuple(dict.fromkeys(line for record in records for line in record.source_lines))
     for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
         changed[results] = tuple(chain.from_iterable(getattr(record, results) for record in records))
     return RunRecord.model_validate(records[0].model_copy(update=changed).model_dump())

@@ -16,39 +16,44 @@ from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.collector.run import OnProgress, Progress, collect_run
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Selected, Selection
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, select
 from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 
+MAX_RETRIES = 3
+"""Retries of a share whose machine was lost."""
+
+_POLL_S = 10.0
+_EXCLUDED_FILES = [".git", ".venv", "__pycache__", "*.pyc", "*.journal"]
+_SHARES_PER_DEVICE = 4
+"""More than one, so that faster devices take more shares and a lost machine loses little."""
+
 
 @dataclass(frozen=True)
 class ShippedSuite:
-    """A suite at a commit, wherever its files are."""
+    """A suite at a commit that can be sent to another machine."""
 
     folder: Path | None
-    """What has to travel, on the machine that sends it; None for roofwatch's own suite, which is installed there."""
+    """Folder to send; None for the bundled suite, which must be installed there."""
     path: str | None
     import_roots: tuple[str, ...]
     commit: Commit
     project: str
     harness_version: str
     own_suite_digest: str | None
-    """What roofwatch's own suite must be where it is measured."""
+    """Digest of the bundled suite."""
 
     def unpacked(self, folder: Path) -> SuiteAt:
-        """The suite on the machine to which it came.
-
-        Args:
-            folder: Holds what travelled.
+        """The suite in the folder to which it was sent.
 
         Raises:
-            CollectorError: this machine's roofwatch is not the one that sent it.
+            CollectorError: this machine has another version of roofwatch.
         """
         if self.harness_version != HARNESS_VERSION:
             raise CollectorError(
-                f"this machine has roofwatch {HARNESS_VERSION} and was asked by {self.harness_version}: install that"
+                f"this machine has roofwatch {HARNESS_VERSION}, the sender {self.harness_version}: install that version"
             )
         if self.path is None:
             if self.own_suite_digest != digest_of_own_suite():
@@ -59,27 +64,18 @@ class ShippedSuite:
 
 
 def ship(suite: SuiteAt) -> ShippedSuite:
-    """Say what must travel for a suite to be measured elsewhere: its repository, or where there is none its folder."""
+    """Prepare a suite to be sent: with its repository, or with its folder if it has none."""
     path = suite.source.path
     if path is None:
         return ShippedSuite(None, None, (), suite.commit, suite.project, HARNESS_VERSION, digest_of_own_suite())
     folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
-    return ShippedSuite(
-        folder=folder,
-        path=path.resolve().relative_to(folder).as_posix(),
-        import_roots=tuple(root.resolve().relative_to(folder).as_posix() for root in suite.source.import_roots),
-        commit=suite.commit,
-        project=suite.project,
-        harness_version=HARNESS_VERSION,
-        own_suite_digest=None,
-    )
+    path_in_folder = path.resolve().relative_to(folder).as_posix()
+    roots = tuple(root.resolve().relative_to(folder).as_posix() for root in suite.source.import_roots)
+    return ShippedSuite(folder, path_in_folder, roots, suite.commit, suite.project, HARNESS_VERSION, None)
 
 
 def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
-    """Measure one share in the current folder, which holds what travelled.
-
-    Returns:
-        The record as JSON.
+    """Measure one share on this machine; return the record as JSON. The suite is in the current folder.
 
     Raises:
         CollectorError: this machine cannot measure it.
@@ -88,22 +84,15 @@ def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
         return collect_run(suite.unpacked(Path.cwd()), share.plan(plan), fork_server=fork_server).to_json()
 
 
-MAX_RETRIES = 3
-"""Times that a share is tried again whose machine was lost."""
-
-_LOOK_EVERY_S = 10.0
-_NEVER_SENT = [".git", ".venv", "__pycache__", "*.pyc", "*.journal"]
-
-
 class Cluster:
-    """A connection to a Ray cluster for the time of a `with` block.
+    """A connection to a Ray cluster.
 
     Args:
-        address: As `ray.init` has it: `auto`, `host:port`, or `ray://host:port`.
-        suite: What will be measured; its files go to every machine that measures.
+        address: Address as in `ray.init`: `auto`, `host:port`, or `ray://host:port`.
+        suite: The suite to measure; its files are sent to every machine.
 
     Raises:
-        CollectorError: Ray is not installed, or no cluster answers there.
+        CollectorError: Ray is not installed, or the cluster cannot be reached.
     """
 
     def __init__(self, address: str, suite: ShippedSuite) -> None:
@@ -111,29 +100,26 @@ class Cluster:
             import ray
         except ImportError:
             raise CollectorError("--ray needs Ray: pip install 'roofwatch[ray]'") from None
-        self._ray: Any = ray  # half of it has no types
+        self._ray: Any = ray  # mostly untyped
         self._address = address
         self._suite = suite
 
     def __enter__(self) -> Self:
-        travelling: dict[str, Any] = {}
+        environment: dict[str, Any] = {}
         if self._suite.folder is not None:
-            travelling = {"working_dir": str(self._suite.folder), "excludes": _NEVER_SENT}
-        # nobody's measurements are told to Ray's makers
+            environment = {"working_dir": str(self._suite.folder), "excludes": _EXCLUDED_FILES}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             self._ray.init(
-                address=self._address, runtime_env=travelling, log_to_driver=False, logging_level=logging.CRITICAL
+                address=self._address, runtime_env=environment, log_to_driver=False, logging_level=logging.CRITICAL
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
-            first_line = str(error).strip().partition("\n")[0]
-            raise CollectorError(f"Ray cluster {self._address}: cannot be reached: {first_line}") from None
+            raise CollectorError(f"Ray cluster {self._address}: cannot be reached: {_first_line(error)}") from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # ends what is still being measured, too
         self._ray.shutdown()
 
     @property
@@ -142,14 +128,14 @@ class Cluster:
 
     @property
     def device_count(self) -> int:
-        """GPUs; where there are none, machines, since a CPU's cores share what limits them."""
+        """Number of GPUs; without GPUs, number of machines."""
         return self._gpu_count() or len(self._core_counts())
 
     def measure(self, plan: RunPlan, shares: Sequence[Share]) -> Iterator[tuple[Share, RunRecord | CollectorError]]:
-        """Have all shares measured.
+        """Measure all shares.
 
         Yields:
-            Each share once, as it is done, with its record or the reason why there is none.
+            Each share with its record, or the reason why there is none.
 
         Raises:
             CollectorError: no machine is left.
@@ -157,15 +143,17 @@ class Cluster:
         task = self._ray.remote(measure_share)
         running = {}
         for share in shares:
-            needs = self._needs(share)
+            if self.has_gpus:
+                needs = {"num_gpus": share.rank_count, "num_cpus": 1}
+            else:  # more than half of the smallest machine: never two shares on one
+                needs = {"num_cpus": min(self._core_counts()) // 2 + 1}
             options = task.options(
                 **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=f"share {share.number}"
             )
-            # no more processes than Ray has set cores aside for
-            there = replace(plan, checks_at_once=needs["num_cpus"])
-            running[options.remote(self._suite, there, share)] = share
+            share_plan = replace(plan, checks_at_once=needs["num_cpus"])
+            running[options.remote(self._suite, share_plan, share)] = share
         while running:
-            done, _ = self._ray.wait(list(running), timeout=_LOOK_EVERY_S)
+            done, _ = self._ray.wait(list(running), timeout=_POLL_S)
             for result in done:
                 yield running.pop(result), self._result(result)
             if not done and not self.device_count:
@@ -177,14 +165,7 @@ class Cluster:
         except self._ray.exceptions.RayTaskError as error:
             return CollectorError(str(error.cause))
         except self._ray.exceptions.RayError as error:
-            first_line = str(error).strip().partition("\n")[0]
-            return CollectorError(f"lost with its machine {MAX_RETRIES + 1} times, at last: {first_line}")
-
-    def _needs(self, share: Share) -> dict[str, Any]:
-        if self.has_gpus:
-            return {"num_gpus": share.rank_count, "num_cpus": 1}
-        # more than half of the smallest machine: no two on one
-        return {"num_cpus": min(self._core_counts()) // 2 + 1}
+            return CollectorError(f"lost with its machine {MAX_RETRIES + 1} times, at last: {_first_line(error)}")
 
     def _core_counts(self) -> list[int]:
         return [int(resources["CPU"]) for resources in self._resources() if resources.get("CPU")]
@@ -193,13 +174,12 @@ class Cluster:
         return sum(int(resources.get("GPU", 0)) for resources in self._resources())
 
     def _resources(self) -> list[dict[str, float]]:
-        """Of each machine that is there, by name."""
+        """Resources of each machine, by name."""
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
 
-_SHARES_PER_DEVICE = 4
-"""Few enough that starting is a small part of each, enough that a device that is quicker takes more, and that a machine
-that is lost costs a fraction of what it was to do."""
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def spread_run(
@@ -209,32 +189,32 @@ def spread_run(
 
     Args:
         suite: What to measure.
-        plan: What of it, and how long.
-        address: Of the cluster, as `ray.init` has it.
+        plan: The plan of the run.
+        address: Address of the cluster, as in `ray.init`.
         on_progress: Called after every share.
-        journal: Takes every share's result as it comes, and has those of a run that was cut short.
+        journal: Stores each share's record, and holds those of an interrupted run.
 
     Returns:
-        A record for each kind of machine that took part.
+        One record per kind of machine.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
-        CollectorError: there is no such cluster, or it has nothing to measure on, or some shares came to nothing: what
-            the others brought is in the journal.
-        JournalError: a result cannot be kept.
+        CollectorError: the cluster has no device, or some shares failed; the journal holds the others.
+        JournalError: a result cannot be stored.
     """
     on_progress(Progress(0, 0, "connecting to the cluster"))
     with Cluster(address, ship(suite)) as cluster:
         if not cluster.device_count:
-            raise CollectorError(f"Ray cluster {address}: no machine of it has a GPU or a CPU to offer")
+            raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
         device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
         plan = replace(plan, device=device, usual_tag=plan.usual_tag or ("quick" if device == "cuda" else "small"))
-        selected = _selected(suite, plan)
+        settings = WorkerSettings(source=suite.source, device="cpu")
+        with ForkServer() as fork_server, Worker(fork_server, settings) as worker:
+            selected = select(worker.start(), plan)
         records = [entry.share for entry in journal.entries() if entry.share is not None]
         measured = {case.case_id for record in records for case in record.cases}
-        shares = deal(
-            [one for one in selected if one.case.case_id not in measured], _SHARES_PER_DEVICE * cluster.device_count
-        )
+        missing = [one for one in selected if one.case.case_id not in measured]
+        shares = deal(missing, _SHARES_PER_DEVICE * cluster.device_count)
         where = f"{cluster.device_count} {'GPU' if cluster.has_gpus else 'machine'}(s)"
         on_progress(Progress(0, len(shares), f"measuring on {where}"))
         failures = []
@@ -246,13 +226,7 @@ def spread_run(
                 records.append(result)
             on_progress(Progress(done_count, len(shares), f"measured {share.case_ids[-1]}"))
     if failures:
-        raise CollectorError(f"{len(failures)} of {len(shares)} shares came to nothing: {'; '.join(failures)}")
+        raise CollectorError(f"{len(failures)} of {len(shares)} shares failed: {'; '.join(failures)}")
     position = {one.case.case_id: number for number, one in enumerate(selected)}
     records.sort(key=lambda record: position[record.cases[0].case_id])
     return join(records, journal.header.suites[ALONE].run_id)
-
-
-def _selected(suite: SuiteAt, plan: RunPlan) -> tuple[Selected, ...]:
-    with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
-        info = worker.start()
-    return Selection(plan.kernels, plan.implementations, plan.tags, plan.usual_tag, plan.cases).of(info)

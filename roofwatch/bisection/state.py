@@ -14,7 +14,7 @@ from roofwatch.bisection.commits import CommitRange
 from roofwatch.ci.bisect.search import BuildInputs, Evidence, SearchPlan, prior_weights
 from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
-from roofwatch.collector.run_plan import RunPlan, Selection
+from roofwatch.collector.run_plan import RunPlan, select
 from roofwatch.collector.workers.protocol import SuiteInfo
 
 _DIRECTIONS = frozenset({"fwd", "bwd"})
@@ -173,8 +173,8 @@ def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | N
     Raises:
         SuiteError: the suite does not have it, or has several and none is named.
     """
-    selection = Selection((case_id.partition("/")[0],), ("*",), None, None, (glob.escape(case_id),))
-    found = [one.implementation for one in selection.of(info)]
+    plan = RunPlan(kernels=(case_id.partition("/")[0],), cases=(glob.escape(case_id),))
+    found = [one.implementation for one in select(info, plan)]
     names = [one.name for one in found if info.device != "cpu" or one.language == "torch"]
     if implementation is not None and implementation in names:
         return implementation

@@ -20,8 +20,8 @@ class StandIn:
         self.happened: list[str] = []
         self._taken = taken
 
-    def block_count(self, subject: Subject) -> int:
-        return self._taken[subject]
+    def lacks_block(self, subject: Subject, number: int) -> bool:
+        return self._taken[subject] <= number
 
     def cool_down(self, on_wait: Any) -> None:
         pass

@@ -38,8 +38,8 @@ def test_a_part_of_one_activity_may_have_been_another_and_the_sum_stays(ticks: l
     ticks += [0, 10]
     with spent.on(Activity.OVERHEAD):
         pass
-    spent.was_in_truth(Activity.TIMING, 7, counted_as=Activity.OVERHEAD)
-    spent.was_in_truth(Activity.WARM_UP, 7, counted_as=Activity.OVERHEAD)
+    spent.move(Activity.TIMING, 7, source=Activity.OVERHEAD)
+    spent.move(Activity.WARM_UP, 7, source=Activity.OVERHEAD)
     assert spent.total_ns == {"warm_up": 3, "timing": 7}
 
 

@@ -11,7 +11,7 @@ from roofwatch.cli.main import app
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CaseRecord, Timer
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run_plan import Selection
+from roofwatch.collector.run_plan import RunPlan, select
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.kernel_info import describe_kernel
 from roofwatch.collector.workers.protocol import SuiteInfo
@@ -71,7 +71,7 @@ def test_without_a_noise_floor_nothing_is_said_to_agree() -> None:
 
 def quick_run(kernel: SuiteInfo) -> RunRecord:
     """What `--preset quick` on a GPU would have timed of a kernel, all of it."""
-    found = Selection(("*",), ("*",), None, None).of(kernel)
+    found = select(kernel, RunPlan())
     cases: dict[str, CaseRecord] = {each.case.case_id: each.case for each in found}
     timed = [make_measurement(case_id=each.case.case_id, implementation=each.implementation.name) for each in found]
     return make_record(measurements=timed, cases=tuple(cases.values()))
