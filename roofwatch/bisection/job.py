@@ -124,7 +124,6 @@ def _redacted(progress: BisectionProgress) -> BisectionProgress:
 
 def run_bisection(
     plan: BisectPlan,
-    project: str,
     fork_server: ForkServer,
     url: str | None = None,
     *,
@@ -135,7 +134,6 @@ def run_bisection(
 
     Args:
         plan: What to bisect, and how.
-        project: The project.
         fork_server: Forks the workers.
         url: Database URL; None to store nothing.
         claim: On a requested bisection of that database.
@@ -150,13 +148,12 @@ def run_bisection(
     """
     stored = None if url is None or claim is None else StoredBisection(url, claim)
     try:
-        commits = list_commits(plan.path, plan.good, plan.bad)
+        commits = list_commits(plan.path, plan.asked.good_sha, plan.asked.bad_sha)
         folder = plan.folder(commits)
         if stored is not None:
             stored.save_claim(folder)
         elif url is not None:
-            ends = commits.good_sha, commits.shas[-1]
-            asked = BisectionRange(project, plan.case_id, plan.implementation, *ends)
+            asked = replace(plan.asked, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
             stored = StoredBisection.begin(
                 url, asked, requested_by="command line", regression_id=regression_id, folder=folder
             )
@@ -192,20 +189,7 @@ def _run(plan: BisectPlan, commits: CommitRange, fork_server: ForkServer, stored
     return ended
 
 
-def with_range(plan: BisectPlan, asked: BisectionRange) -> BisectPlan:
-    """Fill in what to bisect."""
-    return replace(
-        plan,
-        case_id=asked.case_id,
-        implementation=asked.implementation,
-        good=asked.good_sha,
-        bad=asked.bad_sha,
-    )
-
-
-def claim_next(
-    plan: BisectPlan, project: str, fork_server: ForkServer, url: str | None
-) -> tuple[BisectPlan, Claim] | None:
+def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tuple[BisectPlan, Claim] | None:
     """Claim the oldest request that fits this machine; None if there is none.
 
     Raises:
@@ -216,13 +200,13 @@ def claim_next(
         raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
     runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
     with open_store(url) as engine, Session(engine) as session:
-        claim = claim_bisection(engine, project, runner_class)
+        claim = claim_bisection(engine, plan.asked.project, runner_class)
         detail = None if claim is None else read_bisection(session, claim.bisection_id)
     if claim is None or detail is None:
         return None
     known = detail.bisection
     asked = BisectionRange(known.project, known.case_id, known.implementation, known.good_sha, known.bad_sha)
-    return with_range(plan, asked), claim
+    return replace(plan, asked=asked), claim
 
 
 def range_of_regression(url: str | None, folder: Path, project: str, regression_id: UUID) -> BisectionRange:

@@ -146,8 +146,8 @@ def exit_status(ended: Ended) -> int:
 def as_json_document(plan: BisectPlan, ended: Ended, folder: Path) -> dict[str, Any]:
     return {
         "series": plan.series,
-        "good": plan.good,
-        "bad": plan.bad,
+        "good": plan.asked.good_sha,
+        "bad": plan.asked.bad_sha,
         "state": ended.state,
         "answer": ended.answer,
         "commits": ended.progress.commits,

@@ -6,7 +6,7 @@ import glob
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
@@ -16,6 +16,7 @@ from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.run_plan import RunPlan, select
 from roofwatch.collector.workers.protocol import SuiteInfo
+from roofwatch.db.values import BisectionRange
 
 _DIRECTIONS = frozenset({"fwd", "bwd"})
 
@@ -26,10 +27,7 @@ class BisectPlan:
 
     Args:
         path: Benchmark file or folder in a git repository; None for the bundled suite.
-        case_id: Of the series.
-        implementation: Of the series; None for the only one that can be timed here.
-        good: Revision before the change.
-        bad: Revision with the change.
+        asked: Project, series and ends; the ends may be any revisions.
         run: How to measure; the series is filled in.
         output: Folder of all bisections; each has its own subfolder.
         search: When to stop.
@@ -39,10 +37,7 @@ class BisectPlan:
     """
 
     path: Path | None
-    case_id: str
-    implementation: str | None
-    good: str
-    bad: str
+    asked: BisectionRange
     run: RunPlan
     output: Path
     search: SearchPlan
@@ -52,24 +47,13 @@ class BisectPlan:
 
     @property
     def series(self) -> str:
-        return self.case_id if self.implementation is None else f"{self.case_id}/{self.implementation}"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What must be equal to continue a bisection, as JSON has it."""
-        return {
-            "device": self.run.device,
-            "threads": self.run.thread_count,
-            "timer": self.run.timer and self.run.timer.value,
-            "cache": self.run.cache and self.run.cache.value,
-            "threshold": self.search.threshold,
-            "error_rate": self.search.error_rate,
-        }
+        return "/".join(filter(None, (self.asked.case_id, self.asked.implementation)))
 
     def folder(self, commits: CommitRange) -> Path:
-        """Return the folder of this bisection: the same for the same ends, series and suite."""
-        path = "" if self.path is None else str(self.path.resolve())
-        digest = hashlib.sha256(f"{path}\n{self.case_id}\n{self.implementation or ''}".encode()).hexdigest()
+        """Return the folder of this bisection, the same for the same suite, series, ends and settings."""
+        run, search = self.run, self.search
+        settings = (run.device, run.thread_count, run.timer, run.cache, search.threshold, search.error_rate)
+        digest = hashlib.sha256(f"{self.path and self.path.resolve()} {self.series} {settings}".encode()).hexdigest()
         return self.output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-{digest[:8]}"
 
 
@@ -96,7 +80,6 @@ class BisectState(_Document):
     """Everything known about a bisection; written to a file after every visit."""
 
     format: Literal[1] = 1
-    settings: dict[str, Any]
     commits: tuple[str, ...]
     """From the one after the good end to the bad end."""
     implementation: str

@@ -66,23 +66,22 @@ def bisect(
     request is waiting.
     """
     from roofwatch.arguments import configured_url, suite_at
-    from roofwatch.bisection.job import claim_next, range_of_regression, run_bisection, with_range
+    from roofwatch.bisection.job import claim_next, range_of_regression, run_bisection
     from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
     from roofwatch.bisection.state import BisectPlan, parse_series
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.db.values import BisectionRange
     from roofwatch.settings import load_settings
     from roofwatch.terminal import fail, print_json, print_note, print_table
 
     if sum([series is not None, regression is not None, next_one]) != 1 or (series and not (good and bad)):
         fail("name what to bisect: --series with --good and --bad, or --regression, or --next", exit_status=EXIT_CANNOT)
     case_id, implementation = ("", None) if series is None else parse_series(series)
+    name = project or suite_at(path, None).project
     plan = BisectPlan(
         path=path,
-        case_id=case_id,
-        implementation=implementation,
-        good=good or "",
-        bad=bad or "",
+        asked=BisectionRange(name, case_id, implementation, good or "", bad or ""),
         run=replace(options, targets="").plan(),
         output=output,
         search=SearchPlan(error_rate=error_rate, threshold=threshold),
@@ -90,12 +89,13 @@ def bisect(
         is_resumed=resume or next_one,  # another process may have started a request
         is_discarded=discard,
     )
-    name, url, claim = project or suite_at(path, None).project, configured_url(), None
+    url, claim = configured_url(), None
     with ForkServer() as fork_server:
         if regression is not None:
-            plan = with_range(plan, range_of_regression(url, load_settings().data_dir, name, regression))
+            asked = range_of_regression(url, load_settings().data_dir, name, regression)
+            plan = replace(plan, asked=asked)
         elif next_one:
-            claimed = claim_next(plan, name, fork_server, url)
+            claimed = claim_next(plan, fork_server, url)
             if claimed is None:
                 if as_json:
                     print_json({"state": None})
@@ -103,7 +103,7 @@ def bisect(
                     print_note(f"no bisection of {name} is requested for this kind of machine")
                 return
             plan, claim = claimed
-        ended, folder = run_bisection(plan, name, fork_server, url, claim=claim, regression_id=regression)
+        ended, folder = run_bisection(plan, fork_server, url, claim=claim, regression_id=regression)
     if as_json:
         print_json(as_json_document(plan, ended, folder))
     else:

@@ -72,10 +72,10 @@ def test_a_bisection_that_is_killed_and_gone_on_with_names_the_commit_and_measur
     times = [datetime.fromisoformat(step["finished_at"]) for step in (before, found["steps"][0])]
     assert times[0] == times[1], "the ends were not measured again"
     commits = commits_of(found)
-    assert commits["Break the import"]["standing"] == "skipped"
+    assert commits["Break the import"]["status"] == "skipped"
     assert "not today" in commits["Break the import"]["reason"]
     for alike in ("Say what it is", "Write a page", "Say that too"):
-        assert (commits[alike]["standing"], commits[alike]["pair_count"]) == ("same", 0)
+        assert (commits[alike]["status"], commits[alike]["pair_count"]) == ("same", 0)
     assert found["measurement_count"] == 2 * sum(known["pair_count"] for known in commits.values())
 
 
@@ -108,12 +108,11 @@ def test_what_was_asked_for_in_the_database_is_taken_by_a_runner_and_its_answer_
     ("there", "is_resumed", "message"),
     [
         (
-            '{"format": 1, "settings": {}, "commits": ["c"], "implementation": "eager"}',
+            '{"format": 1, "commits": ["c"], "implementation": "eager"}',
             False,
             "--resume continues it",
         ),
-        ('{"format": 1, "settings": {"threshold": 0.5}, "commits": ["c"], "implementation": "eager"}', True, "and is"),
-        ('{"format": 1, "settings"', True, "damaged, or written by another version"),
+        ('{"format": 1, "comm', True, "damaged, or written by another version"),
     ],
 )
 def test_what_is_there_already_is_neither_lost_nor_mixed_up(
@@ -121,21 +120,18 @@ def test_what_is_there_already_is_neither_lost_nor_mixed_up(
 ) -> None:
     plan = BisectPlan(
         slowed.benchmark,
-        SERIES,
-        None,
-        slowed.shas[0],
-        slowed.shas[-1],
+        BisectionRange("slowed", SERIES, None, slowed.shas[0], slowed.shas[-1]),
         RunPlan(),
         tmp_path,
         SearchPlan(),
         is_resumed=is_resumed,
     )
-    file = plan.folder(list_commits(plan.path, plan.good, plan.bad)) / "bisection.json"
+    file = plan.folder(list_commits(plan.path, slowed.shas[0], slowed.shas[-1])) / "bisection.json"
     file.parent.mkdir()
     file.write_text(there)
 
     with ForkServer() as fork_server, pytest.raises(JournalError, match=message):
-        run_bisection(plan, "slowed", fork_server)
+        run_bisection(plan, fork_server)
 
     assert file.read_text() == there
 
@@ -145,10 +141,10 @@ def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp
     with Session(store) as session, session.begin():
         bisection_id = request_bisection(session, asked, requested_by="rule: slow")
     claim = claim_bisection(store, "slowed", "any")
-    plan = BisectPlan(slowed.benchmark, SERIES, None, sha_of(1), "HEAD", RunPlan(), tmp_path, SearchPlan())
+    plan = BisectPlan(slowed.benchmark, asked, RunPlan(), tmp_path, SearchPlan())
 
     with ForkServer() as fork_server, pytest.raises(GitError):
-        run_bisection(plan, "slowed", fork_server, store.url.render_as_string(hide_password=False), claim=claim)
+        run_bisection(plan, fork_server, store.url.render_as_string(hide_password=False), claim=claim)
 
     with Session(store) as session:
         detail = read_bisection(session, bisection_id)

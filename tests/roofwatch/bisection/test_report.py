@@ -12,17 +12,19 @@ from roofwatch.bisection.state import BisectPlan, BisectState, Visit
 from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.db.bisections import CommitStatus
-from roofwatch.db.values import BisectionState
+from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import NOON, make_commit_ref, sha_of
 
 REFS = [make_commit_ref(number) for number in range(1, 6)]
 SLOWER = (0.048, 0.05, 0.052, 0.049, 0.051, 0.05, 0.047, 0.053)
 EQUAL = (0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.0)
 ASKED = BisectPlan(
-    Path(__file__), "total/n=500/float32/fwd", None, sha_of(0), sha_of(5), RunPlan(), Path("out"), SearchPlan()
+    Path(__file__),
+    BisectionRange("a project", "total/n=500/float32/fwd", None, sha_of(0), sha_of(5)),
+    RunPlan(),
+    Path("out"),
+    SearchPlan(),
 )
-
-
 INPUTS = (
     *(BuildInputs("a"), BuildInputs("a"), BuildInputs("b"), BuildInputs(error="broken\x1b[31m")),
     *[BuildInputs("c")] * 2,
@@ -42,7 +44,6 @@ def visit(position: int, log_ratios: tuple[float, ...], error: str = "") -> Visi
 
 def state_of(*visits: Visit, has_inputs: bool = True) -> BisectState:
     return BisectState(
-        settings={},
         commits=tuple(ref.sha for ref in REFS),
         implementation="eager",
         inputs=INPUTS if has_inputs else None,
