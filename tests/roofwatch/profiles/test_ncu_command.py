@@ -1,7 +1,4 @@
-"""`roofwatch ncu` as a user calls it, with a stand-in for Nsight Compute that runs the process it would look into.
-
-The stand-in lets that process work on the CPU and hands over a real report, of other kernels.
-"""
+"""`roofwatch ncu` with a stand-in for Nsight Compute that runs the target on the CPU and returns a real report."""
 
 import os
 import re
@@ -63,7 +60,7 @@ def ncu(stand_in: str, tmp_path: Path, *arguments: str | Path) -> Done:
     return roofwatch("ncu", *arguments, cwd=tmp_path, PATH=f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_call_is_counted_and_its_facts_and_advice_are_shown(tmp_path: Path) -> None:
+def test_facts_and_advice_of_a_call_are_shown(tmp_path: Path) -> None:
     pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
     done = ncu(WORKS, tmp_path, TOTAL, GOOD, "--output", tmp_path / "kept.ncu-rep")
 
@@ -75,7 +72,7 @@ def test_a_call_is_counted_and_its_facts_and_advice_are_shown(tmp_path: Path) ->
     assert (tmp_path / "kept.ncu-rep").read_bytes() == (DATA / "sgemm_profile.ncu-rep").read_bytes()
 
 
-def test_counters_take_the_place_of_those_that_a_record_has_of_the_call(tmp_path: Path) -> None:
+def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
     suite = tmp_path / "suite" / "bench_good.py"
     suite.parent.mkdir()
@@ -119,14 +116,14 @@ def test_the_raw_page_can_be_kept(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "kept.csv").read_text() == (DATA / "sgemm_raw_page.csv").read_text()
 
 
-def test_a_kernel_that_fails_under_the_profiler_is_an_outcome(tmp_path: Path) -> None:
+def test_a_failing_kernel_is_an_outcome(tmp_path: Path) -> None:
     done = ncu(WORKS, tmp_path, "raises/*/fwd", SUITES / "bench_failing.py")
 
     assert done.status == 1
     assert "raises/n=64/float32/fwd eager: crashed: IndexError: index 1000 is out of bounds" in done.error
 
 
-def test_where_there_is_no_gpu_that_is_said(tmp_path: Path) -> None:
+def test_a_machine_without_a_gpu_is_reported(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -137,7 +134,7 @@ def test_where_there_is_no_gpu_that_is_said(tmp_path: Path) -> None:
     assert "unsupported: torch sees no GPU here" in done.error
 
 
-def test_where_it_is_not_installed_it_is_said_where_it_comes_from(tmp_path: Path) -> None:
+def test_a_missing_nsight_compute_is_reported(tmp_path: Path) -> None:
     if list(Path("/opt/nvidia/nsight-compute").glob("*/ncu")) or Path("/usr/local/cuda/bin/ncu").exists():
         pytest.skip("Nsight Compute is installed on this machine")
     done = roofwatch("ncu", TOTAL, GOOD, cwd=tmp_path, PATH=str(tmp_path))
@@ -200,7 +197,7 @@ def make_info(*implementations: ImplementationInfo, cases: int = 1, rank_dimensi
     return SuiteInfo(device="cuda", kernels=(kernel,))
 
 
-def test_left_out_the_implementations_are_those_in_a_language_of_kernels() -> None:
+def test_the_default_implementations_are_triton_and_cuda() -> None:
     eager = make_implementation("eager", "torch")
     compile_ = make_implementation("compile", "torch", is_compiled=True)
     both = (make_implementation("triton"), make_implementation("cuda", "cuda"))
@@ -219,7 +216,7 @@ def test_left_out_the_implementations_are_those_in_a_language_of_kernels() -> No
         (make_info(make_implementation("triton"), rank_dimension="n"), "k", None, "2 ranks make the call"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_by_name(
+def test_an_ambiguous_or_unknown_case_is_refused(
     info: SuiteInfo, pattern: str, implementations: list[str] | None, message: str
 ) -> None:
     with pytest.raises(SuiteError, match=message):
@@ -232,7 +229,7 @@ def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome
     return CountedCall(case_id, "eager", ("ncu",), counters, device_name, failure)
 
 
-def test_a_record_of_other_code_another_device_or_other_cases_takes_no_counters() -> None:
+def test_a_record_of_another_commit_device_or_case_is_refused() -> None:
     record = make_record(measurements=[make_measurement()])
 
     with pytest.raises(RecordError, match="check out that commit"):
@@ -244,7 +241,7 @@ def test_a_record_of_other_code_another_device_or_other_cases_takes_no_counters(
 
 
 @pytest.mark.parametrize(("report", "names"), [("sgemm_raw_page.csv", True), ("sgemm_profile.ncu-rep", False)])
-def test_a_record_names_a_report_if_what_must_not_leave_the_machine_can_be_taken_out(
+def test_a_record_names_a_report_only_if_it_can_be_redacted(
     tmp_path: Path, report: str, names: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROOFWATCH_KEEP", raising=False)
@@ -256,13 +253,13 @@ def test_a_record_names_a_report_if_what_must_not_leave_the_machine_can_be_taken
     assert [(artefact.name, artefact.kind) for artefact in careless.artefacts] == [(report, "ncu_report")]
 
 
-def test_a_call_that_failed_leaves_the_counters_that_a_record_has() -> None:
+def test_a_failed_call_keeps_the_counters_of_a_record() -> None:
     record = with_counters(make_record(measurements=[make_measurement()]), make_commit(), [make_call()], name="r")
     again = with_counters(record, make_commit(), [make_call(outcome=Outcome.CRASHED)], name="r")
     assert again.counters == record.counters != ()
 
 
-def test_the_exit_status_tells_a_failure_from_a_machine_that_cannot() -> None:
+def test_the_exit_status_separates_failures_from_unsupported_machines() -> None:
     assert exit_status([make_call()]) == 0
     assert exit_status([make_call(), make_call(outcome=Outcome.UNSUPPORTED)]) == 2
     assert exit_status([make_call(outcome=Outcome.CRASHED), make_call(outcome=Outcome.UNSUPPORTED)]) == 1

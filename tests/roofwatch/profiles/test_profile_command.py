@@ -51,7 +51,7 @@ def traced(name: str, because: str = "the program ended") -> CapturedProcess:
     return process_of(traces=(CapturedTrace(name, "cuda", because),))
 
 
-def test_a_program_that_fails_is_profiled_and_its_output_and_status_are_its_own(tmp_path: Path) -> None:
+def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MULTIPLY + "raise SystemExit(3)")
     done = roofwatch("profile", "-o", tmp_path / "profile", "--", sys.executable, "program.py", cwd=tmp_path)
 
@@ -63,7 +63,7 @@ def test_a_program_that_fails_is_profiled_and_its_output_and_status_are_its_own(
     assert read_time_spent(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
 
 
-def test_with_json_standard_output_is_one_document_and_a_record_names_what_was_written(tmp_path: Path) -> None:
+def test_json_is_one_document_and_a_record_names_the_files(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MULTIPLY)
     record = tmp_path / "records" / "run.json.gz"
     make_record().write(record)
@@ -80,28 +80,28 @@ def test_with_json_standard_output_is_one_document_and_a_record_names_what_was_w
     assert "aten::mm" in (tmp_path / "p.html").read_text()
 
 
-def test_a_program_without_torch_is_told_so_and_keeps_its_status(tmp_path: Path) -> None:
+def test_a_program_without_torch_keeps_its_status(tmp_path: Path) -> None:
     done = roofwatch("profile", "-o", tmp_path, "--", sys.executable, "-c", "raise SystemExit(7)")
 
     assert done.status == 7
     assert "Nothing was recorded: the program never imported torch." in done.error
 
 
-def test_a_command_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
+def test_a_missing_command_exits_with_2(tmp_path: Path) -> None:
     done = roofwatch("profile", "-o", tmp_path, "--", "no-such-program")
 
     assert done.status == 2
     assert "no-such-program: cannot be started" in done.error
 
 
-def test_what_is_kept_by_a_name_that_is_not_known_is_refused_before_the_program_runs(tmp_path: Path) -> None:
+def test_an_unknown_kind_to_keep_is_refused_before_the_program_runs(tmp_path: Path) -> None:
     done = roofwatch("profile", "-o", tmp_path, "--keep", "colour", "--", sys.executable, "-c", "print('ran')")
 
     assert (done.status, done.output) == (2, "")
     assert "--keep colour: not known" in done.error
 
 
-def test_redact_copies_a_trace_and_says_what_it_emptied(tmp_path: Path) -> None:
+def test_redact_copies_a_trace_and_reports_emptied_fields(tmp_path: Path) -> None:
     done = roofwatch("redact", DATA / "triton_a100.json.gz", "-o", tmp_path / "copy.json")
 
     assert done.status == 0
@@ -131,9 +131,7 @@ def test_redact_never_replaces_the_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kernel_us", "is_mostly_idle"), [(40, True), (90, False)])
-def test_a_busy_gpu_and_an_idle_one_are_told_apart_in_words(
-    kernel_us: int, is_mostly_idle: bool, tmp_path: Path
-) -> None:
+def test_the_summary_of_a_busy_and_an_idle_gpu(kernel_us: int, is_mostly_idle: bool, tmp_path: Path) -> None:
     on_device = {"ph": "X", "cat": "kernel", "name": "gemm", "args": {"device": 0, "stream": 7}}
     events = [
         on_device | {"ts": 0, "dur": kernel_us / 2},
@@ -163,7 +161,7 @@ def test_an_empty_profile_says_why(processes: tuple[CapturedProcess, ...], said:
     assert said in report_on(*processes).summary
 
 
-def test_what_is_missing_is_noted() -> None:
+def test_missing_parts_are_noted() -> None:
     report = report_on(
         traced("simple_add_a100.json", "the window ended"),
         process_of(pid=2, forked_count=3, troubles=("RuntimeError: x",)),
@@ -176,7 +174,7 @@ def test_what_is_missing_is_noted() -> None:
     assert "Process 2: RuntimeError: x" in notes
 
 
-def test_the_trace_that_says_the_most_comes_first() -> None:
+def test_the_trace_with_the_most_work_comes_first() -> None:
     report = report_on(traced("simple_add_a100.json"), traced("nccl_ddp_a100.json.gz"))
     assert [trace.trace for trace in report.traces] == ["nccl_ddp_a100.json.gz", "simple_add_a100.json"]
 
@@ -194,7 +192,7 @@ def test_a_folder_is_named_after_the_program(command: list[str], name: str) -> N
     assert folder_for(command).name.endswith(f"-{name}")
 
 
-def test_the_picture_shows_kernels_and_the_waits_of_the_gpu() -> None:
+def test_the_figure_shows_kernels_and_idle_times() -> None:
     from roofwatch.profiles.figure import to_figure
 
     report = report_on(traced("nccl_ddp_a100.json.gz"))
