@@ -9,12 +9,12 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 TOP_COUNT = 10
 """Kernel names in a summary unless the caller asks for more."""
-KERNEL, MEMCPY, MEMSET = "kernel", "memcpy", "memset"
-OPERATOR, CALL, MARK, PYTHON = "operator", "call", "mark", "python"
 LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel\w*")
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
 _DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
@@ -23,18 +23,32 @@ Interval = tuple[int, int]
 """Start and end in ns."""
 
 
+class ActivityKind(StrEnum):
+    KERNEL = "kernel"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+
+
+class HostKind(StrEnum):
+    OPERATOR = "operator"
+    CALL = "call"
+    """Of the GPU runtime or driver."""
+    ANNOTATION = "annotation"
+    PYTHON = "python"
+
+
 class Activity(NamedTuple):
     """A kernel, copy or fill on a device."""
 
-    kind: str
+    kind: ActivityKind
     name: str
     start_ns: int
     duration_ns: int
     device: str
-    stream: Any
-    correlation: Any
-    bytes: int
-    launch: dict[str, Any]
+    stream: Any = None
+    correlation: Any = None
+    bytes: int = 0
+    launch: Mapping[str, Any] = MappingProxyType({})
     """Launch configuration: grid, block, registers and shared memory, as far as the profiler recorded them."""
 
     @property
@@ -43,13 +57,11 @@ class Activity(NamedTuple):
 
 
 class HostEvent(NamedTuple):
-    """An operator, a call of the GPU runtime, a user annotation, or a Python function."""
-
     name: str
     start_ns: int
     end_ns: int
     correlation: Any = None
-    kind: str = CALL
+    kind: HostKind = HostKind.CALL
     thread: str = ""
 
 
@@ -85,7 +97,7 @@ def join_launches(events: Iterable[HostEvent], kernels: Iterable[Activity]) -> l
     """Pair kernels with the calls that launched them, by correlation ID; kernels without a call are left out."""
     by_correlation: dict[Any, HostEvent] = {}
     for event in events:
-        if event.correlation is not None and event.kind == CALL and LAUNCH.fullmatch(event.name):
+        if event.correlation is not None and event.kind is HostKind.CALL and LAUNCH.fullmatch(event.name):
             by_correlation.setdefault(event.correlation, event)
     return [(kernel, by_correlation[kernel.correlation]) for kernel in kernels if kernel.correlation in by_correlation]
 
@@ -98,14 +110,14 @@ def to_us(nanoseconds: float) -> float:
 
 
 def group_by_name(activities: Iterable[Activity]) -> dict[str, list[Activity]]:
-    groups: dict[str, list[Activity]] = defaultdict(list)
+    groups: defaultdict[str, list[Activity]] = defaultdict(list)
     for activity in activities:
         groups[activity.name].append(activity)
     return groups
 
 
 def group_by_device(activities: Iterable[Activity]) -> dict[str, list[Activity]]:
-    groups: dict[str, list[Activity]] = defaultdict(list)
+    groups: defaultdict[str, list[Activity]] = defaultdict(list)
     for activity in activities:
         groups[activity.device].append(activity)
     return dict(sorted(groups.items()))

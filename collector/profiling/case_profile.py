@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from roofwatch.collector.profiling.activities import KERNEL, Activity, HostEvent, join_launches, length_ns, union
+from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, join_launches, length_ns, union
 from roofwatch.collector.profiling.host_work import busiest_thread_ns, operator_totals
 from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.trace import Trace
@@ -78,7 +78,7 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
         rows = _operator_rows(trace.host_events)
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
-    launched = join_launches(trace.host_events, trace.of_kind(KERNEL))
+    launched = join_launches(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
     delays_ns = [kernel.start_ns - call.start_ns for kernel, call in launched]
     rows.sort(key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
     return CaseProfile(
@@ -103,7 +103,7 @@ def _activity_rows(activities: Iterable[Activity]) -> list[ProfiledActivity]:
 
 def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]) -> ProfiledActivity:
     first = min(members, key=lambda member: member.start_ns).launch
-    is_kernel = kind == KERNEL
+    is_kernel = kind == ActivityKind.KERNEL
     occupancy_pct = weighted_occupancy_pct(members)
     return ProfiledActivity(
         kind=kind,

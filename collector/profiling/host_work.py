@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from roofwatch.collector.profiling.activities import CALL, MARK, OPERATOR, HostEvent, Interval, length_ns, union
+from roofwatch.collector.profiling.activities import HostEvent, HostKind, Interval, length_ns, union
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class HostTotal:
 
 def operator_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
     """Totals of operators and runtime calls, the longest self time first."""
-    return sorted(_totals(events, {OPERATOR, CALL}), key=lambda total: (-total.self_ns, total.name))
+    return sorted(_totals(events, {HostKind.OPERATOR, HostKind.CALL}), key=lambda total: (-total.self_ns, total.name))
 
 
 def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
     """Totals of user annotations such as optimizer steps, the longest first."""
-    return sorted(_totals(events, {MARK}), key=lambda total: (-total.total_ns, total.name))
+    return sorted(_totals(events, {HostKind.ANNOTATION}), key=lambda total: (-total.total_ns, total.name))
 
 
 def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
     """Time in operators and runtime calls of the thread with the most."""
-    threads = _by_thread(event for event in events if event.kind in {OPERATOR, CALL})
+    threads = _by_thread(event for event in events if event.kind in {HostKind.OPERATOR, HostKind.CALL})
     return max(map(_busy_ns, threads.values()), default=0)
 
 

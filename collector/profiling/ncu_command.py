@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -88,42 +87,36 @@ class NcuAnswer(BaseModel):
     failure: Failure | None = None
 
 
-@dataclass(frozen=True)
-class CounterChoice:
-    """What to count.
+def profile_command(
+    executable: Path, target: Sequence[str], report: Path, *, metrics: str = "full", cache: CacheState = CacheState.COLD
+) -> list[str]:
+    """Build the command that profiles `target`, which starts and stops the profiler itself.
 
     Args:
+        executable: The program ncu.
+        target: Command to profile.
+        report: Report to write.
         metrics: A set of sections such as `basic` or `full`, or names of metrics separated by commas.
         cache: `cold` flushes the caches before each pass, `hot` does not.
     """
-
-    metrics: str = "full"
-    cache: CacheState = CacheState.COLD
-
-
-def profile_command(executable: Path, target: Sequence[str], choice: CounterChoice, report: Path) -> list[str]:
-    """Build the command that profiles `target`, which starts and stops the profiler itself."""
-    are_names = "__" in choice.metrics  # all names of metrics have two underscores
+    are_names = "__" in metrics  # all names of metrics have two underscores
     return [
         str(executable),
         *("--target-processes", "application-only"),
         *("--profile-from-start", "off"),
         *("--replay-mode", "kernel"),
         *("--clock-control", "none"),
-        *("--cache-control", _CACHE_CONTROL[choice.cache]),
-        *(() if are_names else ("--set", choice.metrics)),
-        *("--metrics", choice.metrics if are_names else ",".join(KEPT_METRICS)),
+        *("--cache-control", _CACHE_CONTROL[cache]),
+        *(() if are_names else ("--set", metrics)),
+        *("--metrics", metrics if are_names else ",".join(KEPT_METRICS)),
         *("--force-overwrite", "--export", str(report)),
         *target,
     ]
 
 
-def import_command(executable: Path, report: Path, page: str) -> list[str]:
-    """Build the command that prints the `raw` or `details` page of a report as CSV."""
-    return [
-        *(str(executable), "--import", str(report)),
-        *("--csv", "--page", page, "--print-kernel-base", "function"),
-    ]
+def import_command(executable: Path, report: Path) -> list[str]:
+    """Build the command that prints the raw page of a report as CSV."""
+    return [str(executable), "--import", str(report), "--csv", "--page", "raw", "--print-kernel-base", "function"]
 
 
 def target_command(python: str, job_file: Path) -> list[str]:

@@ -12,15 +12,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.profiling.ncu_command import (
-    CounterChoice,
     NcuAnswer,
     NcuJob,
     explain_error,
@@ -30,15 +28,16 @@ from roofwatch.collector.profiling.ncu_command import (
     saw_no_kernel,
     target_command,
 )
-from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
 from roofwatch.collector.profiling.ncu_metrics import counters_of
-from roofwatch.collector.profiling.ncu_report import is_report_readable, read_ncu_report
+from roofwatch.collector.profiling.ncu_report import read_ncu_report, require_module
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.record.results import Counters
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
 
 _USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
+_WARM_UP_COUNT = 3
 _TAIL_CHARACTERS = 1_500
 _IMPORT_TIMEOUT_S = 300.0
 _KILL_TIMEOUT_S = 5.0
@@ -46,16 +45,6 @@ _KILL_TIMEOUT_S = 5.0
 
 class NcuError(CollectorError):
     """Nsight Compute is missing or cannot count on this machine; the message gives a way out."""
-
-
-@dataclass(frozen=True)
-class CountingPlan:
-    """How to count; `timeout_s` covers all passes over all kernels of a call."""
-
-    choice: CounterChoice = field(default_factory=CounterChoice)
-    device: str = "cuda"
-    warm_up_count: int = 3
-    timeout_s: float = 900.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,6 @@ class CountedCall:
     command: tuple[str, ...]
     counters: tuple[Counters, ...] = ()
     device_name: str | None = None
-    """None if the report was read through its CSV, which has no name of the device."""
     failure: Failure | None = None
 
 
@@ -94,9 +82,11 @@ def count_call(
     source: SuiteSource,
     case_id: str,
     implementation: str,
-    plan: CountingPlan,
     *,
     executable: Path,
+    metrics: str = "full",
+    cache: CacheState = CacheState.COLD,
+    timeout_s: float = 900.0,
     output: Path | None = None,
 ) -> CountedCall:
     """Make one call of a case under Nsight Compute.
@@ -105,14 +95,17 @@ def count_call(
         source: The suite.
         case_id: A case of the suite.
         implementation: An implementation of the case.
-        plan: How to count.
         executable: From `find_ncu`.
+        metrics: See `profile_command`, as for `cache`.
+        cache: State of the caches.
+        timeout_s: For all passes over all kernels of the call.
         output: Keep the report here; a `.csv` file gets its raw page.
 
     Raises:
         NcuError: counters cannot be read on this machine.
-        ProfileError: the report cannot be read.
+        ProfileError: the report cannot be read, or NVIDIA's module for reading it is not installed.
     """
+    require_module()
     with tempfile.TemporaryDirectory(prefix="roofwatch-ncu-") as name:
         folder = Path(name)
         job_file, report = folder / "job.json", folder / "report.ncu-rep"
@@ -120,45 +113,27 @@ def count_call(
             source=source,
             case_id=case_id,
             implementation=implementation,
-            device=plan.device,
-            warm_up_count=plan.warm_up_count,
+            device="cuda",
+            warm_up_count=_WARM_UP_COUNT,
             answer=folder / "answer.json",
         )
         job_file.write_text(job.model_dump_json())
-        command = tuple(profile_command(executable, target_command(sys.executable, job_file), plan.choice, report))
-        failure = _run(command, plan.timeout_s, job.answer, report)
+        target = target_command(sys.executable, job_file)
+        command = tuple(profile_command(executable, target, report, metrics=metrics, cache=cache))
+        failure = _run(command, timeout_s, job.answer, report)
         if failure is not None:
             return CountedCall(case_id, implementation, command, failure=failure)
-        profile = read_report(executable, report)
+        profile = read_ncu_report(report)
         if output is not None:
             _keep(executable, report, output)
-    has_device = profile["format"] == "ncu-rep" and profile["kernels"]
+    kernels = profile["kernels"]
     return CountedCall(
         case_id,
         implementation,
         command,
-        counters=counters_of(profile, case_id, implementation),
-        device_name=profile["kernels"][0]["device"] if has_device else None,
+        counters=counters_of(kernels, case_id, implementation),
+        device_name=kernels[0]["device"] if kernels else None,
     )
-
-
-def read_report(executable: Path, report: Path) -> dict[str, Any]:
-    """Read a report with NVIDIA's module, or from the CSV that ncu prints if the module is not installed.
-
-    Raises:
-        NcuError: ncu cannot print it.
-        ProfileError: it cannot be read.
-    """
-    if is_report_readable():
-        return read_ncu_report(report)
-    profile, details = (
-        read_ncu_csv(_print_page(executable, report, page), f"{report}, {page} page") for page in ("raw", "details")
-    )
-    if profile is None:
-        raise NcuError(f"{report}: ncu printed no CSV; install the module that reads reports: pip install ncu-report")
-    findings = {} if details is None else {kernel["id"]: kernel["findings"] for kernel in details["kernels"]}
-    kernels = [kernel | {"findings": findings.get(kernel["id"], [])} for kernel in profile["kernels"]]
-    return profile | {"kernels": kernels}
 
 
 def _run(command: tuple[str, ...], timeout_s: float, answer_file: Path, report: Path) -> Failure | None:
@@ -208,15 +183,15 @@ def _run_in_own_group(command: tuple[str, ...], timeout_s: float) -> tuple[int |
         return status, log.read().decode(errors="replace")
 
 
-def _print_page(executable: Path, report: Path, page: str) -> bytes:
-    command = import_command(executable, report, page)
+def _print_raw_page(executable: Path, report: Path) -> bytes:
+    command = import_command(executable, report)
     try:
         done = subprocess.run(command, capture_output=True, timeout=_IMPORT_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NcuError(f"{report}: cannot print its {page} page: {error}") from None
+        raise NcuError(f"{report}: ncu cannot print it: {error}") from None
     if done.returncode != 0:
         output = (done.stderr or done.stdout)[-_TAIL_CHARACTERS:].decode(errors="replace").strip()
-        raise NcuError(f"{report}: cannot print its {page} page: {output or f'exit status {done.returncode}'}")
+        raise NcuError(f"{report}: ncu cannot print it: {output or f'exit status {done.returncode}'}")
     return done.stdout
 
 
@@ -224,7 +199,7 @@ def _keep(executable: Path, report: Path, output: Path) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         if output.suffix == ".csv":
-            output.write_bytes(_print_page(executable, report, "raw"))
+            output.write_bytes(_print_raw_page(executable, report))
         else:
             shutil.copyfile(report, output)
     except OSError as error:

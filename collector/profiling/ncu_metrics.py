@@ -191,8 +191,8 @@ def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
 # --- counters of a record
 
 
-def counters_of(profile: Mapping[str, Any], case_id: str, implementation: str) -> tuple[Counters, ...]:
-    """Convert a report or CSV to counters, one entry per kernel in launch order."""
+def counters_of(kernels: Sequence[Mapping[str, Any]], case_id: str, implementation: str) -> tuple[Counters, ...]:
+    """Convert the kernels of a report or CSV to counters, in launch order."""
     return tuple(
         Counters(
             case_id=case_id,
@@ -202,7 +202,7 @@ def counters_of(profile: Mapping[str, Any], case_id: str, implementation: str) -
             values=_values(kernel),
             findings=_findings(kernel.get("findings", ())),
         )
-        for index, kernel in enumerate(profile["kernels"])
+        for index, kernel in enumerate(kernels)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from itertools import count
@@ -21,13 +22,17 @@ _PAYLOAD_SIZE_FIELD = 5
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 
-def is_report_readable() -> bool:
-    """Return whether NVIDIA's module is installed."""
-    try:
-        import ncu_report
-    except ImportError:
-        return False
-    return bool(ncu_report)
+def require_module() -> None:
+    """Check that NVIDIA's module is installed.
+
+    Raises:
+        ProfileError: it is not.
+    """
+    if importlib.util.find_spec("ncu_report") is None:
+        raise ProfileError(
+            "reading reports of Nsight Compute needs NVIDIA's module: pip install ncu-report; a report can also be "
+            "exported with: ncu --import FILE --page raw --csv"
+        )
 
 
 def read_ncu_report(path: Path) -> dict[str, Any]:
@@ -36,11 +41,7 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
     Raises:
         ProfileError: the module is not installed or cannot read the file.
     """
-    if not is_report_readable():
-        raise ProfileError(
-            f"{path}: a report of Nsight Compute needs NVIDIA's module: pip install ncu-report; or export it with: ncu "
-            "--import FILE --page raw --csv"
-        )
+    require_module()
     if not _is_whole(read_bytes(path)):  # the module accepts truncated files
         raise ProfileError(f"{path}: not a whole report of Nsight Compute; copy it or record it again")
     import ncu_report

@@ -1,4 +1,4 @@
-"""Read what `nsys stats --format csv` prints; one file may hold several reports one after the other.
+"""Read the sums that `nsys stats --format csv` prints; one file may hold several reports one after the other.
 
 Source: Nsight Systems, Post-Collection Analysis Guide. The unit of a column is part of its name.
 """
@@ -13,19 +13,7 @@ from decimal import Decimal, InvalidOperation
 from itertools import takewhile
 from typing import Any
 
-from roofwatch.collector.profiling.activities import (
-    KERNEL,
-    LAUNCH,
-    MEMCPY,
-    MEMSET,
-    TOP_COUNT,
-    Activity,
-    busy_time,
-    group_by_device,
-    kernel_totals,
-    to_us,
-    transfer_totals_by_kind,
-)
+from roofwatch.collector.profiling.activities import LAUNCH, TOP_COUNT, to_us
 from roofwatch.collector.profiling.nsys import VERSION_SUFFIX
 from roofwatch.collector.profiling.profile_file import ProfileError
 
@@ -43,22 +31,15 @@ _KEY_COLUMNS = {
     "cuda_gpu_mem_time_sum": {"Total Time", "Count", "Operation"},
     "cuda_gpu_mem_size_sum": {"Total", "Count", "Operation"},
     "cuda_api_sum": {"Total Time", "Num Calls", "Name"},
-    "cuda_gpu_trace": {"Start", "Duration", "CorrId", "Name"},
 }
 """Columns that identify each report, without their units."""
-_DEVICE_NUMBER = re.compile(r".*\((\d+)\)")
 _OPERATION = re.compile(r"^\[?(CUDA )?(memcpy|memset)? ?|\]$", re.IGNORECASE)
 
 Row = Mapping[str, str]
 
 
 def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
-    """Summarise the reports of a file; None if it has none.
-
-    Args:
-        content: The file.
-        name: Name of the file, for errors.
-        top: Number of kernel names, the longest total time first; None for all.
+    """Summarise the reports of a file with the `top` longest kernel names; None if it has none.
 
     Raises:
         ProfileError: a row cannot be read.
@@ -66,27 +47,17 @@ def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> 
     reports = _read_reports(content.decode("utf-8-sig", errors="replace"), name)
     if not reports:
         return None
-    activities = [_activity(row) for row in reports.get("cuda_gpu_trace", ())]
     calls = {VERSION_SUFFIX.sub("", row["Name"]): int(row["Num Calls"]) for row in reports.get("cuda_api_sum", ())}
-    if activities:
-        kernels = kernel_totals([activity for activity in activities if activity.kind == KERNEL], top)
-        memcpy, memset = (
-            transfer_totals_by_kind([activity for activity in activities if activity.kind == kind])
-            for kind in (MEMCPY, MEMSET)
-        )
-    else:
-        kernels = _kernels_of_sums(reports.get("cuda_gpu_kern_sum", ()), top)
-        memcpy, memset = (_transfers_of_sums(reports, kind) for kind in (MEMCPY, MEMSET))
     return {
         "format": "nsys-csv",
         "reports": sorted(reports),
-        "kernels": kernels,
-        "memcpy": memcpy,
-        "memset": memset,
+        "kernels": _kernels(reports.get("cuda_gpu_kern_sum", ()), top),
+        "memcpy": _transfers(reports, "memcpy"),
+        "memset": _transfers(reports, "memset"),
         "launches": {
             "kernel_launches_by_name": {name: calls[name] for name in sorted(calls) if LAUNCH.fullmatch(name)}
         },
-        "devices": {device: busy_time(members) for device, members in group_by_device(activities).items()},
+        "devices": {},
     }
 
 
@@ -122,7 +93,7 @@ def _read_row(header: Sequence[str], row: Sequence[str], where: str) -> Row:
     cells = {}
     for column, cell in zip(header, row, strict=True):
         unit, name = _UNIT.fullmatch(column), _column(column)
-        is_count = name in {"Instances", "Count", "Num Calls", "Reg/Trd"} or name[:3] in {"Grd", "Blk"}
+        is_count = name in {"Instances", "Count", "Num Calls"}
         is_number = cell and (unit or is_count)
         cells[name] = str(_scaled(cell, _SCALES[unit[2]] if unit else 1, where)) if is_number else cell
     return cells
@@ -149,7 +120,7 @@ def _operation(text: str) -> str:
     return _OPERATION.sub("", text.strip()) or text
 
 
-def _kernels_of_sums(rows: Sequence[Row], top: int | None) -> dict[str, Any]:
+def _kernels(rows: Sequence[Row], top: int | None) -> dict[str, Any]:
     def us(row: Row, column: str) -> float:
         return to_us(int(row.get(column) or 0))
 
@@ -173,7 +144,7 @@ def _kernels_of_sums(rows: Sequence[Row], top: int | None) -> dict[str, Any]:
     }
 
 
-def _transfers_of_sums(reports: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any]:
+def _transfers(reports: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any]:
     by_kind: dict[str, dict[str, Any]] = {}
     for report in ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"):
         for row in reports.get(report, ()):
@@ -190,29 +161,3 @@ def _transfers_of_sums(reports: Mapping[str, Sequence[Row]], kind: str) -> dict[
         "bytes": sum(totals["bytes"] for totals in by_kind.values()),
         "by_kind": dict(sorted(by_kind.items())),
     }
-
-
-def _activity(row: Row) -> Activity:
-    """A row of the GPU trace."""
-    is_kernel = bool(row.get("GrdX"))
-    number = _DEVICE_NUMBER.fullmatch(row.get("Device", ""))
-    launch: dict[str, Any] = {}
-    if is_kernel:
-        for name, prefix in (("grid", "Grd"), ("block", "Blk")):
-            lengths = [row.get(f"{prefix}{axis}") for axis in "XYZ"]
-            if None not in lengths:
-                launch[name] = [int(length or 1) for length in lengths]
-        launch["registers_per_thread"] = int(row.get("Reg/Trd") or 0)
-        launch["static_shared_memory_bytes"] = int(row.get("StcSMem") or 0)
-        launch["dynamic_shared_memory_bytes"] = int(row.get("DymSMem") or 0)
-    return Activity(
-        kind=KERNEL if is_kernel else MEMSET if MEMSET in row["Name"].lower() else MEMCPY,
-        name=row["Name"] if is_kernel else _operation(row["Name"]),
-        start_ns=int(row["Start"]),
-        duration_ns=int(row["Duration"]),
-        device=number[1] if number else row.get("Device", ""),
-        stream=row.get("Strm", ""),
-        correlation=row.get("CorrId"),
-        bytes=int(row.get("Bytes") or 0),
-        launch=launch,
-    )

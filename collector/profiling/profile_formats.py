@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
 from roofwatch.collector.profiling.nsys_csv import read_nsys_csv
 from roofwatch.collector.profiling.profile_file import ProfileError, head_of, read_bytes
 from roofwatch.collector.profiling.redact_nsys import redact_nsys
-from roofwatch.collector.profiling.redact_text import redact_csv, redact_trace
+from roofwatch.collector.profiling.redact_text import Redacted, redact_csv, redact_trace
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.profiling.trace_summary import summarise_trace
 from roofwatch.collector.redaction import Redaction, RedactionError
@@ -27,22 +26,8 @@ _REDACTABLE = (
 )
 
 
-@dataclass(frozen=True)
-class Redacted:
-    """What was changed in a file."""
-
-    format: str
-    texts_changed: int
-    removed: tuple[str, ...]
-    """Fields, columns or tables that were emptied."""
-
-
 def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
-    """Summarise a profiler file as plain values; `format` names its format.
-
-    Args:
-        path: The file.
-        top: Number of kernel names of a trace, the longest total time first; None for all.
+    """Summarise a profiler file with the `top` longest kernel names; `format` names its format.
 
     Raises:
         ProfileError: it cannot be read, is truncated, or has an unknown format.
@@ -87,12 +72,13 @@ def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted
     if head.startswith(nsys.MAGIC):
         return Redacted("nsys-sqlite", *redact_nsys(source, target, redaction))
     content = read_bytes(source)
-    redacted = redact_trace(content, str(source), redaction) or redact_csv(content, redaction)
-    if redacted is None:
+    found = redact_trace(content, str(source), redaction) or redact_csv(content, redaction)
+    if found is None:
         raise ProfileError(f"{source}: unknown format; roofwatch redacts {_REDACTABLE}")
+    document, redacted = found
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(target, compress(redacted.content) if target.suffix == SUFFIX else redacted.content)
+        atomic_write(target, compress(document) if target.suffix == SUFFIX else document)
     except OSError as error:
         raise RedactionError(f"{target}: cannot be written: {reason_of(error)}") from None
-    return Redacted(redacted.format, redacted.texts_changed, redacted.removed)
+    return redacted

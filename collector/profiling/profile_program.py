@@ -260,6 +260,6 @@ def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> None:
         redacted = redact_trace(recorded.read_bytes(), recorded.name, redaction)
         if redacted is None:
             raise ProfileError(f"{recorded.name}: torch wrote no trace")
-        atomic_write(kept, gzip.compress(redacted.content, _COMPRESSION_LEVEL))
+        atomic_write(kept, gzip.compress(redacted[0], _COMPRESSION_LEVEL))
     except OSError as error:
         raise ProfilingError(f"{kept}: cannot be written: {reason_of(error)}") from None

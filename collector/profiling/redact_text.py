@@ -37,14 +37,16 @@ _MAX_SEPARATOR = 100
 
 
 @dataclass(frozen=True)
-class RedactedText:
-    content: bytes
+class Redacted:
+    """What was changed in a file."""
+
     format: str
     texts_changed: int
     removed: tuple[str, ...]
+    """Fields, columns or tables that were emptied."""
 
 
-def redact_trace(content: bytes, name: str, redaction: Redaction) -> RedactedText | None:
+def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes, Redacted] | None:
     """Redact a Chrome trace; None if the content is not one.
 
     Raises:
@@ -58,7 +60,7 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> RedactedTex
     known = "\n".join((*header, *_NAME_FIELD.findall(text), *set(_STRING.findall(text))))
     strings = _StringRedactor(redaction.with_known_names(known))
     if not document.spans:  # a bare array of events
-        return RedactedText(_encode(strings.redact(text)), "kineto-chrome-trace", strings.changed_count, ())
+        return _encode(strings.redact(text)), Redacted("kineto-chrome-trace", strings.changed_count, ())
     parts, removed, at = [], [], 0
     for field, start, end in document.spans:
         value = text[start:end]
@@ -69,9 +71,8 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> RedactedTex
             value = strings.redact(value)
         parts += [text[at:start], value]
         at = end
-    return RedactedText(
-        _encode("".join((*parts, text[at:]))), "kineto-chrome-trace", strings.changed_count, tuple(removed)
-    )
+    parts.append(text[at:])
+    return _encode("".join(parts)), Redacted("kineto-chrome-trace", strings.changed_count, tuple(removed))
 
 
 def _is_removed(field: str, value: str, redaction: Redaction) -> bool:
@@ -117,7 +118,7 @@ class _StringRedactor:
         return literal if redacted == text else json.dumps(redacted, ensure_ascii=False)
 
 
-def redact_csv(content: bytes, redaction: Redaction) -> RedactedText | None:
+def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] | None:
     """Redact a CSV of Nsight Compute or Nsight Systems: cells, and the output of program and tool outside the tables.
 
     Returns:
@@ -150,12 +151,8 @@ def redact_csv(content: bytes, redaction: Redaction) -> RedactedText | None:
     removed = [
         column for column in columns if column in PROCESS_COLUMNS and not redaction.keeps(PROCESS_COLUMNS[column])
     ]
-    return RedactedText(
-        _encode("\n".join(redacted_lines) + "\n"),
-        "ncu-csv" if is_ncu else "nsys-csv",
-        changed_count,
-        tuple(removed if is_ncu else ()),
-    )
+    found_format = "ncu-csv" if is_ncu else "nsys-csv"
+    return _encode("\n".join(redacted_lines) + "\n"), Redacted(found_format, changed_count, tuple(removed))
 
 
 def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, str]]:

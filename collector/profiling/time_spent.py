@@ -9,10 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from roofwatch.collector.profiling.activities import (
-    KERNEL,
-    MEMCPY,
-    MEMSET,
     Activity,
+    ActivityKind,
     Interval,
     group_by_device,
     group_by_name,
@@ -129,13 +127,15 @@ def time_spent(trace: Trace) -> TimeSpent:
         _device_time(device, members, window_ns) for device, members in group_by_device(trace.activities).items()
     )
     busy_ns = sum(device.busy_ns for device in devices)
-    kernels = _device_rows(trace.of_kind(KERNEL), busy_ns)
-    transfers = _device_rows([*trace.of_kind(MEMCPY), *trace.of_kind(MEMSET)], busy_ns)
+    kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
+    transfers = _device_rows([*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns)
     operators = [
         _host_row(total.name, total.count, total.self_ns, "operator", window_ns) for total in operator_totals(host)
     ]
     marks = [_host_row(total.name, total.count, total.total_ns, "mark", window_ns) for total in annotation_totals(host)]
-    delays_ns = [kernel.start_ns - call.start_ns for kernel, call in join_launches(host, trace.of_kind(KERNEL))]
+    delays_ns = [
+        kernel.start_ns - call.start_ns for kernel, call in join_launches(host, trace.of_kind(ActivityKind.KERNEL))
+    ]
     return TimeSpent(
         window_ns=window_ns,
         devices=devices,
@@ -179,7 +179,7 @@ def _longest_gaps(trace: Trace) -> tuple[Gap, ...]:
 
 
 def _device_time(device: str, activities: Sequence[Activity], window_ns: int) -> DeviceTime:
-    kernels = [activity for activity in activities if activity.kind == KERNEL]
+    kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     kernel_ns = sum(kernel.duration_ns for kernel in kernels)
     return DeviceTime(
         device=device,

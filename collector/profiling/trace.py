@@ -13,32 +13,22 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from roofwatch.collector.profiling.activities import (
-    CALL,
-    KERNEL,
-    MARK,
-    MEMCPY,
-    MEMSET,
-    OPERATOR,
-    PYTHON,
-    Activity,
-    HostEvent,
-)
+from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, HostKind
 from roofwatch.collector.profiling.chrome_trace import decode_trace, scan_trace
 
 _ACTIVITY_KINDS = {
-    "kernel": KERNEL,
-    "gpu_memcpy": MEMCPY,
-    "memcpy": MEMCPY,
-    "gpu_memset": MEMSET,
-    "memset": MEMSET,
+    "kernel": ActivityKind.KERNEL,
+    "gpu_memcpy": ActivityKind.MEMCPY,
+    "memcpy": ActivityKind.MEMCPY,
+    "gpu_memset": ActivityKind.MEMSET,
+    "memset": ActivityKind.MEMSET,
 }
 _HOST_KINDS = {
-    "cpu_op": OPERATOR,
-    "operator": OPERATOR,
-    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"), CALL),
-    "user_annotation": MARK,
-    "python_function": PYTHON,
+    "cpu_op": HostKind.OPERATOR,
+    "operator": HostKind.OPERATOR,
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"), HostKind.CALL),
+    "user_annotation": HostKind.ANNOTATION,
+    "python_function": HostKind.PYTHON,
 }
 _LAUNCH_FIELDS = {
     "grid": "grid",
@@ -105,7 +95,7 @@ class Trace:
         """From the first event to the end of the last, on host and devices."""
         return 0 if self.start_ns is None or self.end_ns is None else self.end_ns - self.start_ns
 
-    def of_kind(self, kind: str) -> list[Activity]:
+    def of_kind(self, kind: ActivityKind) -> list[Activity]:
         return [activity for activity in self.activities if activity.kind == kind]
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -123,7 +113,7 @@ class Trace:
             self._add_counters(arguments)
         start_ns, duration_ns = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
         if start_ns is None or duration_ns is None:
-            self.without_time_count += activity_kind is not None or host_kind == CALL
+            self.without_time_count += activity_kind is not None or host_kind == HostKind.CALL
             return
         end_ns = start_ns + duration_ns
         if category != "trace":  # the profiler's own event covers more than was recorded
@@ -151,7 +141,7 @@ class Trace:
         completed = []
         for activity in self.activities:
             launch, byte_count = self._described_by_call.get(activity.correlation, ({}, 0))
-            if activity.kind == KERNEL:
+            if activity.kind == ActivityKind.KERNEL:
                 completed.append(activity._replace(launch={**launch, **activity.launch}))
             else:
                 completed.append(activity._replace(bytes=activity.bytes or byte_count))
@@ -168,7 +158,9 @@ def scalar(value: Any) -> Any:
     return None if isinstance(value, (list, dict)) else value
 
 
-def _activity(kind: str, event: dict[str, Any], arguments: dict[str, Any], start_ns: int, duration_ns: int) -> Activity:
+def _activity(
+    kind: ActivityKind, event: dict[str, Any], arguments: dict[str, Any], start_ns: int, duration_ns: int
+) -> Activity:
     return Activity(
         kind=kind,
         name=str(event.get("name", "")),
@@ -177,8 +169,8 @@ def _activity(kind: str, event: dict[str, Any], arguments: dict[str, Any], start
         device=str(arguments.get("device", event.get("pid", ""))),
         stream=scalar(arguments.get("stream", event.get("tid"))),
         correlation=_correlation(arguments),
-        bytes=0 if kind == KERNEL else _bytes(arguments),
-        launch=_launch(arguments) if kind == KERNEL else {},
+        bytes=0 if kind == ActivityKind.KERNEL else _bytes(arguments),
+        launch=_launch(arguments) if kind == ActivityKind.KERNEL else {},
     )
 
 

@@ -9,15 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from roofwatch.collector.profiling.activities import (
-    CALL,
     GRAPH_LAUNCH,
-    KERNEL,
     LAUNCH,
-    MEMCPY,
-    MEMSET,
     TOP_COUNT,
     Activity,
+    ActivityKind,
     HostEvent,
+    HostKind,
     busy_time,
     delay_totals,
     group_by_device,
@@ -42,14 +40,9 @@ _DISTRIBUTED_FIELDS = ("backend", "rank", "world_size", "pg_count", "nccl_versio
 
 
 def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
-    """Summarise a trace as plain values.
-
-    Args:
-        trace: The trace.
-        top: Number of kernel names, the longest total time first; None for all.
-    """
-    header, kernels = trace.header, trace.of_kind(KERNEL)
-    calls = [event for event in trace.host_events if event.kind == CALL]
+    """Summarise a trace with the `top` longest kernel names."""
+    header, kernels = trace.header, trace.of_kind(ActivityKind.KERNEL)
+    calls = [event for event in trace.host_events if event.kind == HostKind.CALL]
     devices, distributed = header.get("deviceProperties"), header.get("distributedInfo")
     summary: dict[str, Any] = {
         "format": "kineto-chrome-trace",
@@ -65,8 +58,8 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
         "complete_events_by_cat": dict(sorted(trace.complete_events_by_category.items())),
         "gpu_or_runtime_events_without_usable_time": trace.without_time_count,
         "kernels": _kernels(kernels, top),
-        "memcpy": _transfers(trace.of_kind(MEMCPY)),
-        "memset": _transfers(trace.of_kind(MEMSET)),
+        "memcpy": _transfers(trace.of_kind(ActivityKind.MEMCPY)),
+        "memset": _transfers(trace.of_kind(ActivityKind.MEMSET)),
         "runtime_calls": {"count": len(calls), "by_name": _counts(call.name for call in calls)},
         "launches": _launches(calls, kernels),
         "devices": {device: _device(members) for device, members in group_by_device(trace.activities).items()},
@@ -142,7 +135,7 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[s
 
 
 def _device(activities: Sequence[Activity]) -> dict[str, Any]:
-    kernels = [activity for activity in activities if activity.kind == KERNEL]
+    kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     summary = {
         "all_gpu_activity": busy_time(activities),
         "kernels_only": busy_time(kernels),

@@ -46,8 +46,7 @@ def ncu(
     """
     from roofwatch.arguments import suite_at, suite_source
     from roofwatch.collector.errors import SuiteError
-    from roofwatch.collector.profiling.ncu_command import CounterChoice
-    from roofwatch.collector.profiling.ncu_count import CountingPlan, count_call, find_ncu
+    from roofwatch.collector.profiling.ncu_count import count_call, find_ncu
     from roofwatch.collector.record.measurement import CacheState
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import Progress
@@ -59,7 +58,6 @@ def ncu(
 
     executable, source = find_ncu(), suite_source(path)
     known = None if record is None else RunRecord.read(record)
-    plan = CountingPlan(choice=CounterChoice(metrics, CacheState.HOT if hot else CacheState.COLD), timeout_s=timeout_s)
     with progress(case) as on_progress:
         on_progress(Progress(0, 0, "loading the suite"))
         with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=source)) as worker:
@@ -69,7 +67,18 @@ def ncu(
         calls = []
         for done, name in enumerate(names):
             on_progress(Progress(done, len(names), f"counting {name}"))
-            calls.append(count_call(source, chosen.case_id, name, plan, executable=executable, output=output))
+            calls.append(
+                count_call(
+                    source,
+                    chosen.case_id,
+                    name,
+                    executable=executable,
+                    metrics=metrics,
+                    cache=CacheState.HOT if hot else CacheState.COLD,
+                    timeout_s=timeout_s,
+                    output=output,
+                )
+            )
     if record is not None and known is not None:
         counted = with_counters(known, suite_at(path, None).commit, calls, name=str(record))
         name_report(counted, record, output).write(record)

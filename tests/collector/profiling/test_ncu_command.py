@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.profiling.ncu_command import (
-    CounterChoice,
     NcuAnswer,
     NcuJob,
     explain_error,
@@ -28,7 +27,7 @@ TOTAL = "total/n=500/float32/fwd"
 
 
 def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches() -> None:
-    command = profile_command(NCU, ["python", "job.json"], CounterChoice("full"), REPORT)
+    command = profile_command(NCU, ["python", "job.json"], REPORT)
 
     assert " ".join(command) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
@@ -41,14 +40,14 @@ def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches() -> None:
 
 
 def test_metrics_by_name_are_counted_alone_and_caches_stay_hot_on_demand() -> None:
-    choice = CounterChoice("dram__bytes.sum,lts__t_bytes.sum", CacheState.HOT)
+    metrics = "dram__bytes.sum,lts__t_bytes.sum"
 
-    assert " ".join(profile_command(NCU, ["python"], choice, REPORT)) == (
+    assert " ".join(profile_command(NCU, ["python"], REPORT, metrics=metrics, cache=CacheState.HOT)) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
         "--clock-control none --cache-control none --metrics dram__bytes.sum,lts__t_bytes.sum --force-overwrite "
         "--export /tmp/a/report.ncu-rep python"
     )
-    assert " ".join(import_command(NCU, REPORT, "raw")) == (
+    assert " ".join(import_command(NCU, REPORT)) == (
         "/opt/ncu --import /tmp/a/report.ncu-rep --csv --page raw --print-kernel-base function"
     )
 

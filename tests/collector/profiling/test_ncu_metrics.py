@@ -1,12 +1,10 @@
 """From real files of Nsight Compute to parts of a record."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roofwatch.collector.profiling.ncu_count import read_report
 from roofwatch.collector.profiling.ncu_metrics import Metric, counters_of, facts, stall_shares, stalls_of
 from roofwatch.collector.profiling.profile_formats import read_profile
 
@@ -21,7 +19,7 @@ def of(**values: float) -> dict[str, list[Metric]]:
 
 
 def test_shares_are_between_0_and_1_and_what_is_no_share_keeps_its_unit() -> None:
-    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv"), "copy/n=1/int64/fwd", "cuda")
+    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda")
 
     assert counters.values["duration_ns"] == 21_058_944
     assert counters.values["dram_throughput_share"] == pytest.approx(0.6184)
@@ -32,7 +30,7 @@ def test_shares_are_between_0_and_1_and_what_is_no_share_keeps_its_unit() -> Non
 
 
 def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_after_the_whole() -> None:
-    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv"), "copy/n=1/int64/fwd", "cuda")
+    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda")
 
     assert [
         (finding.rule, finding.estimated_speedup and round(finding.estimated_speedup, 4), finding.is_estimate_of_a_part)
@@ -52,7 +50,7 @@ def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_aft
 
 def test_every_kernel_of_a_report_is_an_entry_in_the_order_of_launches() -> None:
     pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
-    counters = counters_of(read_profile(DATA / "sgemm_profile.ncu-rep"), "matmul/n=1/float32/fwd", "cuda")
+    counters = counters_of(read_profile(DATA / "sgemm_profile.ncu-rep")["kernels"], "matmul/n=1/float32/fwd", "cuda")
 
     assert [each.launch_index for each in counters] == list(range(11))
     assert (counters[0].function, counters[9].function) == ("basic", "ampere_sgemm_128x64_nn")
@@ -60,25 +58,6 @@ def test_every_kernel_of_a_report_is_an_entry_in_the_order_of_launches() -> None
     (advice,) = counters[0].findings
     assert advice.rule == "Occupancy"
     assert "See the CUDA Best Practices Guide for more" in advice.message  # the link's words, without the link
-
-
-def test_a_report_is_read_through_the_tool_s_csv_where_the_module_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = tmp_path / "ncu"
-    tool.write_text(
-        f'#!/bin/sh\ncase "$*" in *details*) cat {DATA}/copy_blocked_details.csv;; '
-        f"*) cat {DATA}/sgemm_raw_page.csv;; esac\n"
-    )
-    tool.chmod(0o755)
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
-
-    profile = read_report(tool, DATA / "sgemm_profile.ncu-rep")
-
-    assert profile["format"] == "ncu-csv-wide"
-    assert profile["kernels"][0]["l1_throughput_pct"] == pytest.approx(99.05, abs=0.01)
-    assert len(profile["kernels"][0]["findings"]) == 11  # those of the kernel with the same number
-    assert profile["kernels"][1]["findings"] == []
 
 
 def test_stall_reasons_are_shares_of_a_warp_s_time() -> None:

@@ -25,14 +25,6 @@ CALLS = """Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns
 90.0,9000,3,3000.0,3000.0,2000,4000,1000.0,cudaLaunchKernel_v7000
 10.0,1000,1,1000.0,1000.0,1000,1000,0.0,cudaMalloc_v3020
 """
-TRACE = (
-    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
-    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n"
-    "1000,500,7,160,1,1,256,1,1,32,0.000,0.049,,,,,NVIDIA A10G (0),1,7,matmul\n"
-    "1400,600,8,160,1,1,256,1,1,32,0.000,0.049,,,,,NVIDIA A10G (0),1,13,matmul\n"
-    "3000,100,9,,,,,,,,,,2.097,20971.520,Pageable,Device,NVIDIA A10G (0),1,7,[CUDA memcpy Host-to-Device]\n"
-    "3200,50,10,,,,,,,,,,0.524,10485.760,Device,,NVIDIA A10G (0),1,7,[CUDA memset]\n"
-)
 
 
 def written(tmp_path: Path, *reports: str) -> Path:
@@ -58,20 +50,6 @@ def test_sums_of_kernels_and_copies_are_read_report_by_report(tmp_path: Path) ->
     assert found["launches"] == {"kernel_launches_by_name": {"cudaLaunchKernel": 3}}
 
 
-def test_the_trace_gives_launches_and_busy_time(tmp_path: Path) -> None:
-    found = read_profile(written(tmp_path, TRACE))
-
-    assert found["kernels"]["count"] == 2
-    assert found["kernels"]["sum_us"] == 1.1
-    first = found["kernels"]["top_by_total_time"][0]["first_launch"]
-    assert (first["grid"], first["block"], first["registers_per_thread"]) == ([160, 1, 1], [256, 1, 1], 32)
-    assert first["dynamic_shared_memory_bytes"] == 49_000
-    assert found["memset"]["bytes"] == 524_000
-    assert found["devices"] == {
-        "0": {"activities": 4, "span_us": 2.25, "busy_us": 1.15, "idle_us": 1.1, "busy_fraction": 0.511111}
-    }
-
-
 @pytest.mark.parametrize(("unit", "scale"), [("us", 1e3), ("ms", 1e6), ("s", 1e9)])
 def test_the_unit_comes_from_the_column_name(tmp_path: Path, unit: str, scale: float) -> None:
     report = f"Time (%),Total Time ({unit}),Instances,Name\n100.0,{3000 / scale:.9f},2,matmul\n"
@@ -85,7 +63,7 @@ def test_a_report_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_redacted_copy_leaves_out_the_file_names_that_the_tool_prints(tmp_path: Path) -> None:
-    file, copy = written(tmp_path, KERNELS, TRACE), tmp_path / "copy.csv"
+    file, copy = written(tmp_path, KERNELS, CALLS), tmp_path / "copy.csv"
 
     redact_profile(file, copy, Redaction())
 
@@ -97,11 +75,3 @@ def test_a_redacted_copy_leaves_out_the_file_names_that_the_tool_prints(tmp_path
 def test_an_invalid_time_is_refused(cell: str, tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=f"{cell}.* is not a valid number; export it again"):
         read_profile(written(tmp_path, KERNELS.replace(",3000,", f",{cell},")))
-
-
-def test_a_trace_may_lack_the_block_columns(tmp_path: Path) -> None:
-    found = read_profile(written(tmp_path, TRACE.replace("BlkY", "Other")))
-
-    first = found["kernels"]["top_by_total_time"][0]["first_launch"]
-    assert first["grid"] == [160, 1, 1]
-    assert "block" not in first

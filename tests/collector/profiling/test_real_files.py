@@ -101,17 +101,15 @@ def test_a_csv_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
         "ALTER TABLE StringIds RENAME COLUMN value TO text",
     ],
 )
-def test_a_database_of_another_schema_is_refused_with_the_column(statement: str, tmp_path: Path) -> None:
+def test_a_database_of_another_schema_is_refused(statement: str, tmp_path: Path) -> None:
     damaged = changed_export(tmp_path, statement)
-    with pytest.raises(ProfileError, match=r"table \w+ has no valid column (start|bytes|demangledName|value)"):
+    with pytest.raises(ProfileError, match=r"export of a known version \(.*\); export it again"):
         read_profile(damaged)
 
 
-def test_an_export_with_a_column_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+def test_an_export_with_a_column_name_that_is_not_utf_8_is_not_redacted(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes((DATA / "power_iteration.sqlite").read_bytes().replace(b"greenContextId", b"\xff" * 14))
-    with pytest.raises(ProfileError, match="not a whole sqlite export"):
-        read_profile(damaged)
     with pytest.raises(ProfileError, match="not a whole sqlite export"):
         redact_profile(damaged, tmp_path / "copy.sqlite", Redaction())
 
