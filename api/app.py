@@ -37,21 +37,20 @@ def create_app(
     alerts: AlertSetup | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> FastAPI:
-    """The HTTP API of a store.
+    """Create the HTTP API of a store.
 
     Args:
-        engine: Of a store with a current schema. As many requests are worked on at once as it has connections, but
-            for one each for analysis and alerts.
+        engine: Of a store with a current schema. Analysis and alerts take one connection each, requests the others.
         version: Of roofwatch, for OpenAPI.
-        limits: What is accepted from clients.
-        audience: What the tokens of workflows must be made for; None to let no workflow in.
-        issuer: Who makes those tokens.
-        analyses: Analyse projects after records of them came in.
-        alerts: What to alert whom about; None for nothing.
+        limits: On what clients send.
+        audience: Audience of workflows' OIDC tokens; None to refuse workflows.
+        issuer: Issuer of these tokens.
+        analyses: Analyse projects with new records.
+        alerts: Rules and channels; None for no alerts.
         now: The time.
 
     Raises:
-        ValueError: the issuer's keys would come unencrypted.
+        ValueError: the issuer has no https URL.
     """
     limits = limits or Limits()
     alerting = analysis = None
@@ -71,7 +70,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # a request has at most one connection: more threads would only wait for them
+        # a request needs one connection, so more threads would only wait
         workers = max(1, connections_of(engine) - len(threads))
         anyio.to_thread.current_default_thread_limiter().total_tokens = workers
         for thread in threads:
@@ -85,9 +84,9 @@ def create_app(
     app = FastAPI(
         title="roofwatch",
         version=version,
-        description="Records of kernel benchmarks in; runs, series, comparisons and regressions out.",
+        description="Ingest records of kernel benchmarks; read runs, series, comparisons and regressions.",
         openapi_url="/v1/openapi.json",
-        # their pages load scripts from elsewhere
+        # these pages load third-party scripts
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,

@@ -1,4 +1,4 @@
-"""The files of runs: what a record names is sent after it, and downloaded as data that no browser shows or runs."""
+"""Files of runs: sent after the record that names them, and downloaded as attachments."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api.auth import Principal, Reader, Sender
-from roofwatch.api.models import Cursor, HeldArtefact, Limit, Page, as_json, page, position, read_cursor
+from roofwatch.api.models import Cursor, Limit, Page, StoredFile, as_json, page, position, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
 from roofwatch.db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
 
 router = APIRouter(tags=["artefacts"], responses=PROBLEMS)
 
-Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as the record has it.")]
+Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as in the record.")]
 
 _FILE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "The file as it is.",
+        "description": "The file.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": "{}"}},
     }
 }
@@ -37,7 +37,7 @@ _FILE_BODY: dict[str, Any] = {
 def get_artefacts(
     request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
-    """What the run's record names, in its order, and whether its content is here."""
+    """Files that the record names, and whether their contents are stored."""
     named = _named(state_of(request), reader, run_id)
     (begin,) = (0,) if cursor is None else read_cursor(cursor, position)
     return page(named[begin : begin + limit + 1], limit, lambda _: [begin + limit])
@@ -47,18 +47,17 @@ def get_artefacts(
     "/v1/runs/{run_id}/artefacts/{sha256}",
     status_code=201,
     summary="Send a file of a run",
-    response_model=HeldArtefact,
-    responses={200: {"model": HeldArtefact, "description": "The run had it before."}},
+    response_model=StoredFile,
+    responses={200: {"model": StoredFile, "description": "The run had it before."}},
     openapi_extra=_FILE_BODY,
 )
 async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: Sha256) -> Response:
-    """Store the content of a file that the run's record names: all of it or nothing, once however often it is sent.
+    """Store the content of a file that the record names, once however often it is sent.
 
-    The body is the file as it is, with no `Content-Encoding`. It must have the length and the sha256 that the record
-    gives, so that a run has no file but those that it was recorded with.
+    The body has no `Content-Encoding`, and the length and sha256 of the record.
     """
     if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
-        raise ProblemError(415, "unsupported-media", "a file is sent as it is: leave Content-Encoding out")
+        raise ProblemError(415, "unsupported-media", "send the file without Content-Encoding")
     state = state_of(request)
     artefact = await run_in_threadpool(_awaited, state, sender, run_id, sha256)
     refusal = await run_in_threadpool(_refusal, state, run_id, artefact)
@@ -70,7 +69,7 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
             state.metrics.artefact_bytes.inc(file.tell())
             file.seek(0)
             was_new = await run_in_threadpool(store_artefact, state.engine, run_id, sha256, file)
-    held = HeldArtefact(run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new)
+    held = StoredFile(run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new)
     return as_json(held, 201 if was_new else 200)
 
 
@@ -83,16 +82,15 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     },
 )
 def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
-    """The content, as a download whatever it is."""
+    """Content of a file, as an attachment."""
     state = state_of(request)
     artefact = next((one for one in _named(state, reader, run_id) if one.sha256 == sha256 and one.is_stored), None)
     if artefact is None:
         raise _no_artefact(run_id, sha256)
     headers = {
         "Content-Length": str(artefact.size_bytes),
-        # a record's names have nothing that could end the quotes
+        # records validate names: no quotes
         "Content-Disposition": f'attachment; filename="{artefact.name}"',
-        # a page that embeds it gets nothing to run either
         "Content-Security-Policy": "sandbox",
     }
     content = read_artefact(state.engine, run_id, sha256)
@@ -113,19 +111,18 @@ def _awaited(state: State, sender: Principal, run_id: UUID, sha256: str) -> Stor
 
 
 def _refusal(state: State, run_id: UUID, artefact: StoredArtefact) -> ProblemError | None:
-    """Why a file is too large; None for one that is not."""
+    """Check the limits of a file and of all files of its run."""
     limits = state.limits
     if artefact.size_bytes > limits.artefact_bytes:
-        detail = f"{artefact.size_bytes} bytes; an artefact has at most {limits.artefact_bytes} here"
-        return ProblemError(413, "too-large", f"{detail}: record a shorter time, or pack it")
+        detail = f"{artefact.size_bytes} bytes; a file has at most {limits.artefact_bytes} here"
+        return ProblemError(413, "too-large", f"{detail}: record a shorter time, or compress it")
     with state.reading() as session:
         held = [one for one in list_artefacts(session, run_id) if one.is_stored and one.sha256 != artefact.sha256]
     if sum(one.size_bytes for one in held) + artefact.size_bytes > limits.run_artefact_bytes:
-        detail = f"the artefacts of a run have at most {limits.run_artefact_bytes} bytes together"
-        return ProblemError(413, "too-large", f"{detail}; keep the rest where it is")
+        detail = f"the files of a run have at most {limits.run_artefact_bytes} bytes together"
+        return ProblemError(413, "too-large", detail)
     return None
 
 
 def _no_artefact(run_id: UUID, sha256: str) -> ProblemError:
-    way_out = f"GET /v1/runs/{run_id}/artefacts lists those that its record names"
-    return not_found(f"content {sha256[:12]} of run {run_id}", way_out)
+    return not_found(f"content {sha256[:12]} of run {run_id}", f"see GET /v1/runs/{run_id}/artefacts")

@@ -1,8 +1,6 @@
-"""Authentication: tokens, workflows of GitHub Actions with a token of GitHub's (OIDC), and what each may see.
+"""Authentication by our tokens or GitHub Actions' OIDC tokens, and what each client may see.
 
-Every route but the health checks asks for a scope.
-
-Source: GitHub Docs, "OpenID Connect reference", for the claims and where the keys are.
+Source: GitHub Docs, "OpenID Connect reference".
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from sqlalchemy.orm import Session
 from roofwatch.api.limits import Limits, RateLimit
 from roofwatch.api.problems import ProblemError, not_found, unavailable
 from roofwatch.api.state import State
-from roofwatch.db.auth.tokens import check_token
-from roofwatch.db.auth.trust import list_trusted
+from roofwatch.db.auth.tokens import check_token, list_trusted
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.question import ResourceScope
@@ -44,7 +41,7 @@ _RETRY_S = 30
 _MAX_JWT_CHARACTERS = 16_000
 _MAX_CLAIM_CHARACTERS = 500
 _REQUIRED_CLAIMS = ["exp", "iat", "iss", "aud", "sub", "repository", "ref", "event_name"]
-# all others, above all those of pull requests and what they trigger, may run somebody else's code
+# other events, such as pull requests, may run untrusted code
 _TRUSTED_EVENTS = frozenset({"push", "schedule", "workflow_dispatch", "release"})
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -53,23 +50,23 @@ _log = logging.getLogger("roofwatch.api")
 _bearer = HTTPBearer(
     auto_error=False,
     bearerFormat="rw_<id>_<secret>, or an OIDC token of GitHub Actions",
-    description="`roofwatch token create` makes one. It goes into this header and nowhere else.",
+    description="Create one with `roofwatch token create`.",
 )
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who is authenticated."""
+    """An authenticated client."""
 
     actor: str
-    """As the audit trail and the log name it."""
+    """Name in the audit trail and the log."""
     scopes: frozenset[Scope]
     projects: Mapping[str, bool] | None
-    """By project whether its records land in quarantine; None for all projects."""
+    """By project, whether its records are quarantined; None for all projects."""
     is_quarantined: bool = False
-    """Records of every project land in quarantine."""
+    """Quarantine records of every project."""
     rate_key: str = ""
-    """Requests with the same key share a rate limit."""
+    """Requests with one key share a rate limit."""
 
     def may_see(self, project: str) -> bool:
         return self.projects is None or project in self.projects
@@ -78,14 +75,11 @@ class Principal:
         """Raise ProblemError unless the project may be seen."""
         if not self.may_see(project):
             ours = ", ".join(sorted(self.projects or ())) or "no project"
-            detail = f"this token is for {ours}; ask for one of the project: roofwatch token create"
+            detail = f"this token is for {ours}; create one for the project: roofwatch token create"
             raise ProblemError(403, "forbidden", detail)
 
     def check_scope(self, session: Session, scope: ResourceScope) -> None:
-        """Raise ProblemError unless everything that a query is about may be seen.
-
-        A project is forbidden, as the client named it; a run or a bisection of one looks as if there were none.
-        """
+        """Raise ProblemError unless everything that a question names may be seen: 403 for a project, else 404."""
         for project in scope.projects:
             self.check_project(record_name(project))
         if scope.run_ids:
@@ -95,17 +89,13 @@ class Principal:
                     raise no_run(run_id)
         regression_ids = scope.regression_ids
         if regression_ids and not all(map(self.may_see, projects_of_bisections(session, regression_ids))):
-            raise not_found("this regression", "GET /v1/regressions lists those of a project")
+            raise not_found("this regression", "see GET /v1/regressions")
 
     def must_quarantine(self, project: str) -> bool:
         return self.is_quarantined or (self.projects or {}).get(project, False)
 
     def see_run(self, state: State, run_id: UUID) -> RunState:
-        """How far a run has come. One of another project looks as if there were none.
-
-        Raises:
-            ProblemError: there is none that may be seen.
-        """
+        """Read the state of a run, or raise ProblemError (404) unless it may be seen."""
         with state.reading() as session:
             found = read_run_state(session, run_id)
         if found is None or not self.may_see(found.project):
@@ -114,25 +104,25 @@ class Principal:
 
 
 def no_run(run_id: UUID) -> ProblemError:
-    return not_found(f"run {run_id}", "GET /v1/runs lists those of a project")
+    return not_found(f"run {run_id}", "see GET /v1/runs")
 
 
 class Workflows:
-    """Authenticates workflows of trusted repositories.
+    """Authenticates workflows of trusted repositories by their OIDC tokens.
 
     Args:
-        engine: Of the store, which knows the trusted repositories.
-        audience: What their tokens must be made for: this server.
-        issuer: Who makes them, and publishes its keys at `/.well-known/jwks`.
+        engine: Of the store, which lists the trusted repositories.
+        audience: Required audience of the tokens.
+        issuer: Issuer of the tokens; its keys are at `/.well-known/jwks`.
 
     Raises:
-        ValueError: the issuer's keys would come unencrypted.
+        ValueError: the issuer has no https URL.
     """
 
     def __init__(self, engine: Engine, audience: str, issuer: str) -> None:
         parts = urlsplit(issuer)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
-            raise ValueError(f"the issuer {issuer!r} must be https://…, as its keys decide who gets in")
+            raise ValueError(f"the issuer {issuer!r} must be https://…")
         self._engine = engine
         self._audience = audience
         self._issuer = issuer
@@ -144,7 +134,7 @@ class Workflows:
         )
 
     def authenticate(self, text: str) -> Principal | None:
-        """The workflow of a token; None unless its signature is right and its repository trusted.
+        """The workflow of a token; None unless its signature is valid and its repository trusted.
 
         Raises:
             ProblemError: the issuer's keys cannot be fetched.
@@ -182,20 +172,13 @@ class Workflows:
                 one.project: not (is_trusted_event and any(fnmatch.fnmatchcase(ref, pattern) for pattern in one.refs))
                 for one in trusted
             },
-            # not by ref: anybody who opens a pull request makes one
+            # not by ref: a pull request can create any ref
             rate_key=f"workflow {repository}",
         )
 
 
 class Authenticator:
-    """Tells who sends a request.
-
-    Args:
-        engine: Of the store.
-        limits: For requests and wrong tokens.
-        now: The time.
-        workflows: None to let no workflow in.
-    """
+    """Authenticates requests, within limits for requests and for wrong tokens."""
 
     def __init__(
         self, engine: Engine, limits: Limits, now: Callable[[], datetime], workflows: Workflows | None
@@ -203,30 +186,28 @@ class Authenticator:
         self._engine = engine
         self._now = now
         self._workflows = workflows
-        self._requests = RateLimit(limits.requests, "this token asks too often; wait as long as Retry-After says")
-        self._failures = RateLimit(
-            limits.failures, "too many wrong tokens came from this address; wait as long as Retry-After says"
-        )
+        self._requests = RateLimit(limits.requests, "too many requests of this token; see Retry-After")
+        self._failures = RateLimit(limits.failures, "too many wrong tokens from this address; see Retry-After")
 
     def authenticate(self, credentials: HTTPAuthorizationCredentials | None, scope: Scope, address: str) -> Principal:
-        """Who sends these credentials.
+        """Authenticate a request.
 
         Args:
-            credentials: As they were sent.
-            scope: What the route needs.
-            address: Of the connection; no header is believed about it.
+            credentials: From the header.
+            scope: Required by the route.
+            address: Of the connection; headers about it are ignored.
 
         Raises:
             ProblemError: 401 for an unknown token, 403 for one without the scope, 429 for too many requests.
         """
         if credentials is None:
-            detail = "this needs a token: Authorization: Bearer rw_…; make one: roofwatch token create"
+            detail = "a token is required: Authorization: Bearer rw_…; create one: roofwatch token create"
             raise _unauthenticated(detail)
         principal = self._find(credentials.credentials)
         if principal is None:
-            # after the lookup: behind a proxy all clients share an address, and right tokens always get in
+            # only wrong tokens count: behind a proxy all clients share an address
             self._failures.hit(address)
-            detail = "this token is not known, or expired or revoked; make another: roofwatch token create"
+            detail = "this token is unknown, expired or revoked; create another: roofwatch token create"
             raise _unauthenticated(detail, ', error="invalid_token"')
         self._requests.hit(principal.rate_key)
         if not principal.scopes & {scope, Scope.ADMIN}:
@@ -234,7 +215,7 @@ class Authenticator:
                 403,
                 "forbidden",
                 f"this needs the scope {scope}, the token has {' '.join(sorted(principal.scopes))}; "
-                "ask for one that has it: roofwatch token create",
+                "create one that has it: roofwatch token create",
                 {"WWW-Authenticate": f'Bearer realm="roofwatch", error="insufficient_scope", scope="{scope}"'},
             )
         return principal

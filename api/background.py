@@ -1,4 +1,4 @@
-"""What the service does beside answering requests: analyse projects after records came in, raise and send alerts."""
+"""Background threads: analyse projects with new records, evaluate and send alerts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _log = logging.getLogger("roofwatch.api")
 
 
 class BackgroundThread:
-    """Calls a function when woken, and every interval. Several services may do so on one store.
+    """Calls a task when woken, and at an interval. Several servers may share one store.
 
     Args:
-        name: Of the thread, and of the task in the log.
-        task: Called with a function that tells whether to stop between two steps.
+        name: Of the thread, also in the log.
+        task: Called with a function that returns whether to stop.
         interval_s: Between two calls.
     """
 
@@ -44,7 +44,7 @@ class BackgroundThread:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop after the step at hand."""
+        """Stop after the current step."""
         self._stopping.set()
         self._wake.set()
         self._thread.join()
@@ -53,15 +53,15 @@ class BackgroundThread:
         while not self._stopping.is_set():
             try:
                 self._task(self._stopping.is_set)
-            except Exception as error:  # noqa: BLE001  the next call may succeed, and requests are answered meanwhile
-                # an error's own text may quote what it was about
+            except Exception as error:  # noqa: BLE001  the next call may succeed
+                # without the message, which may quote a secret
                 _log.error("%s failed: %s", self._thread.name, type(error).__name__)
             self._wake.wait(self._interval_s)
             self._wake.clear()
 
 
 def analyse_waiting(engine: Engine) -> list[str]:
-    """Analyse every project with new records; their names. One that fails does not hold up the others."""
+    """Analyse every project with new records, and return their names. A failure skips one project."""
     with reading_session(engine) as session:
         waiting = list_waiting(session)
     analysed = []
@@ -69,7 +69,7 @@ def analyse_waiting(engine: Engine) -> list[str]:
         try:
             analyse_project(engine, project)
             finish_analysis(engine, project, asked_at)
-        except Exception:  # noqa: BLE001  whatever is wrong with one history, others are analysed
+        except Exception:  # noqa: BLE001  analyse the other projects
             _log.exception("project %r could not be analysed", project)
         else:
             analysed.append(project)
@@ -79,7 +79,7 @@ def analyse_waiting(engine: Engine) -> list[str]:
 def send_alerts(
     engine: Engine, alerts: AlertSetup, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
 ) -> None:
-    """Raise what is due, and send what waits, a message at a time. What cannot be raised holds up no message."""
+    """Evaluate alerts, and send waiting messages even if that fails."""
     try:
         raise_alerts(engine, alerts.plan, now())
     finally:

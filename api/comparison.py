@@ -1,4 +1,4 @@
-"""Two commits against each other, judged as a pull request is."""
+"""Comparison of two commits, judged as a pull request."""
 
 from __future__ import annotations
 
@@ -30,30 +30,26 @@ Side = Annotated[
     str,
     Query(
         pattern=REVISION_PATTERN,
-        description="A commit's sha or its beginning, or the id of a run, which may be one in quarantine.",
+        description="SHA of a commit or its beginning, or ID of a run.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class TwoSides:
-    """What is compared, as both routes are asked."""
+    """Parameters of both routes."""
 
     project: Project
     base: Side
     head: Side
-    runner_class: Annotated[Word | None, Query(description="Only of runs on this one.")] = None
+    runner_class: Annotated[Word | None, Query(description="Only runs on this runner class.")] = None
 
     def find(self, session: Session) -> tuple[UUID, UUID]:
-        """Ids of the two runs.
-
-        Raises:
-            ProblemError: there is none for one of them.
-        """
+        """Find the two runs, or raise ProblemError (404)."""
         try:
             return resolve_revisions(session, self.project, self.base, self.head, runner_class=self.runner_class)
         except UnknownRevisionError as error:
-            raise ProblemError(404, "not-found", f"{error}; GET /v1/runs lists those of a project") from None
+            raise ProblemError(404, "not-found", f"{error}; see GET /v1/runs") from None
 
 
 @router.get(
@@ -74,14 +70,12 @@ def get_comparison(
     reader: Reader,
     sides: Annotated[TwoSides, Depends()],
     *,
-    noise_floor: Annotated[
-        bool, Query(description="A change must exceed three times what the newest stored calibrations show as noise.")
-    ] = True,
-    format: Annotated[Literal["json", "markdown"], Query(description="markdown: the comment.")] = "json",
+    noise_floor: Annotated[bool, Query(description="Apply the noise floor of the newest calibrations.")] = True,
+    format: Annotated[
+        Literal["json", "markdown"], Query(description="markdown: the comment of a pull request.")
+    ] = "json",
 ) -> Response:
-    """Judge head against base from their stored records: those of the newest pair that measured just these two, else
-    the run that speaks for each.
-    """
+    """Judge head against base: by their newest pair, else by one run of each."""
     reader.check_project(sides.project)
     with state_of(request).reading() as session:
         base_id, head_id = sides.find(session)
@@ -106,7 +100,7 @@ def get_comparison(
 
 @router.get(
     "/v1/comparison/runs",
-    summary="Which runs to compare",
+    summary="Find the runs of a comparison",
     response_model=ComparedRuns,
 )
 def get_compared_runs(
@@ -114,9 +108,9 @@ def get_compared_runs(
     reader: Reader,
     sides: Annotated[TwoSides, Depends()],
     *,
-    noise_floor: Annotated[bool, Query(description="With the noise floor that it would take into account.")] = False,
+    noise_floor: Annotated[bool, Query(description="Include the noise floor.")] = False,
 ) -> Response:
-    """The two runs that `/v1/comparison` would judge, for who judges their records by itself."""
+    """The runs that `/v1/comparison` would judge, for clients that judge by themselves."""
     reader.check_project(sides.project)
     with state_of(request).reading() as session:
         base_id, head_id = sides.find(session)

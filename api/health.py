@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can work, and what it has done."""
+"""Health checks and metrics."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ _log = logging.getLogger("roofwatch.api")
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Is it alive?", response_model=Health)
+@router.get("/healthz", summary="Liveness", response_model=Health)
 async def healthz() -> Health:
-    """Answers as long as the process does, whatever the database does. Needs no token."""
+    """Answers while the process runs. Needs no token."""
     return Health(status="ok")
 
 
-@router.get("/readyz", summary="Can it work?", response_model=Health, responses={503: PROBLEMS[503]})
+@router.get("/readyz", summary="Readiness", response_model=Health, responses={503: PROBLEMS[503]})
 def readyz(request: Request) -> Health:
-    """Whether the database is there and has the schema of this version. Needs no token, and says no more."""
+    """Checks that the database is reachable with the schema of this version. Needs no token."""
     try:
         ensure_current(state_of(request).engine)
     except (StoreError, SQLAlchemyError) as error:
         _log.warning("not ready: %s", type(error).__name__)
-        detail = "the database cannot be reached, or its schema is not that of this version; see the server's log"
+        detail = "the database is unreachable or has another schema; see the server's log"
         raise unavailable(detail, _RETRY_S) from None
     return Health(status="ok")
 
 
 @router.get(
     "/metrics",
-    summary="Counts for Prometheus",
+    summary="Prometheus metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **PROBLEMS},
 )
 def metrics(request: Request, reader: Reader) -> Response:
-    """Of this process, in Prometheus's text format. No count names a project."""
+    """Metrics of this process in Prometheus' text format, without project names."""
     del reader
     return Response(generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,4 +1,4 @@
-"""What strangers may send: how much, how nested, how slowly and how often."""
+"""Limits on what clients send: size, nesting, time and rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from roofwatch.api.problems import ProblemError, unavailable
 
 _MIB = 2**20
 _RETRY_S = 5
-_SHORTER = "compress it, or split the run"
+_HINT = "compress it, or split the run"
 
 _ENCODINGS = ("gzip", "zstd", "identity")
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
@@ -32,34 +32,32 @@ _UNPACKED_CHUNK_BYTES = _MIB
 _PACKED_CHUNK_BYTES = 2**16
 _PACKED_OVERHEAD_BYTES = _MIB
 _ZSTD_WINDOW_BYTES = 2**27
-"""The most that zstd's own tools accept by default."""
+"""Default maximum of the zstd tools."""
 
 _LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "ceilings", "artefacts")
 _CONTAINERS = frozenset({list, dict})
 _FLAT = frozenset({int, float, bool, type(None)})
-"""Types of values that hold no others: most of a record is lists of times."""
+"""Types of values without others in them: most of a record is lists of numbers."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Whatever is beyond one of these is refused."""
-
     body_bytes: int = 64 * _MIB
-    """Of a request as it is sent."""
+    """Of a request, as sent."""
     document_bytes: int = 256 * _MIB
-    """Of a record once it is unpacked."""
+    """Of a decompressed record."""
     decision_bytes: int = 2**15
     """Of a triage decision or a release from quarantine."""
     question_bytes: int = 4 * _MIB
-    """Of a dashboard's query, which may name every case that its filters leave."""
+    """Of a dashboard's question, which may list many cases."""
     answer_bytes: int = 256 * _MIB
-    """Of the answer to a dashboard's query."""
+    """Of the answer to a dashboard's question."""
     upload_bytes: int = 512 * _MIB
-    """Of all bodies that this process holds at once."""
+    """Of all bodies in memory."""
     depth: int = 32
-    """Of arrays and objects in each other. A record has seven levels."""
+    """Of nested arrays and objects; a record has seven levels."""
     containers: int = 2_000_000
-    """Arrays and objects of a document."""
+    """Arrays and objects in a document."""
     values: int = 16_000_000
     """Commas in a document, which bound its values."""
     keys: int = 8_000_000
@@ -75,13 +73,13 @@ class Limits:
     run_artefact_bytes: int = 2_048 * _MIB
     """Of all files of a run."""
     ingests: int = 2
-    """Records and files that this process stores at once. A record of the largest size takes about 2 GiB meanwhile."""
+    """Records and files stored at once. The largest record needs about 2 GiB of memory."""
     turn_s: float = 30.0
-    """Wait for one of these turns."""
+    """Wait for one of these slots."""
     head_s: float = 10.0
     """For the head of a request."""
     silence_s: float = 20.0
-    """Between two parts of a body."""
+    """Between two chunks of a body."""
     body_s: float = 300.0
     """For a whole body."""
     idle_s: int = 30
@@ -90,20 +88,15 @@ class Limits:
     points: int = 50_000
     """Of all series of a page."""
     query_s: float = 30.0
-    """For one statement to the database."""
+    """For one SQL statement."""
     requests: str = "500 per 10 seconds"
-    """Of one token, or of the workflows of one repository."""
+    """Per token, or per repository of a workflow."""
     failures: str = "30 per 1 minute"
-    """Wrong tokens from one address."""
+    """Wrong tokens per address."""
 
 
 class RateLimit:
-    """Counts requests by client, in this process.
-
-    Args:
-        rate: As in `500 per 10 seconds`.
-        detail: Told to whoever sends more.
-    """
+    """Counts requests by client in this process; `rate` reads like `500 per 10 seconds`, `detail` is for the client."""
 
     def __init__(self, rate: str, detail: str) -> None:
         self._item = parse(rate)
@@ -114,7 +107,7 @@ class RateLimit:
         """Count a request.
 
         Raises:
-            ProblemError: 429 with `Retry-After`; such a request is not counted.
+            ProblemError: 429 with `Retry-After`.
         """
         if not self._window.hit(self._item, client):
             wait_s = self._window.get_window_stats(self._item, client).reset_time - time.time()
@@ -123,41 +116,37 @@ class RateLimit:
 
 
 class BodyReader:
-    """Reads bodies; those of a process are bounded together."""
+    """Reads bodies within the limits of each and of all together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._held_bytes = 0
 
     @contextlib.asynccontextmanager
-    async def read(self, request: Request, max_bytes: int, *, way_out: str = _SHORTER) -> AsyncIterator[bytes]:
-        """The body as it was sent. It counts towards `upload_bytes` until the block ends.
-
-        Raises:
-            ProblemError: as `save`.
-        """
+    async def read(self, request: Request, max_bytes: int, *, hint: str = _HINT) -> AsyncIterator[bytes]:
+        """Read the body into memory; otherwise as `save`."""
         file = io.BytesIO()
-        async with self.save(request, file, max_bytes, way_out=way_out):
+        async with self.save(request, file, max_bytes, hint=hint):
             yield file.getvalue()
 
     @contextlib.asynccontextmanager
     async def save(
-        self, request: Request, file: IO[bytes], max_bytes: int, *, way_out: str = _SHORTER
+        self, request: Request, file: IO[bytes], max_bytes: int, *, hint: str = _HINT
     ) -> AsyncIterator[None]:
-        """Write the body to a file as it arrives. It counts towards `upload_bytes` until the block ends.
+        """Write the body to a file. It counts towards `upload_bytes` until the block ends.
 
         Args:
             request: Of an authenticated client.
             file: To write to.
             max_bytes: Of the body.
-            way_out: What to do about a longer one, for the client.
+            hint: What to do about a longer body, for the client.
 
         Raises:
-            ProblemError: it is too long or too slow, too much is being read, or the disk is full.
+            ProblemError: too long, too slow, too many bodies at once, or a full disk.
         """
         held_bytes = 0
         try:
-            async for chunk in self._chunks(request, max_bytes, way_out):
+            async for chunk in self._chunks(request, max_bytes, hint):
                 held_bytes += len(chunk)
                 self._held_bytes += len(chunk)
                 if self._held_bytes > self._limits.upload_bytes:
@@ -165,19 +154,19 @@ class BodyReader:
                 try:
                     file.write(chunk)
                 except OSError:
-                    raise unavailable("the server has no room for this now; try again later", _RETRY_S) from None
+                    raise unavailable("the server has no disk space for this now; try again later", _RETRY_S) from None
             yield
         finally:
             self._held_bytes -= held_bytes
 
     async def discard(self, request: Request, max_bytes: int) -> None:
-        """Read what a refused client is sending: one that is cut off never reads why."""
+        """Read and drop the body of a refused request; a client that is cut off would not read the answer."""
         with contextlib.suppress(ProblemError):
-            async for _ in self._chunks(request, max_bytes, _SHORTER):
+            async for _ in self._chunks(request, max_bytes, _HINT):
                 pass
 
-    async def _chunks(self, request: Request, max_bytes: int, way_out: str) -> AsyncIterator[bytes]:
-        too_large = ProblemError(413, "too-large", f"a body has at most {max_bytes} bytes here; {way_out}")
+    async def _chunks(self, request: Request, max_bytes: int, hint: str) -> AsyncIterator[bytes]:
+        too_large = ProblemError(413, "too-large", f"a body has at most {max_bytes} bytes here; {hint}")
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > max_bytes:
             raise too_large
@@ -188,7 +177,7 @@ class BodyReader:
                 async with asyncio.timeout_at(min(deadline_s, clock() + limits.silence_s)):
                     chunk = await anext(chunks, None)
             except TimeoutError:
-                detail = f"a body comes within {limits.body_s:g} s, with pauses of at most {limits.silence_s:g} s"
+                detail = f"a body must arrive within {limits.body_s:g} s, with pauses of at most {limits.silence_s:g} s"
                 raise ProblemError(408, "timed-out", f"{detail}; send it again", {"Connection": "close"}) from None
             if chunk is None:
                 return
@@ -199,19 +188,14 @@ class BodyReader:
 
 
 def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
-    """The document in a body.
-
-    Args:
-        body: As it was sent.
-        encoding: The header Content-Encoding.
-        limits: Of the document; no more of it is ever held.
+    """Decompress a body by its Content-Encoding.
 
     Raises:
         ProblemError: an unknown encoding, a damaged body, or a document that is too large.
     """
     kind = encoding.strip().lower() or "identity"
     if kind not in _ENCODINGS:
-        detail = f"this Content-Encoding is not known here; send one of {', '.join(_ENCODINGS)}"
+        detail = f"unknown Content-Encoding; send one of {', '.join(_ENCODINGS)}"
         raise ProblemError(415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)})
     try:
         if kind == "gzip":
@@ -221,15 +205,13 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
             with decompressor.stream_reader(body, read_across_frames=True) as unpacked:
                 return _join(iter(lambda: unpacked.read(_UNPACKED_CHUNK_BYTES), b""), limits.document_bytes)
     except (EOFError, zlib.error, zstandard.ZstdError):
-        detail = f"the body is not whole {kind}, as its Content-Encoding says; send it again"
+        detail = f"the body is not complete {kind}; send it again"
         raise ProblemError(400, "bad-request", detail) from None
     return body
 
 
 def parse_json(document: bytes, limits: Limits) -> object:
-    """Parse a document that validating and storing can afford.
-
-    Values are counted in the bytes first: what a parser makes of them is many times as large.
+    """Parse a document of limited size. Values are counted before parsing, which multiplies their size.
 
     Raises:
         ProblemError: not JSON, or more of something than the limits allow.
@@ -244,7 +226,7 @@ def parse_json(document: bytes, limits: Limits) -> object:
     try:
         parsed = orjson.loads(document)
     except orjson.JSONDecodeError as error:
-        detail = f"the body is not JSON: {error}; send a record as it was written"
+        detail = f"the body is not JSON: {error}"
         raise ProblemError(400, "bad-request", detail) from None
     _check_values(parsed, limits)
     if isinstance(parsed, dict):
@@ -257,7 +239,7 @@ def parse_json(document: bytes, limits: Limits) -> object:
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """Closes a connection whose request has no whole head in time; uvicorn itself would wait forever."""
+    """Closes a connection without a complete head in time; uvicorn itself has no such timeout."""
 
     head_s = Limits.head_s
     _deadline: asyncio.TimerHandle | None = None
@@ -287,9 +269,9 @@ class HeaderTimeoutProtocol(H11Protocol):
 
 
 def _gunzip(body: bytes) -> Iterator[bytes]:
-    """The members of a gzip file in pieces, one after the other (RFC 1952, 2.2).
+    """Decompress all members of a gzip file (RFC 1952, 2.2).
 
-    Empty members and blocks cost much time and yield nothing, so a body may hardly be longer than what is in it.
+    Empty members cost time without output, so a body may hardly be longer than its content.
     """
     view, at, size_bytes = memoryview(body), 0, 0
     while at < len(view):
@@ -302,7 +284,7 @@ def _gunzip(body: bytes) -> Iterator[bytes]:
             at += len(packed) - len(member.unused_data if member.eof else member.unconsumed_tail)
             size_bytes += len(chunk)
             if at > size_bytes + _PACKED_OVERHEAD_BYTES:
-                detail = "the body is longer packed than unpacked; pack it anew in one piece"
+                detail = "the body is longer than its content; compress it in one piece"
                 raise ProblemError(422, "too-complex", detail)
             yield chunk
 
@@ -313,7 +295,7 @@ def _join(chunks: Iterator[bytes], limit: int) -> bytes:
     for chunk in chunks:
         size_bytes += len(chunk)
         if size_bytes > limit:
-            raise ProblemError(413, "too-large", f"the body unpacks to more than {limit} bytes; split the run")
+            raise ProblemError(413, "too-large", f"the body decompresses to more than {limit} bytes; split the run")
         parts.append(chunk)
     return b"".join(parts)
 
@@ -325,7 +307,7 @@ def _check_values(parsed: object, limits: Limits) -> None:
         strings = [value for value in level if type(value) is str]
         containers = [value for value in level if type(value) in _CONTAINERS]
         if depth == limits.depth and containers:
-            raise _too_complex(f"more than {limits.depth} arrays and objects in each other", limits.depth)
+            raise _too_complex(f"more than {limits.depth} nested arrays and objects", limits.depth)
         level = []
         for container in containers:
             if isinstance(container, dict):

@@ -1,4 +1,4 @@
-"""What the routes take and give beyond the values of the store: parameters, bodies, pages."""
+"""Parameters, bodies and pages of the routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from fastapi import Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import to_json
 
 from roofwatch.api.problems import ProblemError
@@ -20,25 +20,24 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.values import Regression
 
-RUN_ID = "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11"
-OTHER_RUN_ID = "3d6f0a52-8c1b-4b7e-9a57-6f1de0c9b2a4"
-SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-_LARGEST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
-PROJECT_PATTERN = r"^[\w.][\w./-]*$"
 Project = Annotated[
     str,
-    Query(min_length=1, max_length=200, pattern=PROJECT_PATTERN, description="A project.", examples=["owner/kernels"]),
+    Query(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\w.][\w./-]*$",
+        description="A project.",
+        examples=["owner/kernels"],
+    ),
 ]
-Limit = Annotated[int, Query(ge=1, le=1_000, description="Entries of a page.")]
-Cursor = Annotated[
-    str | None, Query(max_length=8_000, description="`next` of the page before; left out for the first page.")
-]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items of a page.")]
+Cursor = Annotated[str | None, Query(max_length=8_000, description="`next` of the previous page.")]
 Word = Annotated[str, Query(max_length=500, pattern=_NO_CONTROLS)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_NO_CONTROLS)]
 Sentence = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2_000)]
@@ -46,126 +45,72 @@ Sentence = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1,
 
 class Page(BaseModel, Generic[T]):
     items: list[T]
-    next: str | None = Field(description="The cursor of the next page; null on the last one.")
+    next: str | None = Field(description="Cursor of the next page; null on the last one.")
 
 
 class Stored(BaseModel):
-    """A record that the server has, on disk."""
+    """A record that is stored on disk."""
 
     run_id: str
-    content_hash: str = Field(description="sha256 of what the record says; a client compares it with its own.")
+    content_hash: str = Field(description="sha256 of the record's content, for the client to compare.")
     project: str
-    was_new: bool = Field(description="False where the very same record was stored before.")
-    is_quarantined: bool = Field(description="Nobody vouches for it: it is shown, and nothing counts it.")
-    lacking_artefacts: list[str] = Field(
-        default=[], description="sha256 of each file that the record names and that is to be sent yet."
-    )
-
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "run_id": RUN_ID,
-                    "content_hash": SHA256,
-                    "project": "owner/kernels",
-                    "was_new": True,
-                    "is_quarantined": False,
-                    "lacking_artefacts": [],
-                }
-            ]
-        }
-    }
+    was_new: bool = Field(description="False if the same record was stored before.")
+    is_quarantined: bool = Field(description="From an untrusted source: shown, but not analysed.")
+    lacking_artefacts: list[str] = Field(default=[], description="sha256 of each named file that was not sent yet.")
 
 
-class HeldArtefact(BaseModel):
-    """A file of a run that the server has, on disk."""
+class StoredFile(BaseModel):
+    """A file of a run that is stored on disk."""
 
     run_id: str
     sha256: str
     size_bytes: int
-    was_new: bool = Field(description="False where the run had it before.")
-
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "run_id": RUN_ID,
-                    "sha256": SHA256,
-                    "size_bytes": 4,
-                    "was_new": True,
-                }
-            ]
-        }
-    }
+    was_new: bool = Field(description="False if the run had it before.")
 
 
 class TriagedRegression(BaseModel):
-    """A regression, and what people decided about it."""
+    """A regression with its triage."""
 
-    regression_id: str = Field(description="The same in every judgement.")
+    regression_id: str = Field(description="The same in every analysis.")
     regression: Regression
     triage: Triage
 
 
 class Decision(BaseModel):
-    """What somebody decides about a regression."""
+    """A triage decision."""
+
+    model_config = ConfigDict(extra="forbid")
 
     state: TriageState
     person: Annotated[Line, Field(max_length=200, description="Who decides.")]
-    reason: Annotated[Sentence, Field(description="Why; it stays in the audit trail.")]
-    expected: TriageState | None = Field(
-        default=None, description="What it was when the person looked; refused with 409 if it is no longer."
-    )
-
-    model_config = {
-        "extra": "forbid",
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "state": "expected",
-                    "person": "Example Engineer",
-                    "reason": "The price of the exact sum; agreed in the review.",
-                    "expected": "new",
-                }
-            ]
-        },
-    }
+    reason: Annotated[Sentence, Field(description="Kept in the audit trail.")]
+    expected: TriageState | None = Field(default=None, description="Refuse with 409 if the state is another.")
 
 
 class Release(BaseModel):
     """Why a run may leave quarantine."""
 
+    model_config = ConfigDict(extra="forbid")
+
     person: Annotated[Line, Field(max_length=200, description="Who vouches for the record.")]
     reason: Sentence
 
-    model_config = {
-        "extra": "forbid",
-        "json_schema_extra": {
-            "examples": [{"person": "Example Engineer", "reason": "Measured again on our own runner: the same."}]
-        },
-    }
-
 
 class Comparison(BaseModel):
-    """Two commits against each other."""
-
     base_run_id: str
     head_run_id: str
-    exit_code: int = Field(description="0 fine, 1 a regression, 2 it cannot be told.")
+    exit_code: int = Field(description="0: fine. 1: regression. 2: inconclusive.")
     judgement: dict[str, Any] = Field(description="As `roofwatch compare --json` prints it.")
 
 
 class ComparedRuns(BaseModel):
-    """What two sides of a comparison stand for."""
+    """The runs of a comparison."""
 
     base_run_id: str
     head_run_id: str
     noise_floor: NoiseFloor | None = Field(
-        default=None,
-        description="By the newest stored calibrations of the head's runner; null if it was not asked for.",
+        default=None, description="From the newest calibrations of the head's runner; null if not requested."
     )
-
-    model_config = {"json_schema_extra": {"examples": [{"base_run_id": RUN_ID, "head_run_id": OTHER_RUN_ID}]}}
 
 
 class Health(BaseModel):
@@ -173,12 +118,12 @@ class Health(BaseModel):
 
 
 def page(found: Sequence[T], limit: int, key: Callable[[T], Sequence[str | int]]) -> Response:
-    """A page of a list.
+    """Respond with a page of a list.
 
     Args:
-        found: From the first entry of the page on, one more than fits where there are more.
-        limit: Entries that fit.
-        key: What the cursor holds of an entry: entries that come in between shift nothing.
+        found: From the first item of the page; one more than `limit` if there is another page.
+        limit: Maximum number of items.
+        key: What the cursor holds of the last item: its place in the order of the list.
     """
     items = list(found[:limit])
     return as_json(Page(items=items, next=cursor_after(key(items[-1])) if len(found) > limit else None))
@@ -189,48 +134,46 @@ def cursor_after(key: Sequence[str | int]) -> str:
 
 
 def read_cursor(cursor: str, *kinds: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """The parts of a cursor, each made by its kind.
+    """Parse a cursor; each part is made by its kind.
 
     Raises:
-        ProblemError: it is not one of this list.
+        ProblemError: not a cursor of this list.
     """
     try:
         parts = orjson.loads(base64.urlsafe_b64decode(cursor.encode()))
-        # `true` is a number to Python, and no number is larger than what the database has
         if not isinstance(parts, list) or any(type(part) not in (int, str) or "\0" in str(part) for part in parts):
             raise ValueError("not a key")
         return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
     except (ValueError, TypeError, AttributeError, OverflowError, binascii.Error):
-        raise ProblemError(400, "bad-request", "the cursor is none of this list; begin without one") from None
+        raise ProblemError(400, "bad-request", "not a cursor of this list; start without one") from None
 
 
 def position(value: object) -> int:
-    """A part of a cursor that is a place in a list."""
-    if not isinstance(value, int) or not 0 <= value <= _LARGEST:
+    """Check a part of a cursor that is an index or an ID."""
+    if not isinstance(value, int) or not 0 <= value <= _MAX_INTEGER:
         raise ValueError("not a position")
     return value
 
 
 def as_json(value: object, status: int = 200) -> Response:
-    """A response with a model or a dataclass; NaN and the infinities are null."""
+    """Respond with a model or a dataclass; NaN and infinity become null."""
     return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
 
 
 def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that reads a short JSON body. In a route's parameters it comes after the principal.
+    """A dependency that reads a short JSON body, after the principal among a route's parameters.
 
-    A parameter with a pydantic type would have FastAPI read the body before anything asks for a token.
+    FastAPI itself would read a body parameter before authentication.
 
     The dependency raises:
         ProblemError: another media type, too long, or too slow.
-        RequestValidationError: not JSON, or not such a document.
+        RequestValidationError: not valid JSON of the model.
     """
 
     async def read(request: Request) -> M:
-        check_is_json(request, "this")
+        check_is_json(request)
         state = state_of(request)
-        limit = state.limits.decision_bytes
-        async with state.bodies.read(request, limit, way_out="say it in fewer words") as body:
+        async with state.bodies.read(request, state.limits.decision_bytes, hint="write less") as body:
             try:
                 return model.model_validate_json(body)
             except ValidationError as error:
@@ -240,20 +183,20 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says of such a body. The types that it names are those of an answer of the same route."""
+    """OpenAPI of such a body. The types that it refers to are those of the route's response."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schema.pop("$defs", None)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def check_is_json(request: Request, what: str) -> None:
-    """Raise ProblemError where the header says that the body is something else."""
+def check_is_json(request: Request) -> None:
+    """Raise ProblemError if the header names another media type."""
     media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media_type != "application/json":
-        raise ProblemError(415, "unsupported-media", f"{what} is application/json; say so in Content-Type")
+        raise ProblemError(415, "unsupported-media", "the body must be application/json")
 
 
 def invalid_body(error: ValidationError) -> RequestValidationError:
-    """What is answered to a body that is not as it has to be."""
+    """The error of a body that does not fit its model."""
     found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors(include_input=False)]
     return RequestValidationError(found)

@@ -1,4 +1,4 @@
-"""Errors as clients see them: problem documents (RFC 9457) that say what to do, and nothing of the inside."""
+"""Errors as problem documents (RFC 9457), which say what to do and nothing of the inside."""
 
 from __future__ import annotations
 
@@ -36,41 +36,28 @@ _log = logging.getLogger("roofwatch.api")
 class Problem(BaseModel):
     """RFC 9457."""
 
-    type: str = Field(description="Which kind of problem, a URN that stays the same.")
+    type: str = Field(description="A stable URN of the kind of problem.")
     title: str
     status: int
-    detail: str = Field(description="What is wrong with this request, and what to do.")
-    instance: str | None = Field(default=None, description="The request, as the server's log names it.")
-    errors: list[dict[str, str]] | None = Field(default=None, description="What in the request is wrong, and where.")
-
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "type": "urn:roofwatch:problem:other-content",
-                    "title": "Conflict",
-                    "status": 409,
-                    "detail": "a run with this id is stored with other content; measure again for a run of its own",
-                }
-            ]
-        }
-    }
+    detail: str = Field(description="What is wrong with the request, and what to do.")
+    instance: str | None = Field(default=None, description="ID of the request in the server's log.")
+    errors: list[dict[str, str]] | None = Field(default=None, description="Invalid values and their places.")
 
 
 _DESCRIPTIONS = {
     400: "The request cannot be read.",
-    401: "No token, or one that is not known, expired or revoked.",
+    401: "No token, or one that is unknown, expired or revoked.",
     403: "The token is for another project, or lacks the scope.",
-    404: "There is none that the token may see.",
+    404: "Not found, or not visible to the token.",
     408: "The body took too long.",
-    409: "Not as it was: other content under a known id, or a state that has changed.",
-    410: "What was asked for is no longer kept, by the policy of who runs the store.",
-    413: "The body is too large, packed or unpacked.",
-    415: "A form that is not known.",
-    422: "A value that cannot be.",
-    429: "The token asks too often, or too many wrong ones came from its address; Retry-After says how long to wait.",
-    503: "Not now, for example because the database is down; Retry-After says when to try again.",
-    507: "No room on the database's disk; Retry-After says when to try again.",
+    409: "Conflict: other content under a known ID, or a state that has changed.",
+    410: "Removed by retention.",
+    413: "The body is too large.",
+    415: "Unsupported media type or encoding.",
+    422: "Invalid value.",
+    429: "Too many requests, or too many wrong tokens; see Retry-After.",
+    503: "Unavailable, for example because the database is down; see Retry-After.",
+    507: "The database's disk is full; see Retry-After.",
 }
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -81,18 +68,11 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     }
     for status, text in _DESCRIPTIONS.items()
 }
-"""The responses of a route, for OpenAPI."""
+"""Error responses of a route, for OpenAPI."""
 
 
 class ProblemError(Exception):
-    """A request that is refused.
-
-    Args:
-        status: Of HTTP.
-        kind: Which problem: the end of its URN.
-        detail: What is wrong and what to do.
-        headers: To go with it.
-    """
+    """A refused request. `kind` is the end of the problem's URN; `detail` says what is wrong and what to do."""
 
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -102,8 +82,8 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
 
-def not_found(what: str, way_out: str) -> ProblemError:
-    return ProblemError(404, "not-found", f"{what}: there is none here that this token may see; {way_out}")
+def not_found(what: str, hint: str) -> ProblemError:
+    return ProblemError(404, "not-found", f"{what}: not found, or not visible to this token; {hint}")
 
 
 def unavailable(detail: str, retry_after_s: float) -> ProblemError:
@@ -119,70 +99,29 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (RecordError, 422, "invalid"),
     (IngestError, 422, "invalid"),
 )
-"""Errors whose own message is the detail."""
+"""Errors whose message is the detail."""
 
 
 def install(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
-
-    @app.exception_handler(ProblemError)
-    def _(request: Request, error: ProblemError) -> Response:
-        return _respond(request, error)
-
-    @app.exception_handler(HTTPException)
-    def _(request: Request, error: HTTPException) -> Response:
-        kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
-        detail = f"{error.detail}; the routes are in /v1/openapi.json"
-        return _respond(request, ProblemError(error.status_code, kind, detail, error.headers))
-
-    @app.exception_handler(ClientDisconnect)
-    def _(request: Request, error: Exception) -> Response:
-        del error
-        # only the log and the metrics see it
-        return _respond(request, ProblemError(408, "timed-out", "the connection broke within the body; send it again"))
+    other = (ProblemError, HTTPException, ClientDisconnect, StoreError, DBAPIError, PoolTimeoutError)
+    for kind in (*(one[0] for one in _KINDS), *other):
+        app.add_exception_handler(kind, _handle)
 
     @app.exception_handler(RequestValidationError)
     def _(request: Request, error: RequestValidationError) -> Response:
-        # without what was sent: it may be long, and anything
+        # without the values, which may be long or secret
         found = [
             {"where": ".".join(str(step) for step in one["loc"])[:200], "message": str(one["msg"])[:300]}
             for one in error.errors()[:_MAX_ERRORS]
         ]
         detail = "; ".join(f"{one['where']}: {one['message']}" for one in found)
-        return _respond(request, ProblemError(422, "invalid", f"{detail}; see /v1/openapi.json"), errors=found)
-
-    for kind_of_error, status, kind in _KINDS:
-
-        def answer(request: Request, error: Exception, status: int = status, kind: str = kind) -> Response:
-            return _respond(request, ProblemError(status, kind, str(error)))
-
-        app.add_exception_handler(kind_of_error, answer)
-
-    @app.exception_handler(StoreError)
-    @app.exception_handler(DBAPIError)
-    @app.exception_handler(PoolTimeoutError)
-    def _(request: Request, error: Exception) -> Response:
-        if isinstance(error, DataError):
-            return _respond(request, ProblemError(422, "invalid", "a value that the database cannot hold; correct it"))
-        _log.error("%s the database failed: %s", _instance(request), _one_line(error))
-        if is_full(error):
-            detail = (
-                "the disk of the database is full; nothing was half-stored: keep the record and send it again once "
-                "whoever runs the server has made room"
-            )
-            return _respond(request, ProblemError(507, "full-disk", detail, {"Retry-After": str(_FULL_DISK_RETRY_S)}))
-        detail = "the database cannot be used now; nothing was half-stored: try again later"
-        return _respond(request, unavailable(detail, _DATABASE_RETRY_S))
+        problem = ProblemError(422, "invalid", f"{detail}; see /v1/openapi.json")
+        return problem_response(problem, _instance(request), errors=found)
 
 
 def problem_response(problem: ProblemError, instance: str, **more: Any) -> Response:
-    """The problem document.
-
-    Args:
-        problem: What is wrong.
-        instance: The request, as the log names it.
-        more: Fields to add.
-    """
+    """The problem document; `instance` is the request's ID, `more` are further fields."""
     document = {
         "type": f"urn:roofwatch:problem:{problem.kind}",
         "title": HTTPStatus(problem.status).phrase,
@@ -193,14 +132,31 @@ def problem_response(problem: ProblemError, instance: str, **more: Any) -> Respo
     return Response(orjson.dumps(document), problem.status, problem.headers, _MEDIA_TYPE)
 
 
-def _respond(request: Request, problem: ProblemError, **more: Any) -> Response:
-    return problem_response(problem, _instance(request), **more)
+def _handle(request: Request, error: Exception) -> Response:
+    return problem_response(_to_problem(request, error), _instance(request))
+
+
+def _to_problem(request: Request, error: Exception) -> ProblemError:
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, HTTPException):
+        kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
+        return ProblemError(error.status_code, kind, f"{error.detail}; see /v1/openapi.json", error.headers)
+    if isinstance(error, ClientDisconnect):
+        return ProblemError(408, "timed-out", "the connection broke within the body; send it again")
+    if isinstance(error, DataError):
+        return ProblemError(422, "invalid", "the database cannot hold a value")
+    for kind_of_error, status, kind in _KINDS:
+        if isinstance(error, kind_of_error):
+            return ProblemError(status, kind, str(error))
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    printable = "".join(char if char.isprintable() else " " for char in str(cause))
+    _log.error("%s the database failed: %s", _instance(request), " ".join(printable.split())[:500])
+    if is_full(error):
+        detail = "the disk of the database is full; nothing was stored: send it again once the operator has freed space"
+        return ProblemError(507, "full-disk", detail, {"Retry-After": str(_FULL_DISK_RETRY_S)})
+    return unavailable("the database is unavailable; nothing was stored: try again later", _DATABASE_RETRY_S)
 
 
 def _instance(request: Request) -> str:
     return str(getattr(request.state, "instance", _NO_INSTANCE))
-
-
-def _one_line(error: Exception) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return " ".join("".join(c if c.isprintable() else " " for c in str(cause)).split())[:500]

@@ -1,4 +1,4 @@
-"""The questions of a reader by their names, for a dashboard that has no database."""
+"""Questions of a dashboard that reads through the API instead of a database."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Name = Annotated[
 
 async def _document(request: Request) -> AsyncIterator[bytes]:
     """Read after authentication, as `json_body` does."""
-    check_is_json(request, "a question")
+    check_is_json(request)
     state = state_of(request)
-    async with state.bodies.read(request, state.limits.question_bytes, way_out="ask about less at once") as document:
+    async with state.bodies.read(request, state.limits.question_bytes, hint="select less") as document:
         yield document
 
 
 @router.post(
     "/v1/questions/{question}",
-    summary="Ask as the dashboard does",
+    summary="Answer a question of the dashboard",
     response_class=Response,
     responses={200: {"content": {"application/json": {"schema": {}}}}},
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "What the question takes, by name.",
+            "description": "Parameters of the question.",
             "content": {"application/json": {"schema": {"type": "object"}}},
         }
     },
@@ -47,14 +47,10 @@ async def _document(request: Request) -> AsyncIterator[bytes]:
 def post_question(
     request: Request, reader: Reader, question: Name, document: Annotated[bytes, Depends(_document)]
 ) -> Response:
-    """Answer one question of a dashboard, which reads through this server instead of a database. It changes nothing.
-
-    What a question takes and what it answers changes with the version of roofwatch, and is no promise to others: the
-    other routes are.
-    """
+    """Answer one question of a dashboard of the same version. Other clients should use the other routes."""
     known = QUESTIONS.get(question)
     if known is None:
-        raise not_found("this question", "ask by a dashboard of this server's version: update the older of the two")
+        raise not_found("this question", "dashboard and server must have the same version")
     try:
         asked = known.parameters.model_validate_json(document)
     except ValidationError as error:
@@ -67,6 +63,6 @@ def post_question(
         answer = known.ask_with(session, asked)
     content, max_bytes = answer_to_json(answer), state.limits.answer_bytes
     if len(content) > max_bytes:
-        detail = f"the answer would have {len(content)} bytes, more than the {max_bytes} that are sent"
-        raise ProblemError(422, "too-large", f"{detail}: ask about fewer cases, or a shorter time")
+        detail = f"the answer would have {len(content)} bytes, more than {max_bytes}"
+        raise ProblemError(422, "too-large", f"{detail}: select fewer cases or a shorter time")
     return Response(content, media_type="application/json")

@@ -53,15 +53,14 @@ async def post_record(
     request: Request,
     sender: Sender,
     *,
-    quarantine: Annotated[bool, Query(description="Keep it where nothing counts it.")] = False,
+    quarantine: Annotated[bool, Query(description="Store it in quarantine.")] = False,
 ) -> Response:
-    """Store a record: all of it or nothing, once however often it is sent. Once this is answered it is on disk.
+    """Store a record in one transaction. It is on disk before the response, and stored once however often it is sent.
 
-    The body is the record's JSON; `Content-Encoding` may be `gzip` or `zstd`. The same run with other content is
-    refused with 409. Records sent with a token in quarantine, by a workflow on a pull request, or with
-    `quarantine=true` are kept beside the project: to be looked at, never part of a baseline.
+    The body is JSON; `Content-Encoding` may be `gzip` or `zstd`. The same run with other content is refused with 409.
+    Records from a quarantined token, a workflow on a pull request, or with `quarantine=true` are not analysed.
     """
-    check_is_json(request, "a record")
+    check_is_json(request)
     encoding = request.headers.get("content-encoding", "")
     state = state_of(request)
     async with state.bodies.read(request, state.limits.body_bytes) as body, state.turn():
@@ -78,7 +77,7 @@ def _store(state: State, sender: Principal, body: bytes, encoding: str, *, quara
     result = ingest_record(state.engine, record, is_quarantined=is_quarantined)
     with state.reading() as session:
         if not result.was_new:
-            # it may have been sent otherwise the first time
+            # the first request may have differed
             known = read_run_state(session, record.run_id)
             is_quarantined = known is not None and known.is_quarantined
         named = list_artefacts(session, record.run_id) if record.artefacts else []

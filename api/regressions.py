@@ -1,4 +1,4 @@
-"""Regressions, what people decide about them, and the audit trail."""
+"""Regressions, triage and the audit trail."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def get_regressions(
     reader: Reader,
     project: Project,
     *,
-    state: Annotated[RegressionState | None, Query(description="Only in this state of judgement.")] = None,
-    triage: Annotated[TriageState | None, Query(description="Only those that people left in this state.")] = None,
+    state: Annotated[RegressionState | None, Query(description="Only in this state.")] = None,
+    triage: Annotated[TriageState | None, Query(description="Only in this state of triage.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """What was judged of a project, of the newest commit first. Improvements too: their verdict says so."""
+    """Regressions and improvements of a project, the newest commit first."""
     reader.check_project(project)
     after = None if cursor is None else read_cursor(cursor, int, str, str, str)
     with state_of(request).reading() as session:
@@ -61,7 +61,7 @@ def get_regressions(
 
 @router.post(
     "/v1/regressions/{regression}/triage",
-    summary="Decide about a regression",
+    summary="Triage a regression",
     response_model=TriagedRegression,
     openapi_extra=body_schema(Decision),
 )
@@ -72,9 +72,9 @@ def post_triage(
     project: Project,
     decision: Annotated[Decision, Depends(json_body(Decision))],
 ) -> Response:
-    """Set what people think of a regression. It outlives later judgements, and the audit trail keeps every change.
+    """Decide about a regression. Later analyses keep the decision, and the audit trail records it.
 
-    With `expected`, it is refused if somebody else decided meanwhile, so that it can be sent again safely.
+    With `expected`, the request is refused if the state has changed, which makes a retry safe.
     """
     triager.check_project(project)
     shared = state_of(request)
@@ -82,7 +82,7 @@ def post_triage(
         known = _shown(list_triaged(session, project))
     one = next((one for one in known if one.triage.regression_id == regression), None)
     if one is None:
-        raise not_found(f"regression {regression}", "GET /v1/regressions lists those of a project")
+        raise not_found(f"regression {regression}", "see GET /v1/regressions")
     triage = set_triage(
         shared.engine,
         project,
@@ -96,17 +96,17 @@ def post_triage(
     return as_json(one.model_copy(update={"triage": triage}))
 
 
-@router.get("/v1/audit", summary="Who did what", response_model=Page[AuditEntry])
+@router.get("/v1/audit", summary="Read the audit trail", response_model=Page[AuditEntry])
 def get_audit(
     request: Request,
     administrator: Administrator,
     project: Project,
     *,
-    subject: Annotated[Word | None, Query(description="Only what was done to this regression, run or token.")] = None,
+    subject: Annotated[Word | None, Query(description="Only this regression, run or token.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Every decision and every change of rights in a project, newest first."""
+    """Decisions and changes of access in a project, newest first."""
     administrator.check_project(project)
     (before_id,) = (None,) if cursor is None else read_cursor(cursor, position)
     with state_of(request).reading() as session:

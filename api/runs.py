@@ -1,4 +1,4 @@
-"""Projects, and their runs: which there are, what each found, how far it has come."""
+"""Projects and runs."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def get_runs(
     reader: Reader,
     project: Project,
     *,
-    quarantined: Annotated[bool, Query(description="Those in quarantine instead.")] = False,
+    quarantined: Annotated[bool, Query(description="List the quarantine instead.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """The runs of a project, the last one to start first."""
+    """Runs of a project, the latest first."""
     reader.check_project(project)
     after = None if cursor is None else read_cursor(cursor, _aware_time, UUID)
     with state_of(request).reading() as session:
@@ -66,11 +66,11 @@ def get_runs(
 
 @router.get(
     "/v1/runs/{run_id}",
-    summary="A run",
+    summary="Read a run",
     response_model=RunDetail,
 )
 def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
-    """Everything that one run found."""
+    """Results of a run."""
     state = state_of(request)
     reader.see_run(state, run_id)
     with state.reading() as session:
@@ -82,24 +82,24 @@ def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
 
 @router.get(
     "/v1/runs/{run_id}/status",
-    summary="How far a run has come",
+    summary="Read the status of a run",
     response_model=RunState,
 )
 def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
-    """Stored, and judged or not yet."""
+    """Whether the run is quarantined and analysed."""
     return as_json(reader.see_run(state_of(request), run_id))
 
 
 @router.get(
     "/v1/runs/{run_id}/record",
-    summary="A run's record",
+    summary="Download a record",
     response_class=Response,
     responses={
         200: {"content": {"application/json": {"schema": {"type": "object"}}}},
     },
 )
 def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
-    """The record that was sent, its times in UTC: docs/reference/record.md."""
+    """The record as it was sent: docs/reference/record.md."""
     state = state_of(request)
     reader.see_run(state, run_id)
     with state.reading() as session:
@@ -109,7 +109,7 @@ def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
 
 @router.post(
     "/v1/runs/{run_id}/release",
-    summary="Let a run out of quarantine",
+    summary="Release a run from quarantine",
     response_model=RunState,
     openapi_extra=body_schema(Release),
 )
@@ -119,9 +119,9 @@ def post_release(
     run_id: UUID,
     release: Annotated[Release, Depends(json_body(Release))],
 ) -> Response:
-    """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why.
+    """Move a run to its project because someone vouches for it; the audit trail records who and why.
 
-    A run that counts already is refused with 409.
+    A run that is not in quarantine is refused with 409.
     """
     state = state_of(request)
     before = administrator.see_run(state, run_id)
@@ -134,5 +134,5 @@ def post_release(
 def _aware_time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError("a time without its zone")
+        raise ValueError("a time without a zone")
     return time

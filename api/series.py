@@ -1,4 +1,4 @@
-"""Series: one metric of one thing over the commits of a project."""
+"""Series: one metric of one case and implementation over the commits of a project."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ router = APIRouter(tags=["series"], responses=PROBLEMS)
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which series of a project, as both routes are asked."""
+    """Filters of both routes."""
 
     project: Project
     kernel: Annotated[Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])] = None
     metric: Annotated[Word | None, Query(description="Only of this metric.", examples=["median_ns"])] = None
-    case: Annotated[Word | None, Query(description="Only of the case with this id.")] = None
-    include_pairs: Annotated[bool, Query(description="Also runs that are one side of a pair.")] = False
-    include_dirty: Annotated[bool, Query(description="Also runs of a work tree that differed from its commit.")] = False
+    case: Annotated[Word | None, Query(description="Only of this case ID.")] = None
+    include_pairs: Annotated[bool, Query(description="Include runs that are part of a pair.")] = False
+    include_dirty: Annotated[bool, Query(description="Include runs of a modified work tree.")] = False
 
     def list_keys(self, session: Session, cursor: str | None, limit: int) -> list[SeriesKey]:
         """The keys after a cursor."""
@@ -61,7 +61,7 @@ def get_series_keys(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Which series a project has, in the order of their keys. Runs in quarantine are in none."""
+    """Keys of the series of a project, in order. Quarantined runs are left out."""
     reader.check_project(chosen.project)
     with state_of(request).reading() as session:
         keys = chosen.list_keys(session, cursor, limit + 1)
@@ -78,15 +78,14 @@ def get_series(
     reader: Reader,
     chosen: Annotated[Chosen, Depends()],
     *,
-    since: Annotated[AwareDatetime | None, Query(description="Only runs that began no earlier.")] = None,
-    until: Annotated[AwareDatetime | None, Query(description="Only runs that began before.")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Only runs started at or after this time.")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="Only runs started before this time.")] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
-    """The same series with their points, in the order of commits. A run that failed has a point without a value.
+    """Series with their points, in the order of commits. A failed run has a point without a value.
 
-    A page has fewer series than its `limit` where these would have too many points, and leaves out those that have
-    none in the time that is asked for: only `next` tells whether there are more.
+    A page may have fewer series than `limit`: the number of points is limited, and series without points are left out.
     """
     reader.check_project(chosen.project)
     state = state_of(request)
@@ -115,6 +114,6 @@ def get_series(
             since=since,
             until=until,
         )
-    # by the keys: a series without points in the time is left out
+    # from the keys, as series without points are left out
     following = cursor_after(astuple(keys[limit - 1])) if len(keys) > limit else None
     return as_json(Page[Series](items=found, next=following))

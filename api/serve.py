@@ -18,11 +18,11 @@ _SHUTDOWN_S = 30
 
 
 class ServeError(Exception):
-    """The server cannot listen where it should."""
+    """The server cannot listen."""
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it is ready."""
+    """A server that calls `on_ready`."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -44,16 +44,16 @@ def serve(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> None:
-    """Serve until a signal ends it; requests at hand are answered first.
+    """Serve until a signal; open requests are answered first.
 
     Args:
-        app: What to serve.
+        app: To serve.
         host: Address to listen on.
-        port: 0 for a free one.
-        limits: For connections and heads.
-        on_ready: Gets the URL once the server answers.
-        certificate: For TLS, with its chain, as PEM; None to speak plain HTTP, to this machine or a proxy.
-        key: Of the certificate, if it is not in the same file.
+        port: 0 for any free port.
+        limits: Of connections and heads.
+        on_ready: Called with the URL.
+        certificate: PEM with its chain, for TLS; None for plain HTTP.
+        key: Of the certificate, if in another file.
 
     Raises:
         ServeError: it cannot listen there.
@@ -62,7 +62,7 @@ def serve(
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise ServeError(f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another") from None
+        raise ServeError(f"{host}:{port}: cannot listen: {error.strerror or error}") from None
     config = configure(app, limits, certificate=certificate, key=key)
     name = f"[{host}]" if ":" in host else host
     url = f"{'http' if certificate is None else 'https'}://{name}:{listening.getsockname()[1]}"
@@ -73,12 +73,12 @@ def serve(
 def configure(
     app: FastAPI, limits: Limits, *, certificate: Path | None = None, key: Path | None = None
 ) -> uvicorn.Config:
-    """How uvicorn serves the app."""
+    """Configure uvicorn for the app."""
     return uvicorn.Config(
         app,
         http=type("Protocol", (HeaderTimeoutProtocol,), {"head_s": limits.head_s}),
         ws="none",
-        # the app logs a line of its own for each request, without what its query says
+        # the app logs requests itself, without query strings
         access_log=False,
         log_config=None,
         proxy_headers=False,
@@ -93,8 +93,8 @@ def configure(
 
 
 def log_to_stderr() -> None:
-    """A line for each request and each failure."""
+    """Log requests and failures to stderr."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # they repeat our lines, or report every look at the schema
+    # these repeat our lines, or log every check of the schema
     for name in ("uvicorn.error", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What all requests of an app share: its state, metrics, and the middleware that counts and logs them."""
+"""Shared state of the app, its metrics, and the middleware that counts and logs requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roofwatch.db.engine.session import reading_session
 
 _RETRY_S = 5
 _HEADERS = [
-    # no browser may run what comes from records or show it as a page, and no cache may hand it to another token
+    # no browser may show untrusted content as a page, and no cache may keep it
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
@@ -36,7 +36,7 @@ _log = logging.getLogger("roofwatch.api")
 
 
 class Metrics:
-    """Counts of one app. No label comes from what a client sends, but for a usual method."""
+    """Prometheus metrics. Labels are not taken from clients, except usual methods."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -68,23 +68,19 @@ class State:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for one of the turns to store something.
-
-        Raises:
-            ProblemError: none came free in time; a client that waited longer would give up while it is served.
-        """
+        """Wait for a slot to store something, or raise ProblemError (503) after `turn_s`."""
         try:
             async with asyncio.timeout(self.limits.turn_s):
                 await self.ingests.acquire()
         except TimeoutError:
-            raise unavailable("too many are sending at once; try again in a moment", _RETRY_S) from None
+            raise unavailable("too many clients send at once; try again in a moment", _RETRY_S) from None
         try:
             yield
         finally:
             self.ingests.release()
 
     def reading(self) -> AbstractContextManager[Session]:
-        """A read-only session on one snapshot of the store, with a bound on the time of a statement."""
+        """A read-only session on one snapshot, with a statement timeout."""
         return reading_session(self.engine, sees_one_state=True, timeout_s=self.limits.query_s)
 
 
@@ -94,7 +90,7 @@ def state_of(request: Request) -> State:
 
 
 class RequestLog:
-    """ASGI middleware: an id, headers, counts and a line in the log for each request."""
+    """ASGI middleware: an ID, headers, metrics and a log line for each request."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -120,20 +116,20 @@ class RequestLog:
             try:
                 app = self._app
                 if {name for name, _ in scope["headers"]} >= _LENGTHS:
-                    # a proxy may see another end of the body, and take the rest for another request (RFC 9112, 6.1)
-                    detail = "Content-Length and Transfer-Encoding both say how long the body is; send one of them"
+                    # request smuggling (RFC 9112, 6.1)
+                    detail = "Content-Length and Transfer-Encoding exclude each other; send one of them"
                     app = problem_response(ProblemError(400, "bad-request", detail, {"Connection": "close"}), instance)
                 await app(scope, receive, send_counted)
             except Exception:
                 _log.exception("%s failed unexpectedly", instance)
                 if status:
-                    raise  # the response has begun and can only be broken off
-                detail = "an internal error, logged under this instance; nothing was half-stored: try again"
+                    raise  # the response has begun
+                detail = "an internal error, logged under this instance; try again"
                 await problem_response(ProblemError(500, "unexpected", detail), instance)(scope, receive, send_counted)
         self._note(scope, status, time.perf_counter() - began_s, instance)
 
     def _note(self, scope: Scope, status: int, seconds: float, instance: str) -> None:
-        # the route's pattern, not the path: that is the client's
+        # the route's pattern, not the client's path
         route: Any = scope.get("route")
         path = str(getattr(route, "path", "unknown"))
         method = scope["method"] if scope["method"] in _METHODS else "other"

@@ -148,12 +148,6 @@ def request_bisection(
 ) -> UUID:
     """Request a bisection in the caller's transaction; `roofwatch bisect --next` on a runner carries it out.
 
-    Args:
-        session: In a transaction.
-        asked: What to bisect.
-        requested_by: A person, rule or workflow.
-        regression_id: The regression to explain.
-
     Returns:
         Its ID; that of an unfinished identical request if there is one.
     """
@@ -246,15 +240,7 @@ def finish_bisection(
     answer: Answer | None = None,
     note: str = "",
 ) -> None:
-    """Store the result.
-
-    Args:
-        engine: Of the store.
-        claim: The right to write to it.
-        state: A final state.
-        progress: All commits and steps.
-        answer: For `found` and `narrowed`.
-        note: Why it ended like this.
+    """Store a final state, with all commits and steps, the answer of `found` and `narrowed`, and a reason as note.
 
     Raises:
         ClaimLostError: another runner has taken it over.

@@ -21,14 +21,7 @@ class NotQuarantinedError(StoreError):
 
 
 def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> None:
-    """Move a run from quarantine to its project.
-
-    Args:
-        engine: Of the store.
-        run_id: Of a stored run.
-        actor: Who was authenticated.
-        person: Who vouches for the record.
-        reason: Why.
+    """Move a run from quarantine to its project because a person vouches for it.
 
     Raises:
         NotQuarantinedError: the run is not in quarantine.

@@ -1,4 +1,4 @@
-"""What queries hand out: frozen values, never rows."""
+"""Values of commits, series, change points, regressions and pairs, as queries return them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from roofwatch.collector.record.metrics import Metric, metric
 
 
 class Cause(StrEnum):
-    """Why a regression happened, as far as the evidence goes."""
-
     CODE = "code"
     AUTOTUNE = "autotune"
     TOOLCHAIN = "toolchain"
@@ -34,7 +32,7 @@ class Verdict(StrEnum):
 class RegressionState(StrEnum):
     OPEN = "open"
     DISMISSED = "dismissed"
-    """Measured again base against head, and not there: it was noise."""
+    """A paired measurement did not confirm it."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -54,18 +52,16 @@ class CommitRef:
 
 @dataclass(frozen=True, order=True, slots=True)
 class MeasuredCommit(CommitRef):
-    """One that has runs."""
-
     is_unreachable: bool = field(default=False, compare=False)
-    """Its branch was rewritten since, and no longer comes from it: so of each of its runs."""
+    """All of its runs are on a branch that was rewritten without it."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class SeriesKey:
     """One metric of one case and implementation on one runner class.
 
-    For static metrics `function` and `target` say which compiled code, and `runner_class` is empty: machine code
-    does not depend on the runner. For accuracy `tensor` says which output or gradient.
+    Static metrics have a `function` and a `target` instead of a runner class. Accuracy metrics have a `tensor`: an
+    output or a gradient.
     """
 
     project: str
@@ -88,38 +84,38 @@ class SeriesKey:
 
     @property
     def label(self) -> str:
-        """Short text for a person: case, implementation and what tells it apart."""
+        """Short text for people, without metric and runner class."""
         parts = [self.case_id, self.implementation, self.function, self.target, self.tensor]
         return " · ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class RunSetting:
-    """What a run was measured with: whatever of it changes may move all of the run's numbers at once."""
+    """Software and machine of a run; a change can move all of its numbers."""
 
     harness_version: str
     driver_version: str | None = None
     compute_capability: str | None = None
     toolchain: tuple[tuple[str, str], ...] = ()
-    """Versions of what compiles and runs the kernels, and the compiler's settings, by name."""
+    """Versions of torch, Triton and CUDA, and compiler settings, by name."""
     machine: tuple[tuple[str, str], ...] = ()
-    """What else is known of the machine beyond its runner class, by name."""
+    """Properties of the machine beyond its runner class, by name."""
 
 
 @dataclass(frozen=True)
 class TunedChoice:
-    """What Triton's autotuner chose."""
+    """A choice of Triton's autotuner."""
 
     function: str
     key: str
-    """What the choice depends on."""
+    """Key of the autotuner's cache."""
     configuration: str
     """`BLOCK=128, num_warps=4`."""
 
 
 @dataclass(frozen=True)
 class SeriesPoint:
-    """One run's value. `value` is None exactly where the outcome is not `ok`."""
+    """The value of one run; None unless the outcome is `ok`."""
 
     commit: CommitRef
     run_id: str
@@ -127,28 +123,27 @@ class SeriesPoint:
     outcome: Outcome
     value: float | None
     low: float | None = None
-    """First quartile of the samples, where there are samples."""
+    """First quartile of the samples, if any."""
     high: float | None = None
     """Third quartile."""
     code_hash: str | None = None
     message: str | None = None
     block_count: int | None = None
-    """Blocks of samples behind a time: how often it was measured anew."""
+    """Blocks of samples."""
     setting: RunSetting | None = None
     sm_clock_mhz: float | None = None
-    """Median of the blocks' clocks, where they were read and asked for."""
+    """Median of the blocks; this and the next three only if the query asks for them."""
     temperature_c: float | None = None
-    """Highest of any block, likewise."""
+    """Maximum of the blocks."""
     degraded_by: tuple[str, ...] = ()
-    """What held the device back, or shared it, in any block; if asked for."""
+    """Reasons why the device was slowed down or shared in any block."""
     choices: tuple[TunedChoice, ...] = ()
-    """Of the autotuner, if asked for."""
     timing: str = ""
-    """Timer and cache state, as in `cupti, cold`; empty where nothing is timed. Of two, numbers do not compare."""
+    """Timer and cache state, for example `cupti, cold`; empty for metrics without them."""
 
 
 def timing_of(timer: str, cache: str) -> str:
-    """What a time was measured by: of two that differ in it, numbers do not compare."""
+    """Timer and cache state; times with different ones are not comparable."""
     return f"{timer}, {cache}"
 
 
@@ -156,25 +151,25 @@ def timing_of(timer: str, cache: str) -> str:
 class Series:
     key: SeriesKey
     points: tuple[SeriesPoint, ...]
-    """In the order of commits, then of time."""
+    """By commit, then by time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
-    """The first commit of a new level of one series, or of a drift."""
+    """The first commit of a new level, or of a drift, of one series."""
 
     series: SeriesKey
     commit: CommitRef
     previous_commit: CommitRef
-    """The last commit of the old level that was measured: what to compare against."""
+    """The last measured commit of the old level."""
     verdict: Verdict
     before: float | None
     after: float | None
-    """Levels in the metric's unit; None where the side has no value because the outcome is not `ok`."""
+    """Levels in the metric's unit; None if the outcome is not `ok`."""
     evidence: str
     """One sentence with numbers."""
     is_gradual: bool = False
-    """No step: from this commit on it moves little by little, and `after` is where it has come to."""
+    """A drift that begins at this commit; `after` is the latest level."""
 
     @property
     def relative_change(self) -> float | None:
@@ -186,63 +181,60 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """One possible cause of a regression."""
+    """A possible cause of a regression."""
 
     cause: Cause
     weight: float
-    """Its share of all that may have done it, `unknown` among these; all shares together are 1."""
+    """Share among all possible causes, `unknown` included; they sum to 1."""
     sentence: str
-    """What speaks for it, with numbers."""
+    """The evidence, with numbers."""
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Change points of one cause: what a person is told once. Improvements too."""
+    """Change points with one cause; improvements too."""
 
     project: str
     commit: CommitRef
-    """Where the change points, all taken together, place it; single ones may lie a commit or two away."""
+    """Most likely commit; single change points may lie a commit or two away."""
     kernel: str
-    """Its name, several names, or `*` for an event of the environment."""
+    """One or more names, or `*` for an event of the environment."""
     verdict: Verdict
     cause: Cause
-    """The likeliest, unless it is no likelier than what is not known."""
+    """The most likely, or `unknown`."""
     summary: str
-    """One sentence: what moved, by how much, on how many series."""
+    """One sentence: what changed, by how much, on how many series."""
     change_points: tuple[ChangePoint, ...]
     state: RegressionState = RegressionState.OPEN
     is_confirmed: bool = False
-    """Deterministic (accuracy, machine code), or seen again in a paired measurement."""
+    """Deterministic (accuracy, machine code), or confirmed by a paired measurement."""
     suspects: tuple[Suspect, ...] = ()
-    """Possible causes, the likeliest first."""
+    """The most likely first."""
     family: str = ""
-    """Which series moved, of how many alike, in words; empty where no time moved."""
+    """Which series changed, in words; empty if no time changed."""
     typical_change: float | None = None
-    """Median relative change of the times that moved."""
+    """Median relative change of the times that changed."""
     change_spread: float | None = None
-    """Half the distance between the quartiles of those changes; None below three of them."""
+    """Half the interquartile range of these changes; None below three of them."""
     is_alert: bool = False
-    """Sure enough to call somebody: confirmed, or still standing when the false ones among all that a night's series
-    tell are held at their rate."""
+    """Confirmed, or significant under the false-discovery rate of all series."""
     recovered_at: CommitRef | None = None
-    """The commit by which what moved is back where it was."""
+    """The commit at which the old level was reached again."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells it from all others of one judgement."""
+        """Unique among the regressions of an analysis."""
         return self.project, self.commit.sha, self.kernel, str(self.verdict)
 
     @property
     def place(self) -> tuple[int, str, str, str]:
-        """Where it stands in a list: the newest commit first, then by kernel and verdict."""
+        """Sort key: the newest commit first, then kernel and verdict."""
         return -self.commit.first_parent_count, self.commit.sha, self.kernel, str(self.verdict)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One case and implementation measured on both sides in one job, blocks interleaved: block i of the base ran
-    next to block i of the head.
-    """
+    """One case and implementation, measured on base and head in one job with interleaved blocks."""
 
     project: str
     pair_id: str
@@ -252,14 +244,14 @@ class Pair:
     implementation: str
     runner_class: str
     measured_at: datetime
-    """When the head's run began."""
+    """Start of the head's run."""
     base_blocks_ns: tuple[tuple[float, ...], ...]
     head_blocks_ns: tuple[tuple[float, ...], ...]
     timing: str = ""
-    """Timer and cache state, as in `cupti, cold`."""
+    """Timer and cache state, for example `cupti, cold`."""
     harness_version: str = ""
     preset: str | None = None
-    """How long was sampled; None where the head's record does not say."""
+    """Sampling preset of the head's run, if recorded."""
 
 
 def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | None:

@@ -1,4 +1,4 @@
-"""Create, check, list and revoke tokens.
+"""Tokens, and the repositories whose CI may send records without one of ours.
 
 A token reads `rw_<id>_<secret>`. The ID is public; the secret has 256 random bits, and only its sha256 is stored.
 """
@@ -9,16 +9,17 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, or_, select, update
+from sqlalchemy import Engine, delete, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.audit import add_entry
-from roofwatch.db.auth.values import NewToken, Scope, Token
+from roofwatch.db.auth.values import NewToken, Scope, Token, TrustedRepository
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.access import TokenRow
+from roofwatch.db.schema.access import TokenRow, TrustedRepositoryRow
 from roofwatch.db.schema.table import to_value
 
 MAX_VALIDITY = timedelta(days=366)
@@ -48,7 +49,7 @@ def create_token(
         project: The only project it is valid for; None for all.
         scopes: What it may do.
         now: Start of its validity.
-        validity: Time until it expires.
+        validity: Time until it expires, at most `MAX_VALIDITY`.
         is_quarantined: Quarantine all records sent with it.
         actor: For the audit trail.
 
@@ -121,6 +122,46 @@ def revoke_token(engine: Engine, token_id: str, *, now: datetime, actor: str) ->
             add_entry(session, actor=actor, action="token.revoke", project=row.project, subject=token_id)
         session.flush()
         return _to_token(row)
+
+
+def trust_repository(engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str) -> None:
+    """Let a repository's workflows send records of a project. Records of other refs are quarantined."""
+    row = {"repository": repository, "project": project, "refs": list(refs)}
+    with Session(engine) as session, session.begin():
+        new = upsert(TrustedRepositoryRow).values(row)
+        session.execute(
+            new.on_conflict_do_update(
+                index_elements=[TrustedRepositoryRow.repository, TrustedRepositoryRow.project],
+                set_={"refs": new.excluded.refs},
+            )
+        )
+        refs_text = " ".join(refs)
+        add_entry(session, actor=actor, action="repository.trust", project=project, subject=repository, after=refs_text)
+
+
+def distrust_repository(engine: Engine, repository: str, project: str, *, actor: str) -> None:
+    """Stop trusting a repository.
+
+    Raises:
+        StoreError: it was not trusted.
+    """
+    with Session(engine) as session, session.begin():
+        gone = session.execute(
+            delete(TrustedRepositoryRow)
+            .where(TrustedRepositoryRow.repository == repository, TrustedRepositoryRow.project == project)
+            .returning(TrustedRepositoryRow.repository)
+        ).all()
+        if not gone:
+            raise StoreError(f"repository {repository}: not trusted for {project}")
+        add_entry(session, actor=actor, action="repository.distrust", project=project, subject=repository)
+
+
+def list_trusted(session: Session, names: Collection[str] | None = None) -> list[TrustedRepository]:
+    """All trusted repositories, or those with some names."""
+    query = select(TrustedRepositoryRow).order_by(TrustedRepositoryRow.repository, TrustedRepositoryRow.project)
+    if names is not None:
+        query = query.where(TrustedRepositoryRow.repository.in_(names))
+    return [TrustedRepository(row.repository, row.project, tuple(row.refs)) for row in session.scalars(query)]
 
 
 def _sha256(secret: str) -> bytes:

@@ -61,14 +61,10 @@ def describe_server(engine: Engine) -> Server:
 
 
 def find_client(program: str, server: Server) -> Client:
-    """Find the oldest programs that are not older than the server.
-
-    Args:
-        program: `pg_dump` or `pg_restore`.
-        server: To work with.
+    """Find the oldest installation of a program that is not older than the server.
 
     Raises:
-        StoreError: there are none; the message says what to install.
+        StoreError: there is none; the message says what to install.
     """
     clients = [
         client
@@ -84,13 +80,7 @@ def find_client(program: str, server: Server) -> Client:
 
 
 def run_client(client: Client, program: str, arguments: Sequence[str], server: Server | None) -> str:
-    """Run a program and return its output.
-
-    Args:
-        client: Installation of the program.
-        program: Its name.
-        arguments: Without the connection.
-        server: To connect to; None for a program that only reads a file.
+    """Run a program and return its output. Without a server it only reads a file.
 
     Raises:
         StoreError: it failed; the message is its own.

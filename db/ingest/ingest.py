@@ -89,16 +89,9 @@ def store_record(
     is_quarantined: bool = False,
     on_conflict: OnConflict = OnConflict.REFUSE,
 ) -> IngestResult:
-    """Store a record in the caller's transaction; otherwise as `ingest_record`.
+    """Store a record with its content hash in the caller's transaction; otherwise as `ingest_record`.
 
     Locks are taken in one order, so writers cannot deadlock: the run, rows that runs share, flags of series.
-
-    Args:
-        connection: In a transaction that stores one record.
-        record: To store.
-        digest: Its content hash.
-        is_quarantined: As for `ingest_record`.
-        on_conflict: As for `ingest_record`.
     """
     lock_run(connection, record.run_id)
     project_name = quarantine_name(record.project) if is_quarantined else record.project

@@ -60,12 +60,7 @@ class Verification:
 
 
 def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> Verification:
-    """Check every table and read every run. Ingest may go on meanwhile.
-
-    Args:
-        engine: Of a store with any schema.
-        on_progress: Called with the runs done and all runs.
-    """
+    """Check every table and read every run, while ingest may go on; `on_progress` gets the runs done and all runs."""
     verification = Verification()
     try:
         ensure_current(engine)

@@ -109,12 +109,9 @@ def decide(
 
 
 def follow_regressions(session: Session, project_id: int, regressions: Sequence[Regression]) -> None:
-    """Update triage after an analysis: match regressions with earlier ones, add new ones, apply automatic decisions.
+    """Update triage after an analysis, in a transaction that locks the project.
 
-    Args:
-        session: In a transaction that locks the project.
-        project_id: Its row.
-        regressions: All that the analysis found.
+    Regressions are matched with earlier ones, new ones added, and automatic decisions applied.
     """
     query = (
         select(TriageRow, CommitRow.first_parent_count)

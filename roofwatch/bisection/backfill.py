@@ -30,9 +30,8 @@ from roofwatch.db.values import CommitRef
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
 from roofwatch.settings import load_settings
-from roofwatch.store.reading import open_source
-from roofwatch.store.source import Source
-from roofwatch.store.transfer import sender_and_spool, summary
+from roofwatch.store.pushing import sender_and_spool, summary
+from roofwatch.store.source import Source, open_source
 from roofwatch.terminal import one_line, print_error, printable, progress
 
 

@@ -75,10 +75,10 @@ def test_a_side_that_cannot_be_told_is_refused_with_the_reason(store: Engine, ch
 
     assert chosen(LIKE_A, "beefb").status_code == 200
     for side, query, reason in (
-        ("beef", {}, f"several commits of project {PROJECT} begin so: {LIKE_A[:16]}, {LIKE_B[:16]}; write more of it"),
-        ("0000", {}, "a run of 0000: there is none"),
-        (str(elsewhere.run_id), {}, f"a run of {elsewhere.run_id}: there is none"),
-        (LIKE_B, {"runner_class": f"not {here}"}, f"on not {here}: there is none"),
+        ("beef", {}, f"beef: ambiguous in project {PROJECT} ({LIKE_A[:16]}, {LIKE_B[:16]})"),
+        ("0000", {}, f"0000: project {PROJECT} has no run of it"),
+        (str(elsewhere.run_id), {}, f"{elsewhere.run_id}: project {PROJECT} has no run of it"),
+        (LIKE_B, {"runner_class": f"not {here}"}, f"has no run of it on not {here}"),
     ):
         refused = chosen(LIKE_A, side, **query)
         assert refused.status_code == 404

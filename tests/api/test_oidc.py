@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.auth import Workflows
 from roofwatch.api.limits import Limits
-from roofwatch.db.auth.trust import distrust_repository, trust_repository
+from roofwatch.db.auth.tokens import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
@@ -19,12 +19,10 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.regressions.analysis_requests import list_waiting, request_analysis
 from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import (
-    CASE_ID,
     PROJECT,
     make_measurement,
     make_pair_of_records,
@@ -110,23 +108,6 @@ def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine)
     assert before["content_hash"] == record.content_hash
 
 
-def test_a_wish_that_comes_while_a_project_is_judged_is_kept(store: Engine) -> None:
-    from roofwatch.db.regressions.analysis_requests import finish_analysis
-
-    ingest_record(store, make_record())
-    request_analysis(store, PROJECT)
-    with Session(store) as session:
-        ((_, asked_at),) = list_waiting(session)
-    request_analysis(store, PROJECT)
-    finish_analysis(store, PROJECT, asked_at)
-
-    with Session(store) as session:
-        assert [name for name, _ in list_waiting(session)] == [PROJECT]
-    assert analyse_waiting(store) == [PROJECT]
-    with Session(store) as session:
-        assert list_waiting(session) == []
-
-
 def test_series_come_in_pages_with_and_without_points(client: TestClient, store: Engine) -> None:
     for number in range(3):
         ingest_record(store, make_record(number, measurements=[make_measurement()], static_facts=[make_static_facts()]))
@@ -180,16 +161,6 @@ def test_a_page_of_series_has_no_more_points_than_it_may(store: Engine, make_tok
     assert narrow.get(path, params=query | {"since": "2026-03-01T12:00:00"}).status_code == 422
 
 
-def test_series_can_be_chosen(client: TestClient, store: Engine) -> None:
-    other = CASE_ID.replace("64", "65")
-    ingest_record(store, make_record(measurements=[make_measurement(), make_measurement(other)]))
-
-    found = flat(pages(client, "/v1/series/points", project=PROJECT, kernel="rms_norm", metric="median_ns", case=other))
-
-    assert [(one["key"]["case_id"], one["key"]["metric"]) for one in found] == [(other, "median_ns")]
-    assert flat(pages(client, "/v1/series", project=PROJECT, kernel="no_such")) == []
-
-
 def test_two_commits_are_compared_by_the_pair_that_measured_both(client: TestClient, store: Engine) -> None:
     for record in (
         make_record(0),
@@ -209,44 +180,12 @@ def test_two_commits_are_compared_by_the_pair_that_measured_both(client: TestCli
     assert "rms_norm" in comment.text
 
 
-def test_a_commit_without_a_run_cannot_be_compared(client: TestClient, store: Engine) -> None:
-    ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1), is_quarantined=True)
-
-    answer = client.get("/v1/comparison", params={"project": PROJECT, "base": sha_of(0), "head": sha_of(1)})
-
-    assert answer.status_code == 404
-    assert "GET /v1/runs" in answer.json()["detail"]
-
-
 @pytest.fixture
 def judged(store: Engine) -> Engine:
     for number in range(4):
         ingest_record(store, make_record(number))
     replace_regressions(store, PROJECT, [make_regression(number) for number in (1, 2, 3)])
     return store
-
-
-def test_a_page_is_cut_by_the_database(store: Engine, make_token: MakeToken, judged: Engine) -> None:
-    for name in ("a/Zwei", "a/b", "a/c", "a/ä"):
-        ingest_record(store, make_record(project=name))
-    ingest_record(store, make_record(project="a/b"), is_quarantined=True)
-    client = TestClient(make_app(store, UNHURRIED), headers=headers_of(make_token(project=None)))
-    read: list[int] = []
-    event.listen(store, "after_cursor_execute", lambda _, cursor, *__: read.append(cursor.rowcount))
-
-    names = pages(client, "/v1/projects", limit=2)
-    # one more than fits says that there are more
-    assert max(read) == 3
-    read.clear()
-    regressions = pages(client, "/v1/regressions", project=PROJECT, limit=1, triage="new", state="open")
-
-    assert names == [["a/Zwei", "a/b"], ["a/c", "a/ä"], [PROJECT]]
-    assert [[one["regression"]["commit"]["sha"] for one in page] for page in regressions] == [
-        [sha_of(number)] for number in (3, 2, 1)
-    ]
-    assert max(read) == 2
-    assert flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed")) == []
 
 
 def decide(client: TestClient, number: int, **decision: str) -> Any:
@@ -297,10 +236,6 @@ def test_a_decision_without_state_person_or_reason_is_none(
     assert decide(client, 2, **decision).status_code == 422
     with Session(judged) as session:
         assert len(list_regressions(session, PROJECT)) == 3
-
-
-def test_an_unknown_regression_is_not_found(client: TestClient, judged: Engine) -> None:
-    assert decide(client, 9).status_code == 404
 
 
 def test_health_and_readiness_need_no_token_and_metrics_count_without_names(client: TestClient, store: Engine) -> None:

@@ -165,9 +165,9 @@ def test_a_record_of_a_newer_minor_version_is_stored_without_what_is_not_known(
         (b'{"schema_version": "1.0", "run_id": "x"}', {}, 422, "problem(s) in all"),
         (b"{}", {"Content-Type": "text/html"}, 415, "application/json"),
         (b"{}", {"Content-Encoding": "br"}, 415, "gzip, zstd, identity"),
-        (b"{}", {"Content-Encoding": "gzip"}, 400, "not whole gzip"),
-        (gzip.compress(b"{}" * 99)[:-9], {"Content-Encoding": "gzip"}, 400, "not whole gzip"),
-        (b"{}", {"Content-Encoding": "zstd"}, 400, "not whole zstd"),
+        (b"{}", {"Content-Encoding": "gzip"}, 400, "not complete gzip"),
+        (gzip.compress(b"{}" * 99)[:-9], {"Content-Encoding": "gzip"}, 400, "not complete gzip"),
+        (b"{}", {"Content-Encoding": "zstd"}, 400, "not complete zstd"),
     ],
 )
 def test_what_is_no_record_is_turned_away_with_the_way_out(
@@ -222,31 +222,6 @@ def test_what_is_too_much_is_refused_by_the_first_limit_that_it_meets(
     assert answer.json()["type"] == f"urn:roofwatch:problem:{kind}"
 
 
-def test_a_body_of_no_announced_length_is_cut_off_at_the_limit(store: Engine, make_token: MakeToken) -> None:
-    with TestClient(make_app(store, SMALL), headers=headers_of(make_token())) as client:
-        answer = client.post("/v1/records", content=(b" " * 1_000 for _ in range(30)))
-
-    assert answer.status_code == 413
-
-
-def test_bodies_that_are_read_at_once_are_bounded_together(store: Engine, make_token: MakeToken) -> None:
-    limits = Limits(upload_bytes=100)
-    with TestClient(make_app(store, limits), headers=headers_of(make_token())) as client:
-        answer = post(client, make_record())
-
-    assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) > 0
-
-
-def test_who_would_wait_too_long_for_a_turn_is_told_to_come_back(store: Engine, make_token: MakeToken) -> None:
-    nobody_s_turn = Limits(ingests=0, turn_s=0.01)
-    with TestClient(make_app(store, nobody_s_turn), headers=headers_of(make_token())) as client:
-        answer = post(client, make_record())
-
-    assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) > 0
-
-
 def test_text_that_would_be_code_elsewhere_is_stored_and_given_back_as_text(client: TestClient, store: Engine) -> None:
     case_id = f"{POISON.replace('/', '|')}/n=1/float32/fwd"
     record = make_record(
@@ -278,15 +253,6 @@ def test_text_that_would_be_code_elsewhere_is_stored_and_given_back_as_text(clie
     assert "&lt;script&gt;alert(1)" in page
     assert "<script" not in page
     assert 'href="javascript:' not in page
-
-
-def test_a_record_of_another_project_is_refused(client: TestClient, store: Engine) -> None:
-    answer = post(client, make_record(project="other/project"))
-
-    assert answer.status_code == 403
-    assert PROJECT in answer.json()["detail"]
-    with Session(store) as session:
-        assert list_projects(session) == []
 
 
 def test_what_lands_in_quarantine_is_shown_and_part_of_nothing(client: TestClient, store: Engine) -> None:

@@ -11,23 +11,18 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from anyio import to_thread
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.orm import Session
-from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.spool import Backoff, Spool
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.db.auth.values import Scope
-from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.runs import list_runs
-from roofwatch.store.admin import create_project_token
-from tests.api.conftest import MakeToken, make_app
+from tests.api.conftest import MakeToken
 from tests.api.gate import Gate
 from tests.api.serving import served
 from tests.builders import PROJECT, make_record
@@ -79,19 +74,10 @@ def test_records_go_from_the_command_line_through_the_api_into_the_store_once(
 
     assert [(done.status, len(done.parsed["sent"])) for done in pushed] == [(0, 2), (0, 2)], pushed[0]
     assert stranger.status == 2
-    assert "not known, or expired or revoked" in stranger.error
+    assert "unknown, expired or revoked" in stranger.error
     assert token[16:] not in stranger.error
     with Session(store) as session:
         assert {run.run_id for run in list_runs(session, PROJECT)} == {str(record.run_id) for record in records}
-
-
-def test_the_log_has_the_requests_and_nothing_else(database_url: URL, store: Engine, tmp_path: Path) -> None:
-    with api_process(tmp_path, database_url) as server:
-        urllib.request.urlopen(f"{server}/readyz").close()  # noqa: S310  our own address
-
-    assert [line.split()[2:6] for line in (tmp_path / "log").read_text().splitlines()] == [
-        ["INFO", "GET", "/readyz", "200"]
-    ]
 
 
 def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, tmp_path: Path) -> None:
@@ -116,22 +102,6 @@ def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, t
     assert text[16:] not in listed
     assert token("revoke", token_id)[0] == 0
     assert "revoked" in token("list")[1]
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"project": None}, "--all-projects"),
-        ({"all_projects": True}, "--all-projects"),
-        ({"scopes": ["read", "root"]}, "ingest, read, triage, admin, each by a --scope"),
-        ({"project": "no project?"}, "letters, digits"),
-    ],
-)
-def test_a_token_that_cannot_be_is_not_made(store: Engine, fields: dict[str, Any], reason: str) -> None:
-    usual: dict[str, Any] = {"name": "x", "project": PROJECT, "all_projects": False, "scopes": ["read"], "days": 1}
-
-    with pytest.raises(StoreError, match=reason):
-        create_project_token(store, **usual | fields, is_quarantined=False)
 
 
 def test_a_record_waits_in_the_spool_while_the_database_is_down(
@@ -163,16 +133,6 @@ def test_a_record_waits_in_the_spool_while_the_database_is_down(
         assert [run.run_id for run in list_runs(session, PROJECT)] == [str(record.run_id)]
 
 
-def test_as_many_requests_are_worked_on_as_there_are_connections_for_them(database_url: URL) -> None:
-    engine = create_engine(database_url, pool_size=4)
-    with TestClient(make_app(engine, analyses=True)) as client:
-        assert client.portal is not None
-        threads = client.portal.call(lambda: to_thread.current_default_thread_limiter().total_tokens)
-    engine.dispose()
-
-    assert threads == 3
-
-
 def status_of(url: str) -> tuple[int, str | None]:
     """Status and Retry-After."""
     try:
@@ -195,24 +155,6 @@ def test_who_never_finishes_the_head_is_cut_off(store: Engine, sent: bytes) -> N
         answer = line.recv(100)
 
     assert answer == b""
-
-
-def test_who_sends_a_head_forever_is_cut_off(store: Engine) -> None:
-    is_cut_off = False
-    with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
-        line.settimeout(0.001)
-        for sent in range(60_000):  # a deadline that each byte put off would outlast them all
-            try:
-                line.sendall(b"X-More: of it\r\n" if sent else b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
-                is_cut_off = line.recv(100) == b""
-            except TimeoutError:
-                continue
-            except ConnectionError:
-                is_cut_off = True
-            if is_cut_off:
-                break
-
-    assert is_cut_off
 
 
 def test_who_never_finishes_a_body_is_told_and_cut_off(store: Engine, make_token: MakeToken) -> None:
@@ -243,7 +185,7 @@ def test_a_body_with_two_lengths_is_refused_and_what_follows_is_no_request(
             whole = answer.read()
 
     assert whole.startswith(b"HTTP/1.1 400")
-    assert b"send one of them" in whole
+    assert b"exclude each other" in whole
     assert whole.count(b"HTTP/1.1") == 1
 
 
@@ -269,27 +211,6 @@ def test_who_leaves_within_a_body_is_no_failure_of_the_server(
     assert said[0].message.startswith("POST /v1/records 408 ")
 
 
-def test_a_body_is_not_read_of_who_may_not_send(store: Engine) -> None:
-    head = "POST /v1/records HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
-    with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
-        line.sendall(head.encode())
-        with line.makefile("rb") as answer:
-            status = answer.readline()
-
-    assert status.startswith(b"HTTP/1.1 401")
-
-
-def test_an_honest_client_with_too_much_hears_why(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
-    spool.submit(make_record())
-    with served(store, Limits(body_bytes=100)) as (host, port):
-        delivery = spool.deliver(HttpSender(f"http://{host}:{port}", make_token(Scope.INGEST).text))
-
-    ((_, reason),) = delivery.refused
-    assert "HTTP 413" in reason
-    assert "compress it, or split the run" in reason
-
-
 def test_a_project_that_a_token_is_not_for_holds_no_other(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     ours = [spool.submit(make_record(number)).name for number in range(2)]
@@ -313,18 +234,3 @@ def test_a_project_that_a_token_is_not_for_holds_no_other(store: Engine, make_to
     assert "roofwatch token create NAME --project their/project --scope ingest" in done.output
     assert f"this token is for {PROJECT}" in done.output
     assert again.sent == tuple(sorted(theirs))
-
-
-def test_other_content_under_a_known_id_is_put_aside_by_the_client(
-    store: Engine, make_token: MakeToken, tmp_path: Path
-) -> None:
-    record, spool = make_record(), Spool(tmp_path)
-    with served(store) as (host, port):
-        sender = HttpSender(f"http://{host}:{port}", make_token(Scope.INGEST).text)
-        spool.submit(record)
-        spool.deliver(sender)
-        spool.submit(record.model_copy(update={"harness_version": "2"}))
-        delivery = spool.deliver(sender)
-
-    ((_, reason),) = delivery.refused
-    assert "HTTP 409" in reason

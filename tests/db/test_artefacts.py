@@ -49,19 +49,6 @@ def test_what_was_stored_is_read_back_equal(store: Engine, content: bytes) -> No
     assert read(store, record, content) == content
 
 
-def test_a_record_with_artefacts_reads_back_equal_and_lists_them_in_its_order(store: Engine) -> None:
-    record = ingest(store, b"first", b"second")
-    put(store, record, b"second")
-
-    with Session(store) as session:
-        assert load_record(session, record.run_id) == record
-        listed = list_artefacts(session, record.run_id)
-    assert [(one.name, one.size_bytes, one.is_stored) for one in listed] == [
-        ("file-0", 5, False),
-        ("file-1", 6, True),
-    ]
-
-
 def test_content_that_is_sent_twice_or_by_two_runs_is_kept_once(store: Engine) -> None:
     first, second = ingest(store, CONTENT), ingest(store, CONTENT, number=1)
 
@@ -98,11 +85,6 @@ def test_content_that_is_not_what_the_record_names_leaves_nothing(store: Engine,
         store_artefact(store, record.run_id, record.artefacts[0].sha256, io.BytesIO(sent))
 
     assert count(store, "artefact_content") == count(store, "artefact_chunk") == 0
-
-
-def test_a_file_that_no_record_names_is_refused(store: Engine) -> None:
-    with pytest.raises(IngestError, match="its record names no file"):
-        put(store, ingest(store), b"x")
 
 
 def test_content_without_a_run_is_dropped_and_no_other(store: Engine) -> None:

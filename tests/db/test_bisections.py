@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, text
@@ -76,15 +76,6 @@ def test_a_request_waits_until_a_runner_takes_it(store: Engine) -> None:
     assert claim_of(store).bisection_id == bisection_id
     assert only(store).state is BisectionState.RUNNING
     assert claim_bisection(store, PROJECT, "H200") is None
-
-
-def test_a_request_that_is_rolled_back_was_never_made(store: Engine) -> None:
-    with Session(store) as session:
-        request_bisection(session, ASKED, requested_by="rule")
-        session.rollback()
-
-    with Session(store) as session:
-        assert list_bisections(session, PROJECT) == []
 
 
 @pytest.mark.parametrize("implementation", ["eager", None])
@@ -176,11 +167,6 @@ def test_what_nobody_asked_for_can_be_begun_and_what_runs_elsewhere_cannot(store
     assert only(store).state is BisectionState.RUNNING
     with pytest.raises(StoreError, match="another runner works on it"):
         begin_bisection(store, ASKED, requested_by="command line")
-
-
-def test_one_that_is_not_there_is_none(store: Engine) -> None:
-    with Session(store) as session:
-        assert read_bisection(session, uuid4()) is None
 
 
 IMPOSSIBLE = {

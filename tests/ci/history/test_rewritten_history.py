@@ -84,7 +84,7 @@ def branch(tmp_path: Path, store: Engine) -> Branch:
     return Branch(tmp_path, store)
 
 
-def test_commits_of_a_rewritten_branch_are_ignored(branch: Branch) -> None:
+def test_what_a_branch_left_is_not_blamed_on_its_new_line_and_is_no_baseline(branch: Branch) -> None:
     store = branch.store
     values = stepped(at=8, factor=1.4, count=14)
     shared = [branch.measured(value) for value in values[:8]]
@@ -120,7 +120,7 @@ def test_commits_of_a_rewritten_branch_are_ignored(branch: Branch) -> None:
         assert session.scalars(whole).all() == [new[-1]]
 
 
-def test_a_restored_branch_has_its_old_commits_again(branch: Branch) -> None:
+def test_a_branch_that_is_put_back_has_its_old_line_again(branch: Branch) -> None:
     shared, left = branch.measured(10_000.0), branch.measured(14_000.0)
     branch.rewind(shared)
     new = branch.measured(10_000.0)
@@ -132,3 +132,41 @@ def test_a_restored_branch_has_its_old_commits_again(branch: Branch) -> None:
     analyse_project(branch.store, PROJECT)
 
     assert branch.trend() == [shared, left, more]
+
+
+def test_a_branch_that_was_rewritten_beside_the_default_one_is_followed_by_itself(branch: Branch) -> None:
+    first = branch.measured(10_000.0)
+    run_git(branch.folder, "switch", "--quiet", "--create", "feature")
+    left = branch.measured(11_000.0)
+    branch.rewind(first)
+    kept = branch.measured(12_000.0, also_detached=True)
+    run_git(branch.folder, "switch", "--quiet", "main")
+    second = branch.measured(10_000.0)
+
+    analyse_project(branch.store, PROJECT)
+
+    assert branch.trend() == [first, second]
+    with Session(branch.store) as session:
+        (series,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("feature",))).series
+        assert {run.commit.sha: run.is_unreachable for run in list_runs(session, PROJECT)}[left]
+    assert [point.commit.sha for point in series.points] == [kept, kept]
+
+
+def test_parents_that_a_shallow_clone_does_not_know_are_learnt_from_a_whole_one(branch: Branch, tmp_path: Path) -> None:
+    shared, left = branch.measured(10_000.0), branch.commit()
+    shallow = tmp_path / "shallow"
+    run_git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{branch.folder}", str(shallow))
+    of_shallow = read_commit(shallow)
+    assert (of_shallow.sha, of_shallow.parents, of_shallow.first_parent_count) == (left, (), 1)
+    of_whole = read_commit(branch.folder)
+    began = of_whole.committed_at + timedelta(minutes=1)
+    ingest_record(branch.store, make_record(commit=of_shallow, started_at=began, finished_at=began))
+    branch.rewind(shared)
+    new = branch.measured(10_000.0)
+    analyse_project(branch.store, PROJECT)
+    assert set(branch.trend()) == {shared, left, new}
+
+    ingest_record(branch.store, make_record(commit=of_whole, started_at=began, finished_at=began))
+    analyse_project(branch.store, PROJECT)
+
+    assert branch.trend() == [shared, new]

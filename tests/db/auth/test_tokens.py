@@ -74,15 +74,6 @@ def test_use_is_noted_at_most_once_a_minute(store: Engine) -> None:
     assert noted == [NOW, NOW, NOW + MINUTE, NOW + MINUTE]
 
 
-def test_a_wrong_secret_is_no_use(store: Engine) -> None:
-    new = make_token(store)
-
-    check_token(store, new.text[:-1] + "!", NOW)
-    check_token(store, f"rw_{new.token.token_id}_{'A' * 43}", NOW)
-
-    assert last_use(store) is None
-
-
 def test_a_revoked_token_ends_at_once_and_stays_listed(store: Engine) -> None:
     new = make_token(store)
 
@@ -103,8 +94,3 @@ def test_a_token_that_could_do_nothing_or_for_ever_is_not_made(store: Engine) ->
         make_token(store, days=0)
     with pytest.raises(StoreError, match="ingest, read, triage, admin"):
         create_token(store, name="", project=None, scopes=(), now=NOW, validity=MINUTE, actor="test")
-
-
-def test_to_revoke_an_unknown_token_says_where_they_are(store: Engine) -> None:
-    with pytest.raises(StoreError, match="roofwatch token list"):
-        revoke_token(store, "0" * 12, now=NOW, actor="test")

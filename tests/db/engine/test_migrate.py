@@ -80,11 +80,6 @@ def test_an_upgrade_that_fails_leaves_nothing(blank: Engine) -> None:
     assert inspect(blank).get_table_names() == ["tensor_error"]
 
 
-def test_a_database_without_a_schema_is_refused_with_the_way_out(blank: Engine) -> None:
-    with pytest.raises(StoreError, match=r"no roofwatch schema; run: roofwatch db upgrade"):
-        migrate.ensure_current(blank)
-
-
 def test_a_newer_schema_is_refused_by_name(store: Engine) -> None:
     with store.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.schema.runs import CommitRow
 from tests.builders import make_commit, make_record, sha_of
-from tests.db.ingest.together import at_once
 
 
 def commits_of(store: Engine) -> list[tuple[int, list[str]]]:
@@ -36,19 +35,6 @@ def test_parents_and_place_are_each_taken_from_who_knows_them(store: Engine) -> 
     for count, parents in ((40, ()), (1, MERGE), (1, MERGE[::-1]), (1, MERGE[:1])):
         ingest_record(store, make_record(commit=make_commit(5, first_parent_count=count, parents=parents)))
 
-    assert commits_of(store) == [(40, list(MERGE))]
-
-
-def test_clones_of_every_depth_at_once_make_one_commit_without_deadlock(store: Engine) -> None:
-    ingest_record(store, make_record(commit=make_commit(5, first_parent_count=1, parents=())))
-    records = [
-        make_record(commit=make_commit(5, first_parent_count=count, parents=parents))
-        for count, parents in [*CLONES.values()] * 4
-    ]
-
-    results = at_once(store, records)
-
-    assert all(result.was_new for result in results)
     assert commits_of(store) == [(40, list(MERGE))]
 
 

@@ -14,7 +14,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
-from roofwatch.db.ingest.ingest import IngestResult, OnConflict, ingest_record
+from roofwatch.db.ingest.ingest import OnConflict, ingest_record
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.runs import RunRow
@@ -40,12 +40,6 @@ def row_counts(store: Engine) -> dict[str, int]:
             table.name: connection.scalar(select(func.count()).select_from(table)) or 0
             for table in Base.metadata.sorted_tables
         }
-
-
-def test_the_result_names_the_run_and_the_project(store: Engine) -> None:
-    record = make_record()
-
-    assert ingest_record(store, record) == IngestResult(str(record.run_id), PROJECT, record.content_hash, was_new=True)
 
 
 def test_a_run_from_more_than_a_day_ahead_is_refused_with_both_times(store: Engine) -> None:
@@ -175,21 +169,6 @@ def test_one_run_sent_with_many_contents_at_once_is_stored_as_one_of_them(store:
         assert load_record(session, run_id) in records
 
 
-def test_series_that_get_new_values_at_once_wait_for_each_other_in_one_order(store: Engine) -> None:
-    ingest_record(
-        store, make_record(measurements=[make_measurement(case_id, utilisation=None) for case_id in CASE_IDS])
-    )
-    forwards = [make_measurement(case_id, utilisation=0.5) for case_id in CASE_IDS]
-    records = [make_record(number, measurements=forwards if number % 2 else forwards[::-1]) for number in range(8)]
-
-    results = at_once(store, records)
-
-    assert all(result.was_new for result in results)
-    assert row_counts(store)["series"] == len(CASE_IDS)
-    with store.connect() as connection:
-        assert connection.scalar(text("SELECT bool_and(has_utilisation) FROM series"))
-
-
 def test_new_values_of_known_series_beside_new_rows_that_others_store_too_end_in_no_deadlock(store: Engine) -> None:
     ingest_record(
         store, make_record(measurements=[make_measurement(case_id, utilisation=None) for case_id in CASE_IDS[:10]])
@@ -244,14 +223,6 @@ def test_a_case_id_that_changes_its_meaning_is_refused(store: Engine) -> None:
     assert row_counts(store) == before
 
 
-def test_a_case_whose_shape_is_written_otherwise_is_the_same_case(store: Engine) -> None:
-    ingest_record(store, make_record(0))
-    with store.begin() as connection:
-        connection.execute(text("""UPDATE "case" SET shape = '{ "n_cols" : 128, "n_rows" : 64 }'"""))
-
-    assert ingest_record(store, make_record(1)).was_new
-
-
 def test_a_run_of_known_and_of_new_cases_keeps_its_order(store: Engine) -> None:
     known = [make_measurement(case_id) for case_id in CASE_IDS[1:3]]
     ingest_record(store, make_record(0, measurements=known, static_facts=[make_static_facts(CASE_IDS[1])]))
@@ -266,14 +237,6 @@ def test_a_run_of_known_and_of_new_cases_keeps_its_order(store: Engine) -> None:
 
     with Session(store) as session:
         assert load_record(session, mixed.run_id) == mixed
-
-
-def test_a_case_id_may_mean_something_else_in_another_project(store: Engine) -> None:
-    ingest_record(store, make_record())
-
-    other = make_record(project="another", cases=[make_case(dtype="float16")])
-
-    assert ingest_record(store, other).was_new
 
 
 def failed_with(message: str) -> RunRecord:
@@ -315,10 +278,6 @@ def test_what_a_database_cannot_store_is_refused_with_nothing_half_written(store
         ingest_record(store, record)
 
     assert set(row_counts(store).values()) == {0}
-
-
-def test_the_characters_that_look_like_an_escaped_nul_are_stored(store: Engine) -> None:
-    assert ingest_record(store, failed_with(r"literally \u0000")).was_new
 
 
 def test_a_failure_in_the_last_table_leaves_nothing(store: Engine) -> None:
@@ -365,9 +324,3 @@ def test_deleting_a_run_takes_everything_that_hangs_on_it(store: Engine) -> None
 
     left = {name for name, count in row_counts(store).items() if count}
     assert left == {"project", "commit", "environment", "case", "case_version", "series", "static_fact"}
-
-
-def test_an_unmeasured_case_is_stored_too(store: Engine) -> None:
-    ingest_record(store, make_record(measurements=(), cases=[make_case(CASE_ID)]))
-
-    assert row_counts(store)["case_version"] == 1

@@ -36,12 +36,3 @@ def test_samples_come_back_to_the_bit(blocks: list[list[float]]) -> None:
     assert (after.launches_per_sample, after.memory, after.autotuning) == (3, before.memory, before.autotuning)
     assert list(after.autotuning[0]["chosen"]) == ["b", "a"]
     assert [block["kernel_count"] for block in after.blocks()] == list(range(len(blocks)))
-
-
-def test_samples_of_one_kernel_take_much_less_room_than_they_did() -> None:
-    rng = np.random.default_rng(3)
-    steps = np.round(rng.normal(312_500, 400, size=200)) * 32  # as a clock of 32 ns tells them
-
-    packed = pack(make_sample_set(*(steps[i : i + 20].tolist() for i in range(0, 200, 20))))
-
-    assert len(packed) < 0.6 * steps.nbytes

@@ -1,6 +1,5 @@
 """A backup is whole or not there, and restoring one leaves either it or what was before."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +11,13 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.measurement import Block
-from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.backup import restore_backup
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
-from roofwatch.store.admin import back_up
+from roofwatch.store.keeping import back_up
 from tests.builders import NOON, make_measurement, make_record
-from tests.db.engine.pgbouncer import pooling
 from tests.db.queries.test_records import full_record
 
 _LIMIT_BYTES = 4_096
@@ -187,20 +184,3 @@ def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_st
     assert any(words in done.stderr for words in ("File too large", "exit status -25"))
     assert file.read_text() == "of yesterday"
     assert list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="no PgBouncer here (Debian: apt install pgbouncer)")
-def test_neither_is_done_by_way_of_a_pool_and_the_others_in_it_are_left_alone(store: Engine, tmp_path: Path) -> None:
-    ingest_record(store, make_record())
-    back_up(store, tmp_path / "before.dump")
-    with pooling(store.url, connections=2) as url:
-        told = url.update_query_dict({"prepare_threshold": "none"}).render_as_string(hide_password=False)
-        with open_store(told) as pooled:
-            with pytest.raises(StoreError, match="do not work through PgBouncer"):
-                back_up(pooled, tmp_path / "pooled.dump")
-            with pytest.raises(StoreError, match="do not work through PgBouncer"):
-                restore(pooled, tmp_path / "before.dump")
-
-            assert verify_store(pooled).run_count == 1
-    assert beside(store) == []
-    assert not (tmp_path / "pooled.dump").exists()

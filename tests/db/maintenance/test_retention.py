@@ -96,14 +96,6 @@ def test_medians_and_quartiles_stay_as_they_were(store: Engine) -> None:
     assert before
 
 
-def test_what_is_younger_stays(store: Engine) -> None:
-    records = stored(store, days_old(1, 31), days_old(2, 29), days_old(3, 1))
-
-    prune_all(store, Part.SAMPLES, days=30)
-
-    assert with_samples(store, records) == [1, 2]
-
-
 def test_a_run_that_a_later_one_replaces_only_in_part_stays_whole(store: Engine) -> None:
     both = [make_measurement(), make_measurement(implementation="triton")]
     records = stored(store, days_old(1, 90, measurements=both), days_old(2, 80))
@@ -192,13 +184,6 @@ def test_a_dry_run_says_what_would_go_and_removes_nothing(store: Engine) -> None
     assert with_samples(store, records) == [2]
 
 
-def test_what_went_is_not_counted_again(store: Engine) -> None:
-    stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(3)))
-    prune_all(store)
-
-    assert [one.run_count for one in prune_all(store)] == [0, 0]
-
-
 def test_more_runs_than_a_batch_all_go_in_several_transactions(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roofwatch.db.maintenance.retention._BATCH_RUNS", 2)
     records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
@@ -215,15 +200,6 @@ def test_more_runs_than_a_batch_all_go_in_several_transactions(store: Engine, mo
 
     assert told == [2, 4, 5]
     assert with_samples(store, records) == [5]
-
-
-def test_ingest_of_the_same_days_goes_on_while_a_batch_is_being_removed(store: Engine) -> None:
-    stored(store, *(days_old(number, 90) for number in range(3)))
-    with store.begin() as pruning:
-        pruning.execute(text("SELECT run_id FROM run FOR UPDATE"))
-        pruning.execute(text("DELETE FROM sample_set"))
-
-        assert ingest_record(store, days_old(4, 90)).was_new
 
 
 def test_a_pruned_store_is_whole_and_says_what_aged(store: Engine) -> None:

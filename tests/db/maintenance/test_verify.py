@@ -3,11 +3,8 @@
 import re
 from datetime import timedelta, timezone
 
-import pytest
-from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy import Engine, text
 
-from roofwatch.db.engine.session import make_engine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.db.quarantine import release_run
@@ -50,25 +47,6 @@ def test_every_run_of_a_whole_store_is_proven(store: Engine) -> None:
 
     assert verification == Verification(3, 3, 0, 0, problems=())
     assert told == [(1, 3), (2, 3), (3, 3)]
-
-
-def test_a_process_with_one_connection_proves_all_and_one_with_none_calls_nothing_damaged(store: Engine) -> None:
-    for number in range(2):
-        ingest_record(store, make_record(number))
-    lone = make_engine(store.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
-    held: list[Connection] = []
-    try:
-        assert verify_store(lone) == Verification(2, 2, 0, 0, problems=())
-        with pytest.raises(PoolTimeoutError):
-            verify_store(lone, on_progress=lambda *_: held.append(lone.connect()))
-    finally:
-        for connection in held:
-            connection.close()
-        lone.dispose()
-
-
-def test_an_empty_store_is_whole(store: Engine) -> None:
-    assert verify_store(store) == Verification(0, 0, 0, 0, problems=())
 
 
 def test_runs_that_disagree_about_their_commit_are_all_proven(store: Engine) -> None:
@@ -137,14 +115,6 @@ def test_a_run_that_was_let_out_of_quarantine_is_proven(store: Engine) -> None:
     release_run(store, record.run_id, actor="a test", person="p", reason="r")
 
     assert verify_store(store).proven_count == 2
-
-
-def test_rows_in_a_partition_of_another_month_than_their_run_s_are_found(store: Engine) -> None:
-    ingest_record(store, make_record())
-
-    damage(store, "UPDATE run SET started_at = started_at - interval '3 days'")
-
-    assert any("measured_on point at no row of run" in problem for problem in verify_store(store).problems)
 
 
 def test_an_index_that_is_not_fit_for_use_is_named(store: Engine) -> None:

@@ -42,11 +42,6 @@ def test_a_history_that_is_not_known_throughout_is_left_in_the_order_of_its_coun
     assert find_unreachable([], {}) == set()
 
 
-def test_commits_between_count_that_were_measured_elsewhere_or_never() -> None:
-    assert find_unreachable(commits("ad"), line("a-b-c-d")) == set()
-    assert find_unreachable(commits("acd"), line("a-b-c a-d")) == {"c"}
-
-
 def test_the_newest_is_told_by_the_commit_and_not_by_when_it_was_measured() -> None:
     late_job = [*commits("a"), measured("b", 1, run_hour=9), measured("c", 2, run_hour=3)]
     wrong_clock = [*commits("a"), measured("b", 90_000, run_hour=2), measured("c", 2, run_hour=3)]
@@ -67,12 +62,6 @@ def test_a_run_without_a_branch_moves_no_branch_that_has_a_name() -> None:
     assert find_unreachable([in_a_pair], fork) == set()
     # and it goes on with a branch that it comes from
     assert find_unreachable([*commits("ab"), measured("n", 5, is_named=False)], line("a-b-n")) == set()
-
-
-def test_what_leads_to_a_commit_that_may_go_on_with_the_branch_is_kept_with_it() -> None:
-    nameless = [measured("m", 2, is_named=False), measured("n", 8, is_named=False)]
-
-    assert find_unreachable([*commits("a"), measured("b", 5), *nameless], line("a-b a-m-n")) == set()
 
 
 def test_records_that_lie_about_parents_end_nothing() -> None:

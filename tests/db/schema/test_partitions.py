@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import IngestError
@@ -36,15 +36,6 @@ def test_a_run_lies_in_the_month_in_which_it_began(store: Engine, table: str) ->
     ingest_record(store, record_of(JULY))
 
     assert places(store, table) == [f"partitions.{table}_2024_07"]
-
-
-def test_a_new_month_takes_one_connection_at_a_time(store: Engine) -> None:
-    engine = create_engine(store.url, pool_size=1, max_overflow=0, pool_timeout=1)
-
-    ingest_record(engine, record_of(JULY))
-
-    engine.dispose()
-    assert places(store) == ["partitions.measurement_2024_07"]
 
 
 @pytest.mark.parametrize("started_at", [datetime.now(UTC) + timedelta(days=100), datetime(1999, 6, 1, tzinfo=UTC)])
