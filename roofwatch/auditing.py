@@ -11,9 +11,7 @@ from pathlib import Path
 
 import orjson
 from pydantic import ValidationError
-from rich.table import Table
 
-from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.toolchain_audit import Build, Upgrade
 from roofwatch.collector.compile.virtual_environment import (
     VirtualEnvironment,
@@ -25,7 +23,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.options import RunOptions
-from roofwatch.tables import make_table
+from roofwatch.static_gate import judgement_to_json
 from roofwatch.terminal import write_text
 
 MARKER = "<!-- The rest is written by roofwatch static audit. -->"
@@ -123,16 +121,6 @@ def write_report(file: Path, report: str) -> None:
     write_text(file, f"{above}{MARKER}\n\n{report}" if marker else f"# Toolchain audit\n\n{report}")
 
 
-def summary_table(upgrades: Sequence[Upgrade]) -> Table:
-    """Show how many functions of each target each upgrade changed."""
-    targets = list(dict.fromkeys(target for upgrade in upgrades for target in upgrade.targets))
-    table = make_table("upgrade", *targets, title="worse / better / other code / same code")
-    for upgrade in upgrades:
-        counts = (" / ".join(map(str, upgrade.counts(target).values())) for target in targets)
-        table.add_row(upgrade.title, *counts)
-    return table
-
-
 def to_json(builds: Sequence[Build], upgrades: Sequence[Upgrade], status: int) -> dict[str, object]:
     return {
         "builds": [
@@ -144,15 +132,9 @@ def to_json(builds: Sequence[Build], upgrades: Sequence[Upgrade], status: int) -
                 "from": upgrade.base.triton,
                 "to": upgrade.head.triton,
                 "counts": {target: upgrade.counts(target) for target in upgrade.targets},
-                "judged": [judgement_json(item) for item in upgrade.comparison.judged],
+                "judged": [judgement_to_json(item) for item in upgrade.comparison.judged],
             }
             for upgrade in upgrades
         ],
         "exit_code": status,
     }
-
-
-def judgement_json(item: StaticJudgement) -> dict[str, object]:
-    fields = ("case_id", "implementation", "function", "target", "verdict", "reason", "cause")
-    detail = None if item.detail is None else str(item.detail)
-    return {name: getattr(item, name) for name in fields} | {"detail": detail}

@@ -15,7 +15,7 @@ from typing import Any
 from roofwatch.arguments import suite_source
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
-from roofwatch.ci.static.comparison import StaticComparison, compare_static, place_of
+from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError
@@ -208,27 +208,25 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
     """Return the document that `--json` prints."""
-    fields = ("case_id", "implementation", "function", "target", "verdict", "reason", "cause", "base", "head")
-    entries = {"better": [entry for entry, _ in answer.held.better], "stale": answer.held.stale}
+    held = answer.held
+    entries = {"better": [entry for entry, _ in held.better], "stale": held.stale}
+    listed = {
+        name: [asdict(entry.place) | {"reason": entry.reason} for entry in found] for name, found in entries.items()
+    }
     return {
-        "static_facts": [facts.model_dump(mode="json") for facts in answer.facts],
+        "static_facts": answer.facts,
         "base": answer.base,
-        "judged": [
-            {name: getattr(item, name) for name in fields}
-            | {"detail": None if item.detail is None else str(item.detail)}
-            for item in answer.held.judged
-        ],
+        "judged": [judgement_to_json(item) | {"base": item.base, "head": item.head} for item in held.judged],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
-        "baseline": {
-            "file": str(answer.baseline_file),
-            **{
-                name: [asdict(entry.place) | {"reason": entry.reason} for entry in listed]
-                for name, listed in entries.items()
-            },
-        },
+        "baseline": {"file": str(answer.baseline_file), **listed},
         "exit_code": answer.exit_status,
     }
+
+
+def judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
+    detail = None if item.detail is None else str(item.detail)
+    return {**asdict(item.place), "verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
 
 
 # --- `roofwatch static capture`

@@ -1,15 +1,14 @@
-"""Compares the machine code of one suite under several versions of Triton; writes the result as Markdown."""
+"""Compares the machine code of one suite under several versions of Triton."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.report.markdown import code, folded, table
+from roofwatch.ci.report.markdown import code, table
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -18,8 +17,7 @@ from roofwatch.db.values import Verdict
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _MACHINE_FAILURES = frozenset({Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 """Failures that do not depend on the compiler; such functions are not compared."""
-_MAX_MESSAGE = 240
-_FOLDED_ABOVE = 25
+_MAX_CELL = 300
 
 
 @dataclass(frozen=True)
@@ -110,78 +108,79 @@ def judge_upgrades(builds: Sequence[Build]) -> tuple[Upgrade, ...]:
     return tuple(upgrades)
 
 
-def audit_to_markdown(builds: Sequence[Build], upgrades: Sequence[Upgrade], *, command: str, date: str) -> str:
-    """Write the report.
+# --- tables
+
+
+@dataclass(frozen=True)
+class AuditTable:
+    """A table of raw text, for a terminal or a Markdown file."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[AuditTable]:
+    """Return versions, changes of each upgrade, failures, and the number of changed functions.
 
     Args:
         builds: In release order.
         upgrades: Result of `judge_upgrades`.
-        command: Command that repeats the audit.
-        date: Day of the audit.
     """
     targets = list(dict.fromkeys(target for upgrade in upgrades for target in upgrade.targets))
     counts = [
-        [upgrade.title, *(" / ".join(map(str, upgrade.counts(target).values())) for target in targets)]
+        (upgrade.title, *(" / ".join(map(str, upgrade.counts(target).values())) for target in targets))
         for upgrade in upgrades
     ]
-    lines = [f"Created on {date} by", "", "```sh", command, "```", "", *_builds(builds), "", "## Summary", ""]
-    lines += ["Number of functions: worse / better / other machine code, neither worse nor better / same code.", ""]
-    lines += [*table(["upgrade", *map(code, targets)], counts), ""]
-    for upgrade in upgrades:
-        lines += [f"## {upgrade.title}", ""]
-        lines += [*_changes("Worse", upgrade.worse), *_changes("Better", upgrade.better)]
-    lines += _failures(builds)
+    failures: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for build in builds:
+        for facts in build.failed:
+            key = (facts.function, facts.case_id, f"{facts.outcome}: {facts.message}", build.triton)
+            failures[key].append(facts.target)
+    return [
+        _versions(builds),
+        *map(_changes, upgrades),
+        AuditTable(
+            "Functions that did not compile",
+            ("function", "case", "message", "Triton", "targets"),
+            [(*key, ", ".join(found)) for key, found in failures.items()],
+        ),
+        AuditTable("Functions: worse / better / other code / same code", ("upgrade", *targets), counts),
+    ]
+
+
+def to_markdown(tables: Sequence[AuditTable], *, command: str, date: str) -> str:
+    """Write a report.
+
+    Args:
+        tables: Result of `audit_tables`.
+        command: Command that repeats the audit.
+        date: Day of the audit.
+    """
+    lines = [f"Created on {date} by", "", "```sh", command, "```", ""]
+    for one in tables:
+        rows = [[code(cell, limit=_MAX_CELL) if cell else "" for cell in row] for row in one.rows]
+        lines += [f"## {one.title}", "", *(table(one.columns, rows) if rows else ["None."]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _builds(builds: Sequence[Build]) -> Sequence[str]:
+def _versions(builds: Sequence[Build]) -> AuditTable:
     known = [{"triton": build.triton, **build.versions, **build.compilers} for build in builds]
-    columns = list(dict.fromkeys(name for versions in known for name in versions))
+    names = list(dict.fromkeys(name for versions in known for name in versions))
     rows = []
     for build, versions in zip(builds, known, strict=True):
         compiled = sum(facts.outcome is Outcome.OK for facts in build.facts)
-        compile_ns = sum(sum(facts.compile_ns.values()) for facts in build.facts)
-        cells = [code(versions[name]) if name in versions else "–" for name in columns]
-        time = f"{compile_ns / 1e9:.0f} s" if compile_ns else "–"
-        rows.append([*cells, str(compiled), str(len(build.failed)), time])
-    return table([*columns, "functions compiled", "failed", "compile time"], rows)
+        compile_s = sum(sum(facts.compile_ns.values()) for facts in build.facts) / 1e9
+        numbers = (str(compiled), str(len(build.failed)), f"{compile_s:.0f} s")
+        rows.append((*(versions.get(name, "") for name in names), *numbers))
+    return AuditTable("Versions", (*names, "functions compiled", "failed", "compile time"), rows)
 
 
-def _changes(heading: str, items: Sequence[StaticJudgement]) -> Iterator[str]:
-    if not items:
-        yield from (f"**{heading}:** none.", "")
-        return
-    targets = defaultdict(list)
-    for item in items:
-        targets[code(item.function), code(item.case_id), _change(item)].append(code(item.target))
-    rows = [[function, case_id, " ".join(found), change] for (function, case_id, change), found in targets.items()]
-    lines = table(["kernel", "case", "targets", "change"], rows)
-    title = f"{heading} ({len(items)})"
-    yield from folded(title, lines) if len(rows) > _FOLDED_ABOVE else (f"**{title}**", "", *lines)
-    yield ""
-
-
-def _change(item: StaticJudgement) -> str:
-    if item.head is not None and item.head.message:
-        return _message(item.head)
-    if item.base is not None and item.base.message:
-        return f"compiles now; before: {_message(item.base)}"
-    return (item.detail or Remark(str(item.reason))).quoted(code)
-
-
-def _message(facts: StaticFacts) -> str:
-    return f"{facts.outcome}: {code(facts.message or '', limit=_MAX_MESSAGE)}"
-
-
-def _failures(builds: Sequence[Build]) -> Iterator[str]:
-    yield from ("## What did not compile", "")
-    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for build in builds:
-        for facts in build.failed:
-            function = (code(facts.function), code(facts.case_id), _message(facts))
-            found[function].append(f"{build.triton}: {code(facts.target)}")
-    if not found:
-        yield "Everything compiled for every target that its kernel supports."
-        return
-    rows = [[name, case_id, "; ".join(where), message] for (name, case_id, message), where in found.items()]
-    yield from table(["kernel", "case", "Triton: target", "message"], rows)
+def _changes(upgrade: Upgrade) -> AuditTable:
+    targets: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for item in (*upgrade.worse, *upgrade.better):
+        failed = next((side for side in (item.head, item.base) if side is not None and side.message), None)
+        change = str(item.detail or item.reason) if failed is None else f"{failed.outcome}: {failed.message}"
+        targets[item.word, item.function, item.case_id, change].append(item.target)
+    rows = [(*key, ", ".join(found)) for key, found in targets.items()]
+    return AuditTable(upgrade.title, ("verdict", "function", "case", "change", "targets"), rows)

@@ -117,9 +117,9 @@ def audit(
     from datetime import UTC, datetime
 
     from roofwatch import auditing
-    from roofwatch.ci.static.toolchain_audit import audit_to_markdown, judge_upgrades
-    from roofwatch.comparison_tables import static_changes_table
-    from roofwatch.terminal import print_json, print_note, print_table, progress
+    from roofwatch.ci.static.toolchain_audit import audit_tables, judge_upgrades, to_markdown
+    from roofwatch.tables import make_table
+    from roofwatch.terminal import print_json, print_note, print_table, printable, progress
 
     arguments = auditing.static_arguments(path, options)
     versions = auditing.audited_versions(triton)
@@ -127,17 +127,19 @@ def audit(
         builds = auditing.build_under_each(versions, arguments, on_progress)
     upgrades = judge_upgrades(builds)
     status = auditing.exit_status(builds, upgrades)
+    tables = audit_tables(builds, upgrades)
     if markdown is not None:
         command = auditing.repeat_command(versions, arguments, markdown)
         date = datetime.now(UTC).date().isoformat()
-        auditing.write_report(markdown, audit_to_markdown(builds, upgrades, command=command, date=date))
+        auditing.write_report(markdown, to_markdown(tables, command=command, date=date))
     if as_json:
         print_json(auditing.to_json(builds, upgrades, status))
     else:
-        for upgrade in upgrades:
-            print_note(upgrade.title)
-            print_table(static_changes_table([*upgrade.worse, *upgrade.better]))
-        print_table(auditing.summary_table(upgrades))
+        for one in tables:
+            table = make_table(*one.columns, title=one.title)
+            for row in one.rows:
+                table.add_row(*map(printable, row))
+            print_table(table)
         if markdown is not None:
             print_note(f"written: {markdown}")
     raise typer.Exit(status)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofwatch.ci.static.toolchain_audit import Build, audit_to_markdown, judge_upgrades
+from roofwatch.ci.static.toolchain_audit import Build, audit_tables, judge_upgrades, to_markdown
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from tests.builders import make_static_facts
@@ -68,14 +68,11 @@ def test_functions_are_counted_by_change() -> None:
     assert upgrade.counts("gfx942") == {"worse": 0, "better": 0, "other code": 0, "same code": 0}
 
 
-# --- the report
-
-COMMAND = "roofwatch static audit --triton 3.6.0 --triton 3.7.0"
-
-
 def make_report(*sides: tuple[StaticFacts, ...]) -> str:
     builds = [Build(f"3.{6 + index}.0", {"torch": "2.13.0"}, facts) for index, facts in enumerate(sides)]
-    return audit_to_markdown(builds, judge_upgrades(builds), command=COMMAND, date="2026-01-02")
+    return to_markdown(
+        audit_tables(builds, judge_upgrades(builds)), command="roofwatch static audit", date="2026-01-02"
+    )
 
 
 def test_targets_with_the_same_change_share_a_row() -> None:
@@ -84,10 +81,10 @@ def test_targets_with_the_same_change_share_a_row() -> None:
 
     report = make_report(before, after)
 
-    assert "**Worse (2)**" in report
-    (row,) = [line for line in report.splitlines() if line.startswith("| `_rms_norm_kernel`")]
-    assert "`sm_80` `sm_90`" in row
+    (row,) = [line for line in report.splitlines() if line.startswith("| `regressed` | `_rms_norm_kernel`")]
+    assert "`sm_80, sm_90`" in row
     assert "0 B → 64 B" in row
+    assert "| `3.6.0 → 3.7.0` | `1 / 0 / 0 / 0` | `1 / 0 / 0 / 0` |" in report
 
 
 def test_a_compiler_message_is_quoted_and_cut() -> None:
@@ -95,7 +92,6 @@ def test_a_compiler_message_is_quoted_and_cut() -> None:
 
     report = make_report((make_static_facts(),), (failed,))
 
-    (row,) = [line for line in report.partition("What did not compile")[2].splitlines() if "3.7.0" in line]
-    assert "3.7.0: `sm_90`" in row
-    assert "compile_error: `error: 'x' ¦ yyy" in row
+    (row,) = [line for line in report.partition("did not compile")[2].splitlines() if "3.7.0` | `sm_90" in line]
+    assert "`compile_error: error: 'x' ¦ yyy" in row
     assert len(row) < 500

@@ -46,7 +46,7 @@ def test_two_versions_compile_a_suite(tmp_path: Path) -> None:
     (upgrade,) = done.parsed["upgrades"]
     assert upgrade["from"] == min(OTHER_TRITON, version("triton"))
     assert all(sum(counts.values()) == 1 for counts in upgrade["counts"].values())
-    assert "## Summary" in page.read_text()
+    assert "## Versions" in page.read_text()
 
 
 def test_an_unknown_version_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
