@@ -1,4 +1,4 @@
-"""CUDA C++ on machines of any kind: compiled everywhere, launched where there is an NVIDIA GPU."""
+"""CUDA C++ kernels: compiled on any machine, launched on an NVIDIA GPU."""
 
 import ctypes
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import roofwatch
 import roofwatch.cuda
 from roofwatch import CudaKernel, UnsupportedError
 from roofwatch.cuda import CudaCompileError
@@ -32,14 +31,9 @@ def refuse_to_compile(*_: object) -> None:
     raise AssertionError("compiled again")
 
 
-def test_it_is_one_of_the_names_that_a_benchmark_file_imports() -> None:
-    assert roofwatch.CudaKernel is CudaKernel
-    assert "CudaKernel" in roofwatch.__all__
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_template_is_compiled_for_a_gpu_that_is_not_there(dtype: torch.dtype, target: str) -> None:
+@pytest.mark.parametrize("target", ["sm_80", "sm_120"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_template_is_compiled_without_a_gpu(dtype: torch.dtype, target: str) -> None:
     cubin = CudaKernel(HALVES, "scale", template=(dtype,)).compile(target)
 
     assert cubin.image.startswith(b"\x7fELF")
@@ -47,13 +41,13 @@ def test_a_template_is_compiled_for_a_gpu_that_is_not_there(dtype: torch.dtype, 
     assert cubin.symbol.encode() in cubin.image
 
 
-def test_template_arguments_are_spelt_as_cpp_spells_them() -> None:
+def test_template_arguments_are_written_in_cpp() -> None:
     assert CudaKernel("", "softmax", template=(torch.bfloat16, 8)).expression == "softmax<__nv_bfloat16, 8>"
     assert CudaKernel("", "ours::copy", template=(torch.float16, "true")).expression == "ours::copy<__half, true>"
     assert CudaKernel("", "fill").expression == "fill"
 
 
-def test_what_does_not_compile_says_where_and_why(tmp_path: Path) -> None:
+def test_a_compile_error_has_the_log(tmp_path: Path) -> None:
     file = tmp_path / "broken.cu"
     file.write_text("__global__ void broken(float* x) {\n  x[0] = undeclared;\n}\n")
 
@@ -61,17 +55,12 @@ def test_what_does_not_compile_says_where_and_why(tmp_path: Path) -> None:
         CudaKernel(file, "broken").compile("sm_90")
 
 
-def test_a_target_that_nvrtc_does_not_know_is_named() -> None:
-    with pytest.raises(CudaCompileError, match="sm_12345"):
-        CudaKernel(SCALE, "scale<float>").compile("sm_12345")
-
-
 def test_amd_s_targets_are_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="NVRTC does not compile for gfx942"):
         CudaKernel(SCALE, "scale<float>").compile("gfx942")
 
 
-def test_what_was_compiled_once_is_read_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     first = CudaKernel(SCALE, "scale<float>").compile("sm_90")
 
     monkeypatch.setattr(roofwatch.cuda, "_run_nvrtc", refuse_to_compile)
@@ -79,9 +68,7 @@ def test_what_was_compiled_once_is_read_from_the_cache(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("changed", ["source", "included", "included by the included", "options", "target", "template"])
-def test_all_that_decides_the_code_decides_what_the_cache_gives(
-    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_key_has_all_inputs(changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {name: tmp_path / name for name in ("kernel.cu", "first.cuh", "second.cuh")}
     files["kernel.cu"].write_text('#include "first.cuh"\n' + SCALE)
     files["first.cuh"].write_text('#include "second.cuh"\n')
@@ -102,21 +89,13 @@ def test_all_that_decides_the_code_decides_what_the_cache_gives(
         kernel.compile("sm_80" if changed == "target" else "sm_90")
 
 
-def test_a_cache_that_cannot_be_written_costs_no_result(cache: Path) -> None:
+def test_an_unwritable_cache_is_ignored(cache: Path) -> None:
     cache.write_text("a file, where the folder should be")
 
     assert CudaKernel(SCALE, "scale<float>").compile("sm_90").image
 
 
-def test_a_comment_leaves_the_machine_code_as_it_is() -> None:
-    from roofwatch.collector.compile.binary import machine_code
-
-    plain = CudaKernel(SCALE, "scale<float>").compile("sm_90")
-    commented = CudaKernel("// scales\n\n" + SCALE, "scale<float>").compile("sm_90")
-    assert machine_code(plain.image) == machine_code(commented.image)
-
-
-def test_without_the_extra_a_kernel_can_be_declared_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvrtc_a_kernel_can_be_declared_but_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
 
@@ -125,7 +104,7 @@ def test_without_the_extra_a_kernel_can_be_declared_and_says_what_to_install(mon
         kernel.compile("sm_90")
 
 
-def test_tensors_in_the_cpu_s_memory_are_refused() -> None:
+def test_cpu_tensors_are_refused() -> None:
     x = torch.zeros(4)
 
     with pytest.raises(
@@ -143,7 +122,7 @@ def gpu() -> torch.device:
 
 
 @pytest.mark.gpu
-def test_a_launch_waits_for_what_its_stream_had_before(gpu: torch.device) -> None:
+def test_a_launch_runs_on_the_current_stream(gpu: torch.device) -> None:
     x = torch.randn(100_000, device=gpu, dtype=torch.bfloat16)
     out = torch.empty_like(x)
     kernel = CudaKernel(HALVES, "scale", template=(x.dtype,))
@@ -160,7 +139,7 @@ def test_a_launch_waits_for_what_its_stream_had_before(gpu: torch.device) -> Non
 
 
 @pytest.mark.gpu
-def test_more_shared_memory_than_is_free_for_the_taking_is_asked_for(gpu: torch.device) -> None:
+def test_large_dynamic_shared_memory_is_enabled(gpu: torch.device) -> None:
     source = """
     __global__ void reverse(int* x, int count) {
       extern __shared__ int values[];

@@ -19,7 +19,7 @@ def only(base: list[StaticFacts], head: list[StaticFacts], **fields: Any) -> Sta
     return item
 
 
-def test_equal_machine_code_is_the_same_code_and_only_counted() -> None:
+def test_identical_code_is_only_counted() -> None:
     facts = [make_static_facts(), make_static_facts(target="gfx942")]
 
     compared = compare_static(facts, facts)
@@ -28,7 +28,7 @@ def test_equal_machine_code_is_the_same_code_and_only_counted() -> None:
     assert compared.unchanged_by_target == {"gfx942": 1, "sm_90": 1}
 
 
-def test_two_functions_that_were_both_renamed_are_found_by_their_code() -> None:
+def test_renamed_functions_are_matched_by_code() -> None:
     base = [make_static_facts(function="_a"), make_static_facts(function="_b", code="b")]
     head = [make_static_facts(function="_y", code="b"), make_static_facts(function="_x")]
 
@@ -38,7 +38,7 @@ def test_two_functions_that_were_both_renamed_are_found_by_their_code() -> None:
     assert compared.unchanged_by_target == {"sm_90": 2}
 
 
-def test_code_that_changed_with_its_name_is_compared_where_one_is_left_over() -> None:
+def test_the_only_unmatched_functions_are_compared() -> None:
     item = only([make_static_facts(function="_old")], [make_static_facts(function="_new", code="b", local_bytes=8)])
 
     assert (item.function, item.verdict, item.reason) == ("_new", Verdict.REGRESSED, Reason.SPILLS_MOVED)
@@ -54,7 +54,7 @@ def test_the_same_code_in_another_launch_is_listed() -> None:
     assert item.is_listed
 
 
-def test_a_launch_that_fails_whole_loses_every_function_that_it_had() -> None:
+def test_a_failed_launch_loses_all_its_functions() -> None:
     base = [make_static_facts(function="_a"), make_static_facts(function="_b", code="b")]
     failure = make_static_facts(function="triton", outcome=Outcome.COMPILE_ERROR, message="no such dtype")
 
@@ -69,7 +69,7 @@ def test_a_launch_that_fails_whole_loses_every_function_that_it_had() -> None:
     assert {item.reason for item in found} == {Reason.FIXED}
 
 
-def test_a_case_that_only_the_base_has_is_gone_and_no_loss() -> None:
+def test_a_case_that_only_the_base_has_is_no_regression() -> None:
     compared = compare_static([make_static_facts()], [])
 
     assert compared.judged == ()
@@ -77,7 +77,7 @@ def test_a_case_that_only_the_base_has_is_gone_and_no_loss() -> None:
 
 
 @pytest.mark.parametrize("source", ["facts", "environment"])
-def test_under_another_toolchain_other_code_says_nothing_and_facts_still_count(source: str) -> None:
+def test_under_different_toolchains_only_facts_decide(source: str) -> None:
     old, new = (OLD, NEW) if source == "facts" else ({}, {})
     of_all = {} if source == "facts" else {"base_toolchain": OLD, "head_toolchain": NEW}
     base = [make_static_facts(toolchain=old)]
@@ -90,7 +90,7 @@ def test_under_another_toolchain_other_code_says_nothing_and_facts_still_count(s
     assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_MOVED, Cause.TOOLCHAIN)
 
 
-def test_the_code_of_the_device_s_own_target_decides_alone() -> None:
+def test_only_the_code_for_the_device_decides() -> None:
     base = [make_static_facts(), make_static_facts(target="sm_80")]
     head = [make_static_facts(), make_static_facts(target="sm_80", code="b")]
 

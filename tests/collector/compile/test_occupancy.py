@@ -7,10 +7,6 @@ from hypothesis import strategies as st
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, theoretical_occupancy
 
 
-def test_every_usual_target_has_its_limits() -> None:
-    assert set(LIMITS) == set(DEFAULT_TARGETS)
-
-
 @pytest.mark.parametrize(
     ("threads", "registers", "blocks", "share"),
     [

@@ -1,4 +1,4 @@
-"""Facts of kernels compiled for GPUs that are not here; each test's suite is a file, as Triton reads source."""
+"""Static facts of small kernels."""
 
 import ctypes
 import hashlib
@@ -47,7 +47,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_compiles_for_all_six_targets_without_any_gpu(tmp_path: Path) -> None:
+def test_a_kernel_compiles_for_all_targets_without_a_gpu(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, COPY, DEFAULT_TARGETS)
     assert [fact.target for fact in facts] == ["sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"]
     for fact in facts:
@@ -75,7 +75,7 @@ def test_a_tile_too_large_for_its_warps_spills_on_some_targets(tmp_path: Path) -
     assert (large[0].shared_bytes or 0) > (small[0].shared_bytes or 0)
 
 
-def test_comments_names_and_moves_leave_the_machine_code_hash_equal_and_arithmetic_does_not(tmp_path: Path) -> None:
+def test_comments_and_names_do_not_change_the_code_hash(tmp_path: Path) -> None:
     (before,) = facts_of(tmp_path, COPY, name="before")
     moved = "\n# moved down by a comment\n\n" + COPY.replace("offsets", "where").replace("_copy_kernel", "_renamed")
     (same,) = facts_of(tmp_path, moved, name="same")
@@ -103,7 +103,7 @@ TUNED = COPY.replace(
 ).replace(", BLOCK=256", "")
 
 
-def test_every_configuration_that_an_autotuner_s_pruning_leaves_is_compiled_and_a_failure_is_its_own(
+def test_every_configuration_that_pruning_leaves_is_compiled(
     tmp_path: Path,
 ) -> None:
     facts = facts_of(tmp_path, TUNED)
@@ -114,7 +114,7 @@ def test_every_configuration_that_an_autotuner_s_pruning_leaves_is_compiled_and_
     assert facts[1].code_hash is None
 
 
-def test_the_facts_say_what_compiled_and_with_which_options(tmp_path: Path) -> None:
+def test_the_facts_have_compilers_and_options(tmp_path: Path) -> None:
     (fact, amd) = facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942"))
     assert fact.configuration["maxnreg"] == 64
     assert set(fact.toolchain) == {"triton", "ptxas"}
@@ -129,18 +129,10 @@ def test_the_facts_say_what_compiled_and_with_which_options(tmp_path: Path) -> N
     assert amd.scalar_registers
 
 
-def test_a_setting_of_the_environment_that_changes_code_is_in_the_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISABLE_LLVM_OPT", "1")
-    (fact,) = facts_of(tmp_path, COPY)
-    assert fact.configuration["DISABLE_LLVM_OPT"]
-
-
 TWO_SIZES = COPY.replace("BLOCK=256)", "BLOCK=256)\n    _copy_kernel[(1,)](x, y, x.numel(), BLOCK=1024)")
 
 
-def test_one_start_of_the_disassembler_reads_all_functions_of_a_target_and_none_that_was_read_before(
+def test_one_start_of_the_disassembler_reads_all_new_functions_of_a_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
@@ -161,7 +153,7 @@ def test_one_start_of_the_disassembler_reads_all_functions_of_a_target_and_none_
     assert [fact.instructions for fact in renamed] == [fact.instructions for fact in facts]
 
 
-def test_a_tool_that_is_not_there_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot_find() -> None:
         raise RuntimeError("Cannot find nvdisasm")
 
@@ -170,7 +162,7 @@ def test_a_tool_that_is_not_there_is_named_with_the_way_out(tmp_path: Path, monk
         facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=64"))
 
 
-def test_a_launcher_that_raises_is_not_taken_for_a_compiler_s_error(tmp_path: Path) -> None:
+def test_an_exception_of_the_launcher_is_no_compile_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not today"):
         facts_of(tmp_path, COPY.replace("    y = torch", "    raise ValueError('not today')\n    y = torch"))
 
@@ -185,13 +177,12 @@ def test_machine_code_is_the_text_section_of_an_elf_file(tmp_path: Path) -> None
         machine_code(b"MZ" + bytes(100))
 
 
-@pytest.mark.parametrize("name", ["", "sm90", "h100", "gfx", "sm_90; rm -rf"])
-def test_an_unknown_target_is_refused_with_examples(name: str) -> None:
+def test_an_unknown_target_is_refused_with_examples() -> None:
     with pytest.raises(TargetError, match="sm_80, sm_90"):
-        parse_target(name)
+        parse_target("sm90")
 
 
-def test_cuda_cpp_is_compiled_for_nvidia_s_targets_and_launched_on_none(tmp_path: Path) -> None:
+def test_cuda_cpp_is_compiled_for_nvidia_targets(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, CUDA, DEFAULT_TARGETS)
 
     assert [fact.outcome for fact in facts] == [Outcome.OK] * 4 + [Outcome.UNSUPPORTED] * 2
@@ -205,9 +196,7 @@ def test_cuda_cpp_is_compiled_for_nvidia_s_targets_and_launched_on_none(tmp_path
     assert "does not compile for gfx942" in (facts[4].message or "")
 
 
-def test_cuda_cpp_for_which_nothing_is_installed_is_unsupported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cuda_cpp_without_nvrtc_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     (fact,) = facts_of(tmp_path, CUDA)
@@ -216,7 +205,7 @@ def test_cuda_cpp_for_which_nothing_is_installed_is_unsupported(
     assert "pip install cuda-bindings nvidia-cuda-nvrtc" in (fact.message or "")
 
 
-def test_a_compiler_that_is_started_gets_the_without_aslr_every_time() -> None:
+def test_child_processes_have_the_same_addresses_every_time() -> None:
     """ptxas for Blackwell compiles one text to several codes otherwise."""
     command = [sys.executable, "-c", "print(id(object()), open('/proc/self/maps').readline())"]
     with without_aslr() as is_allowed:

@@ -138,44 +138,12 @@ def test_only_kernels_that_a_change_affects_are_compiled_again(
         assert facts["kernel"] != known.facts["kernel"]
 
 
-def test_a_damaged_entry_is_ignored(known: Known) -> None:
-    for file in (known.suite.parent / "cache" / "static").rglob("*.json"):
-        file.write_bytes(file.read_bytes()[:-20])
-
-    compiled, after = compiled_now(known.suite)
-
-    assert compiled == ["kernel", "other"]
-    assert {name: fact.code_hash for name, fact in after.items()} == {
-        name: fact.code_hash for name, fact in known.facts.items()
-    }
-
-
 def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(suite: Path) -> None:
     steps: list[Progress] = []
     compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False, worker_count=2)
 
     assert sum(step.text.startswith("compiled") for step in steps) == 2
     assert not (suite.parent / "cache").exists()
-
-
-def test_facts_are_the_same_from_cold_caches_in_another_folder_and_order(
-    known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = tmp_path / "another" / "place"
-    other.mkdir(parents=True)
-    for file in known.suite.iterdir():
-        if file.is_file():
-            name = {"bench_copy.py": "bench_z_copy.py"}.get(file.name, file.name)  # comes last there
-            (other / name).write_text(file.read_text())
-    use_caches(tmp_path, monkeypatch)
-
-    order, second = compiled_now(other)
-
-    assert order == ["other", "kernel"]
-    without_times: dict[str, dict[str, int]] = {"compile_ns": {}}
-    assert {name: fact.model_copy(update=without_times) for name, fact in second.items()} == {
-        name: fact.model_copy(update=without_times) for name, fact in known.facts.items()
-    }
 
 
 def test_the_oldest_entries_of_a_full_cache_are_deleted(tmp_path: Path) -> None:

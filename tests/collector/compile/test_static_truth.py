@@ -1,6 +1,4 @@
-"""Changes planted into small kernels: harmless ones leave the machine code as it is, the others move the fact that they
-are about, in the direction that they should, on every target.
-"""
+"""Changes planted into small kernels: harmless ones leave the code unchanged, others change the expected fact."""
 
 import re
 from collections.abc import Callable
@@ -58,8 +56,6 @@ def conversion_count(fact: StaticFacts) -> int:
 HARMLESS = {
     "a comment": TILED.replace("    offs_m, offs_n", "    # where the tile lies\n    offs_m, offs_n"),
     "other names": TILED.replace("_gemm_kernel", "_a_much_longer_name_of_the_kernel").replace("accumulator", "total"),
-    "a moved function": "\n\ndef first():\n    return 1\n\n" + TILED,
-    "reordered imports": "import triton.language as tl\nimport triton\nimport torch\n" + TILED,
     "dead code": TILED.replace(
         "    accumulator = tl.zeros", "    unused = tl.load(x_ptr + offs_m) * 2\n    accumulator = tl.zeros"
     ),
@@ -80,15 +76,6 @@ SEEDED: dict[str, tuple[str, str, Claim]] = {
         lambda before, after: (
             (before.thread_count or 0) == 4 * (after.thread_count or 0)
             and (after.registers or 0) > 1.5 * (before.registers or 0)
-            and (after.theoretical_occupancy or 0) < (before.theoretical_occupancy or 0)
-        ),
-    ),
-    "a bigger tile takes more registers and shared memory": (
-        TILED,
-        GEMM.format(m=128, n=128),
-        lambda before, after: (
-            (after.registers or 0) > 1.5 * (before.registers or 0)
-            and (after.shared_bytes or 0) > 1.5 * (before.shared_bytes or 0)
             and (after.theoretical_occupancy or 0) < (before.theoretical_occupancy or 0)
         ),
     ),
@@ -125,13 +112,6 @@ SEEDED: dict[str, tuple[str, str, Claim]] = {
             and bool(after.local_bytes and after.spill_store_count and after.spill_load_count)
         ),
     ),
-    "an added exponential": (
-        WIDE_COPY,
-        WIDE_COPY.replace("mask=offsets < count), mask", "mask=offsets < count) * tl.exp(1.0 * offsets), mask"),
-        lambda before, after: (
-            before.instructions.get("special_function", 0) == 0 < after.instructions.get("special_function", 0)
-        ),
-    ),
 }
 
 
@@ -139,7 +119,7 @@ SEEDED: dict[str, tuple[str, str, Claim]] = {
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarget]:
     """Every suite of this file, compiled once for all targets."""
     folder: Path = tmp_path_factory.mktemp("truth")
-    bodies = [TILED, GEMM.format(m=128, n=128), *HARMLESS.values()]
+    bodies = [TILED, *HARMLESS.values()]
     bodies += [body for source, changed, _ in SEEDED.values() for body in (source, changed)]
     known: dict[str, ByTarget] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -153,7 +133,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarg
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", HARMLESS)
-def test_a_harmless_change_is_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
+def test_a_harmless_change_leaves_the_code_unchanged(compiled: Callable[[str], ByTarget], change: str) -> None:
     before, after = compiled(TILED), compiled(HARMLESS[change])
 
     compared = compare_static([*before.values()], [*after.values()])
@@ -169,12 +149,10 @@ NARROWER = (Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED)
 JUDGED: dict[str, tuple[Verdict, Reason]] = {
     "a lost divisibility hint narrows the reads": NARROWER,
     "fewer warps hold more registers each": OTHER_CODE,
-    "a bigger tile takes more registers and shared memory": OTHER_CODE,
     "sums in fp16 are other code": OTHER_CODE,
     "a lost tensor-core path": (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
     "a copy that lost its vectorisation": NARROWER,
     "an added spill": (Verdict.REGRESSED, Reason.SPILLS_MOVED),
-    "an added exponential": OTHER_CODE,
 }
 # a warp group is 4 warps: below that Hopper's and Blackwell's own tensor instructions are out of reach
 LESS_THAN_A_WARP_GROUP = {
@@ -185,7 +163,7 @@ LESS_THAN_A_WARP_GROUP = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", SEEDED)
-def test_a_seeded_change_moves_its_fact_on_every_target_and_is_judged_for_what_it_is(
+def test_a_planted_change_shows_in_its_fact_and_verdict_on_every_target(
     compiled: Callable[[str], ByTarget], change: str
 ) -> None:
     source, changed, is_as_expected = SEEDED[change]
@@ -200,7 +178,7 @@ def test_a_seeded_change_moves_its_fact_on_every_target_and_is_judged_for_what_i
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled")
-def test_the_occupancy_that_llvm_reports_is_ours(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_occupancy_agrees_with_llvm(tmp_path_factory: pytest.TempPathFactory) -> None:
     """LLVM counts wavefronts per SIMD by registers; whole blocks of 4 wavefronts put one on each SIMD."""
     texts = [file.read_text() for file in tmp_path_factory.getbasetemp().glob("truth*/triton/*/*.amdgcn")]
     said, found = [], []

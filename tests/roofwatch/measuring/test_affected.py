@@ -56,7 +56,7 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "--quiet", "--message", "Change")
 
 
-def test_a_kernel_counts_if_something_changed_that_it_imports(repository: Path) -> None:
+def test_a_kernel_is_affected_if_an_imported_module_changed(repository: Path) -> None:
     (repository / "shared.py").write_text("FACTOR = 1.0 + 1.0\n")
     (repository / "README.md").write_text("Two kernels, one of them shares\n")
     commit(repository)
@@ -67,7 +67,7 @@ def test_a_kernel_counts_if_something_changed_that_it_imports(repository: Path) 
     assert found.summary == "skipped, source unchanged: second"
 
 
-def test_what_is_not_committed_counts_and_a_new_kernel_too(repository: Path) -> None:
+def test_uncommitted_changes_and_new_kernels_count(repository: Path) -> None:
     (repository / "third.py").write_text("def third_times(x):\n    return x + x\n")
     (repository / "bench" / "bench_third.py").write_text(BENCHMARK.format(module="third"))
 
@@ -76,7 +76,7 @@ def test_what_is_not_committed_counts_and_a_new_kernel_too(repository: Path) -> 
     assert (found.kernels, found.skipped) == (("third",), ("first", "second"))
 
 
-def test_a_file_that_any_kernel_may_read_makes_all_count(repository: Path) -> None:
+def test_a_changed_data_file_affects_every_kernel(repository: Path) -> None:
     (repository / "body.cu").write_text("// two\n")
 
     found = find_affected(repository / "bench", "HEAD", None)
@@ -85,7 +85,7 @@ def test_a_file_that_any_kernel_may_read_makes_all_count(repository: Path) -> No
     assert found.summary == "every kernel is affected: body.cu changed"
 
 
-def test_ab_measures_what_the_change_touches_and_says_what_it_skipped(repository: Path) -> None:
+def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -> None:
     (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
 
     done = roofwatch(
@@ -99,42 +99,21 @@ def test_ab_measures_what_the_change_touches_and_says_what_it_skipped(repository
     assert "skipped, source unchanged: second" in done.error
 
 
-def test_run_measures_what_the_change_touches_too(repository: Path) -> None:
-    (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
-
-    done = roofwatch(
-        "run",
-        "bench",
-        "--affected",
-        "--base",
-        "HEAD",
-        "--blocks",
-        "1",
-        "--json",
-        "--output",
-        "run.json",
-        cwd=repository,
-    )
-
-    assert {case["kernel"] for case in done.parsed["cases"]} == {"first"}, done.error
-    assert [each["kernel"] for each in done.parsed["skipped"]] == ["second"]
-
-
-def test_what_is_affected_is_asked_of_some_revision(repository: Path) -> None:
+def test_affected_needs_a_base(repository: Path) -> None:
     done = roofwatch("run", "bench", "--affected", cwd=repository)
 
     assert done.status == 2
     assert "use --affected and --base together" in done.error
 
 
-def test_ab_measures_nothing_where_the_change_touches_nothing(repository: Path) -> None:
+def test_ab_measures_nothing_if_nothing_is_affected(repository: Path) -> None:
     done = roofwatch("ab", "bench", "--base", "HEAD", "--affected", cwd=repository)
 
     assert done.status == 0, done.error
     assert "nothing to measure: the change affects no selected kernel" in done.error
 
 
-def test_without_a_repository_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+def test_without_a_repository_there_is_an_error(tmp_path: Path) -> None:
     suite = tmp_path / "bench_first.py"
     suite.write_text("")
 
