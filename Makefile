@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-gpu gpu-records lint types format docs screenshots bench-detection bench-precision up down clean
+.PHONY: help setup demo test test-slow test-gpu gpu-records lint types format docs screenshots bench-detection up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -76,10 +76,6 @@ bench-detection: ## Our change-point detector beside its peers (ROOFWATCH_DETECT
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --requirement bench/peers.txt
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers-alone.txt
 	@PYTHONPATH=. build/peers/bin/python bench/detector_table.py $(ROOFWATCH_DETECTION_DATA)
-
-bench-precision: $(STAMP) ## Seconds until a median is known to 1 %: ours, torch's and pytest-benchmark's, on this CPU
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/harnesses --requirement bench/harnesses.txt
-	@PYTHONPATH=.:build/harnesses $(BIN)/python bench/precision.py
 
 up: ## Start Postgres and the dashboard with Docker Compose
 	@docker compose up --detach --build --wait

@@ -1,14 +1,10 @@
-"""Kill the client, the server and the database at random points of an ingest, and count what was lost or doubled.
+"""Kill the client, the API or the database at random moments of an upload, and count lost or duplicated records.
 
-Each round puts two records on their way with `roofwatch push`, one that waits in the spool and one that is a file, and
-300 kB that belong to the first; kills one process with SIGKILL at a point drawn anew; looks whether what was
-acknowledged is there; starts again what was killed and pushes again; and looks whether everything is there, once, with
-the content that it was sent with. Then the database is away for a while, and then the disk of the client is full.
+Each round sends two records with `roofwatch push`, one from the spool and one from a file, with an artefact of 300 kB.
+It kills one process with SIGKILL, restarts it, pushes again and compares the stored records with what was sent. Then
+the database is away for a while, and then the client's disk is full.
 
     PYTHONPATH=. python bench/chaos.py record.json.gz --kills 200
-
-What each push says is kept. Of a record that is missing it is told where else it is and what its pushes said, and the
-folder with all of it and the logs of the servers stays.
 """
 
 from __future__ import annotations
@@ -22,45 +18,115 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 
-from bench.ledger import Tally, check_count, check_record, is_there, list_missing
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
+
 from bench.service import Service
-from bench.shipment import Push, Shipment
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.spool import Spool
 from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.db.artefacts import list_artefacts, read_artefact
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.schema.runs import RunRow
 
 VICTIMS = ("client", "api", "postgres", "backend")
-WAYS_TO_BE_AWAY = ("killed", "stopped", "held")
-"""By SIGKILL; by itself; there, and doing nothing, so that who asks it gets no answer."""
 
-_PROJECTS = 20
+_PROJECT_COUNT = 20
 _ARTEFACT_BYTES = 300_000
-_CLIENT_S = 120.0
-_PUSHES = 8
+_CLIENT_TIMEOUT_S = 120.0
+_MAX_PUSHES = 8
+_OUTAGE_RUNNERS = 4
 _POLL_S = 0.001
 
 
-@dataclass(frozen=True)
-class Outage:
-    """The database is away."""
+@dataclass
+class Tally:
+    """Number of records and files sent, lost, changed and duplicated."""
 
-    seconds: float
-    how: str = "killed"
-    """One of WAYS_TO_BE_AWAY."""
-    runners: int = 4
-    """Machines that push meanwhile."""
+    sent: int = 0
+    acknowledged_before_the_kill: int = 0
+    acknowledged_and_absent: int = 0
+    never_arrived: int = 0
+    other_content: int = 0
+    doubled: int = 0
+    files_lost: int = 0
+    pushes: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(
+            (self.acknowledged_and_absent, self.never_arrived, self.other_content, self.doubled, self.files_lost)
+        )
+
+    def count(self, fault: str) -> None:
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    def check_record(self, engine: Engine, record: RunRecord) -> None:
+        """Compare a record and its files with what is stored."""
+        with Session(engine) as session:
+            query = select(func.count()).select_from(RunRow).where(RunRow.run_id == record.run_id)
+            is_stored = session.execute(query).scalar_one() > 0
+            stored = {each.sha256 for each in list_artefacts(session, record.run_id) if each.is_stored}
+        if not is_stored:
+            self.never_arrived += 1
+            return
+        self.other_content += not is_stored_unchanged(engine, record)
+        for artefact in record.artefacts:
+            content = read_artefact(engine, record.run_id, artefact.sha256) if artefact.sha256 in stored else ()
+            self.files_lost += hashlib.sha256(b"".join(content)).hexdigest() != artefact.sha256
+
+    def check_count(self, engine: Engine) -> None:
+        """Compare the number of stored records with the number sent."""
+        with Session(engine) as session:
+            stored = session.execute(select(func.count()).select_from(RunRow)).scalar_one()
+        self.doubled += max(0, stored - self.sent)
+        self.never_arrived = max(self.never_arrived, self.sent - stored)
+
+
+def is_stored_unchanged(engine: Engine, record: RunRecord) -> bool:
+    """Whether a record is stored with equal content; duplicated rows would change it."""
+    try:
+        with Session(engine) as session:
+            return load_record(session, record.run_id).content_hash == record.content_hash
+    except StoreError:
+        return False
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """Two records of one machine on their way to the server."""
+
+    folder: Path
+    spooled: RunRecord
+    filed: RunRecord
+    """Starts as a file, which the client puts into the spool."""
+
+    @property
+    def records(self) -> tuple[RunRecord, RunRecord]:
+        return self.spooled, self.filed
+
+    @property
+    def spool(self) -> Spool:
+        return Spool(self.folder / "spool")
+
+    def is_in_spool(self, record: RunRecord) -> bool:
+        return any(self.spool.folder.glob(f"{record.run_id}-*.json.gz"))
 
 
 class Chaos:
-    """The rounds.
+    """Runs the rounds.
 
     Args:
-        service: Runs.
-        real: A record of a real run, of which each record here is a copy as another run.
-        draw: All that is random comes from it.
+        service: The running server.
+        real: Record of a real run; each sent record is a copy as another run.
+        draw: Source of all randomness.
     """
 
     def __init__(self, service: Service, real: RunRecord, draw: random.Random) -> None:
@@ -68,135 +134,112 @@ class Chaos:
         self._service = service
         self._real = real
         self._draw = draw
-        self._shipments: list[Shipment] = []
-        self._started_s, self._sent_s = self._undisturbed()
+        self._started_s, self._sent_s = self._time_undisturbed_push()
 
-    def round(self, victim: str) -> None:
-        """Kill one process within one ingest."""
+    def kill_during_push(self, victim: str) -> None:
+        """Kill one process during one push."""
         shipment = self._ship()
         client = self._push(shipment)
-        seen = self._wait_for_a_point(client, shipment, victim)
+        spooled = self._wait_for_random_moment(client, shipment, victim)
         self._kill(victim, client)
-        gone = [record for record in seen if not shipment.is_in_spool(record)]
-        self._count(victim)
-        self.tally.acknowledged_before_the_kill += len(gone)
+        acknowledged = [record for record in spooled if not shipment.is_in_spool(record)]
+        self.tally.count(victim)
+        self.tally.acknowledged_before_the_kill += len(acknowledged)
         if victim != "client":
             self._service.repair()
-        self.tally.acknowledged_and_absent += sum(not is_there(self._service.engine, record) for record in gone)
-        client.end()
+        engine = self._service.engine
+        self.tally.acknowledged_and_absent += sum(not is_stored_unchanged(engine, record) for record in acknowledged)
+        _end(client)
         self._push_until_sent(shipment)
-        self._check(shipment)
 
-    def outage(self, outage: Outage) -> None:
-        """Runners post while the database is away, each until it is ended, and once more when it is back."""
-        shipments = [self._ship() for _ in range(outage.runners)]
-        if outage.how == "killed":
-            self._service.kill_postgres()
-        elif outage.how == "stopped":
-            self._service.stop_postgres()
-        else:
-            self._service.hold_postgres()
-        ends_s = time.monotonic() + outage.seconds
+    def outage(self, seconds: float) -> None:
+        """Let runners push while the database is away, and once more when it is back."""
+        shipments = [self._ship() for _ in range(_OUTAGE_RUNNERS)]
+        self._service.kill_postgres()
+        ends_s = time.monotonic() + seconds
         while (left_s := ends_s - time.monotonic()) > 0:
-            # ended anywhere from their start to their second or third try, however slow the machine
             round_s = min(3 * self._sent_s, left_s)
             clients = [(self._draw.uniform(0, round_s), self._push(shipment)) for shipment in shipments]
             began_s = time.monotonic()
             for after_s, client in sorted(clients, key=lambda pair: pair[0]):
                 time.sleep(max(0.0, began_s + after_s - time.monotonic()))
-                client.end()
+                _end(client)
         self._service.repair()
         for shipment in shipments:
             self._push_until_sent(shipment)
-            self._check(shipment)
-        self._count(f"postgres {outage.how} for a while")
+        self.tally.count("postgres away for a while")
 
-    def full_disk(self, times: int) -> None:
-        """The client's files cannot grow beyond a length that cuts records and files somewhere."""
-        for _ in range(times):
-            shipment = self._ship(in_spool=False)
-            self._push(shipment, most_file_bytes=self._draw.randrange(1, 2 * _ARTEFACT_BYTES)).wait(_CLIENT_S)
-            for path in shipment.spool.waiting:
-                RunRecord.read(path)  # raises RecordError where it is half of one
-            self._count("disk full")
-            self._push_until_sent(shipment)
-            self._check(shipment)
+    def full_disk(self) -> None:
+        """Limit the length of the client's files, which truncates records and artefacts."""
+        shipment = self._ship(in_spool=False)
+        self._wait(self._push(shipment, max_file_bytes=self._draw.randrange(1, 2 * _ARTEFACT_BYTES)))
+        for path in shipment.spool.waiting:
+            RunRecord.read(path)  # raises RecordError for a truncated record
+        self.tally.count("disk full")
+        self._push_until_sent(shipment)
 
-    def finish(self) -> None:
-        """Count all that is stored once more, and look for what is missing."""
-        check_count(self._service.engine, self.tally)
-        for shipment in self._shipments:
-            for record in list_missing(self._service.engine, shipment.records):
-                self.tally.whereabouts.append(shipment.whereabouts(self._service.engine, record))
-
-    def _count(self, fault: str) -> None:
-        self.tally.faults[fault] = self.tally.faults.get(fault, 0) + 1
-
-    def _undisturbed(self) -> tuple[float, float]:
-        """Seconds until the client sends, and until all is sent."""
+    def _time_undisturbed_push(self) -> tuple[float, float]:
+        """Seconds until the client sends, and until everything is sent."""
         shipment = self._ship()
         began_s = time.monotonic()
         client = self._push(shipment)
-        while not shipment.is_in_spool(shipment.filed) and client.is_running:
+        while not shipment.is_in_spool(shipment.filed) and client.poll() is None:
             time.sleep(_POLL_S)
         started_s = time.monotonic() - began_s
-        client.wait(_CLIENT_S)
+        self._wait(client)
         sent_s = time.monotonic() - began_s
-        self._check(shipment)
+        self._push_until_sent(shipment)
         return started_s, sent_s
 
     def _ship(self, *, in_spool: bool = True) -> Shipment:
         folder = self._service.folder / f"shipment-{self.tally.sent}"
+        artefacts = ArtefactFolder(folder / "files" / "artefacts")
         (folder / "files").mkdir(parents=True)
         file = folder / "trace.bin"
         file.write_bytes(self._draw.randbytes(_ARTEFACT_BYTES))
-        artefact = ArtefactFolder(folder / "files" / "artefacts").add(file)
-        shipment = Shipment(folder, self._copy((artefact,)), self._copy(()))
+        shipment = Shipment(folder, self._copy((artefacts.add(file),)), self._copy(()))
         shipment.filed.write(folder / "files" / "filed.json.gz")
         if in_spool:
-            shipment.spool.submit(shipment.waiting, ArtefactFolder(folder / "files" / "artefacts"))
+            shipment.spool.submit(shipment.spooled, artefacts)
         else:
-            shipment.waiting.write(folder / "files" / "waiting.json.gz")
+            shipment.spooled.write(folder / "files" / "spooled.json.gz")
         self.tally.sent += 2
-        self._shipments.append(shipment)
         return shipment
 
     def _copy(self, artefacts: tuple[Artefact, ...]) -> RunRecord:
         number = self._draw.randrange(10**9)
         sha = hashlib.sha256(str(number).encode()).hexdigest()[:40]
-        # of a history that is not known: with one parent in common all but one would be left by their branch
         commit = self._real.commit.model_copy(update={"sha": sha, "parents": (), "first_parent_count": number})
         return self._real.model_copy(
             update={
                 "run_id": uuid.UUID(int=self._draw.getrandbits(128), version=4),
-                "project": f"chaos/{number % _PROJECTS}",
+                "project": f"chaos/{number % _PROJECT_COUNT}",
                 "commit": commit,
                 "artefacts": artefacts,
             }
         )
 
-    def _push(self, shipment: Shipment, *, most_file_bytes: int | None = None) -> Push:
+    def _push(self, shipment: Shipment, *, max_file_bytes: int | None = None) -> Popen[bytes]:
         self.tally.pushes += 1
-        return shipment.push(self._service, most_file_bytes=most_file_bytes)
+        arguments = ("push", shipment.folder / "files", "--spool", shipment.spool.folder, "--url", self._service.url)
+        output = shipment.folder / f"push-{self.tally.pushes:04}.txt"
+        return self._service.client(*arguments, folder=shipment.folder, output=output, max_file_bytes=max_file_bytes)
 
-    def _wait_for_a_point(self, client: Push, shipment: Shipment, victim: str) -> list[RunRecord]:
-        """Until the moment to kill; the records that were in the spool before it."""
-        seen = {shipment.waiting.run_id: shipment.waiting}
-        began_s = time.monotonic()
-        if victim == "client":
-            until_s = began_s + self._draw.uniform(0, self._sent_s)
-        else:
-            # a server is of interest while it is spoken to
-            until_s = began_s + self._draw.uniform(self._started_s * 0.9, self._sent_s)
-        while time.monotonic() < until_s and client.is_running:
+    def _wait_for_random_moment(self, client: Popen[bytes], shipment: Shipment, victim: str) -> list[RunRecord]:
+        """Wait until the moment to kill; returns the records that were in the spool before."""
+        spooled = {shipment.spooled.run_id: shipment.spooled}
+        earliest_s = 0 if victim == "client" else self._started_s * 0.9  # while the server is in use
+        until_s = time.monotonic() + self._draw.uniform(earliest_s, self._sent_s)
+        while time.monotonic() < until_s and client.poll() is None:
             if shipment.is_in_spool(shipment.filed):
-                seen[shipment.filed.run_id] = shipment.filed
+                spooled[shipment.filed.run_id] = shipment.filed
             time.sleep(_POLL_S)
-        return list(seen.values())
+        return list(spooled.values())
 
-    def _kill(self, victim: str, client: Push) -> None:
+    def _kill(self, victim: str, client: Popen[bytes]) -> None:
         if victim == "client":
             client.kill()
+            client.wait()
         elif victim == "api":
             self._service.kill_api()
         elif victim == "postgres":
@@ -204,39 +247,46 @@ class Chaos:
         else:
             self._service.kill_backend(self._draw)
 
+    def _wait(self, client: Popen[bytes]) -> bool:
+        """Wait for a push; True if it sent everything."""
+        try:
+            return client.wait(_CLIENT_TIMEOUT_S) == 0
+        except TimeoutExpired:
+            _end(client)
+            return False
+
     def _push_until_sent(self, shipment: Shipment) -> None:
-        for _ in range(_PUSHES):
-            client = self._push(shipment)
-            client.wait(_CLIENT_S)
-            if client.is_done:
-                return
-
-    def _check(self, shipment: Shipment) -> None:
+        for _ in range(_MAX_PUSHES):
+            if self._wait(self._push(shipment)):
+                break
         for record in shipment.records:
-            check_record(self._service.engine, record, self.tally)
+            self.tally.check_record(self._service.engine, record)
 
 
-def run_chaos(real: RunRecord, folder: Path, *, kills: int, seed: int, outage: Outage | None, full_disks: int) -> Tally:
-    """All of it, in an empty folder."""
-    draw = random.Random(seed)  # noqa: S311  no secret
+def _end(client: Popen[bytes]) -> None:
+    client.terminate()
+    client.wait()
+
+
+def run_chaos(
+    real: RunRecord, folder: Path, *, kills: int, seed: int, outage_s: float = 0.0, full_disks: int = 0
+) -> Tally:
+    """Run all rounds in an empty folder."""
+    draw = random.Random(seed)  # noqa: S311  not for security
+    victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+    draw.shuffle(victims)
     with Service(folder) as service:
         chaos = Chaos(service, real, draw)
-        for done, victim in enumerate(_victims(kills, draw), start=1):
-            chaos.round(victim)
+        for done, victim in enumerate(victims, start=1):
+            chaos.kill_during_push(victim)
             if done % 20 == 0:
                 print(f"{done} of {kills} kills", file=sys.stderr)
-        if outage is not None:
-            chaos.outage(outage)
-        chaos.full_disk(full_disks)
-        chaos.finish()
+        if outage_s:
+            chaos.outage(outage_s)
+        for _ in range(full_disks):
+            chaos.full_disk()
+        chaos.tally.check_count(service.engine)
     return chaos.tally
-
-
-def _victims(kills: int, draw: random.Random) -> Iterator[str]:
-    """Each as often as the others, in random order."""
-    every = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
-    draw.shuffle(every)
-    yield from every
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -244,35 +294,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("record", type=Path, help="a record of a real run")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--outage-seconds", type=float, default=60.0, help="the database is away for so long")
-    parser.add_argument("--outage", choices=WAYS_TO_BE_AWAY, default=WAYS_TO_BE_AWAY[0], help="how it is away")
-    parser.add_argument("--runners", type=int, default=4, help="machines that push meanwhile")
-    parser.add_argument("--full-disks", type=int, default=10, help="times that the client's disk is full")
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args(arguments)
-    outage = Outage(chosen.outage_seconds, chosen.outage, chosen.runners) if chosen.outage_seconds > 0 else None
-    began_s = time.monotonic()
+    parser.add_argument("--outage-seconds", type=float, default=60.0, help="time without the database")
+    parser.add_argument("--full-disks", type=int, default=10, help="number of pushes with a full disk")
+    options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="roofwatch-chaos-"))
-    print(f"in {folder}, which stays if anything goes wrong", file=sys.stderr)
+    print(f"in {folder}, which is kept after an error", file=sys.stderr)
     tally = run_chaos(
-        RunRecord.read(chosen.record),
+        RunRecord.read(options.record),
         folder,
-        kills=chosen.kills,
-        seed=chosen.seed,
-        outage=outage,
-        full_disks=chosen.full_disks,
+        kills=options.kills,
+        seed=options.seed,
+        outage_s=options.outage_seconds,
+        full_disks=options.full_disks,
     )
-    if tally.is_clean:
-        shutil.rmtree(folder)
-    found = asdict(tally) | {"seconds": round(time.monotonic() - began_s), "seed": chosen.seed}
-    if chosen.json:
-        print(json.dumps(found))
-    else:
-        counts = {name: found[name] for name in found if name not in {"faults", "whereabouts"}}
-        for name, value in (tally.faults | counts).items():
-            print(f"{name.replace('_', ' '):<34}{value:>8}")
-        print("\n".join(tally.whereabouts), end="")
-    return 0 if tally.is_clean else 1
+    print(json.dumps(asdict(tally), indent=2))
+    if not tally.is_clean:
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A store and its door as they run in service, each a process of its own that can be killed and started again."""
+"""Postgres and the API as separate processes that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ _POLL_S = 0.02
 
 
 class Service:
-    """Postgres, embedded in a folder, and `roofwatch api` in front of it at an address that stays the same.
+    """Embedded Postgres and `roofwatch api`, at a constant address.
 
     Args:
-        folder: An empty one; the store, the logs and the token's holder live there.
+        folder: An empty one, for the database and the logs.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._api: subprocess.Popen[bytes] | None = None
-        self._held: list[int] = []
         self._server = embedded.start(folder / "store")
         self.engine: Engine = make_engine(self._server.url, pool_pre_ping=True)
         migrate.upgrade(self.engine)
@@ -52,7 +51,6 @@ class Service:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._resume_postgres()
         if self._api is not None:
             self._api.terminate()
             self._api.wait()
@@ -60,7 +58,7 @@ class Service:
         self._server.close()
 
     def make_token(self, name: str) -> str:
-        """One that may send and read everything."""
+        """A token for reading and writing all projects."""
         return create_project_token(
             self.engine,
             name=name,
@@ -72,8 +70,7 @@ class Service:
         ).text
 
     def repair(self) -> None:
-        """Start again what is not running, and wait until records are taken."""
-        self._resume_postgres()
+        """Restart what is not running, and wait until the API is ready."""
         while True:
             server = embedded.start(self.folder / "store")
             self._server.close()
@@ -89,43 +86,29 @@ class Service:
         self._api.wait()
 
     def kill_postgres(self) -> None:
-        """The first process of Postgres: its others end by themselves once they notice."""
+        """Kill the postmaster; its children end by themselves."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._postmaster, signal.SIGKILL)
 
-    def stop_postgres(self) -> None:
-        """Have Postgres end at once and by itself, as it does where its log has no room."""
-        os.kill(self._postmaster, signal.SIGQUIT)
-
-    def hold_postgres(self) -> None:
-        """Leave Postgres there and let it do nothing: who asks it gets no answer, as behind a broken network."""
-        first = self._postmaster
-        for pid in (first, *(child for child, _ in _children(first))):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-                self._held.append(pid)
-
     def kill_backend(self, draw: random.Random) -> None:
-        """One process of Postgres that serves a connection, if there is any, else one of its others: Postgres ends
-        all of them then, and recovers by itself.
-        """
+        """Kill a process of Postgres, preferably one with a connection; Postgres then restarts all of them."""
         children = _children(self._postmaster)
         serving = [pid for pid, title in children if "127.0.0.1(" in title]
         with contextlib.suppress(ProcessLookupError):
             os.kill(draw.choice(serving or [pid for pid, _ in children]), signal.SIGKILL)
 
     def client(
-        self, *arguments: str | Path, folder: Path, output: Path, most_file_bytes: int | None = None
+        self, *arguments: str | Path, folder: Path, output: Path, max_file_bytes: int | None = None
     ) -> subprocess.Popen[bytes]:
-        """`roofwatch` as a machine that measures runs it.
+        """Run `roofwatch` as a runner does.
 
         Args:
             arguments: Of the command line.
-            folder: Where it runs.
-            output: The file that all it says goes into.
-            most_file_bytes: No file can grow longer: what a full disk does to it.
+            folder: Working directory.
+            output: File for its output.
+            max_file_bytes: Maximum length of a file, to simulate a full disk.
         """
-        limit = [] if most_file_bytes is None else ["prlimit", f"--fsize={most_file_bytes}"]
+        limit = [] if max_file_bytes is None else ["prlimit", f"--fsize={max_file_bytes}"]
         with output.open("wb") as words:
             return subprocess.Popen(
                 [*limit, *_COMMAND, *map(str, arguments)],
@@ -138,12 +121,6 @@ class Service:
     @property
     def _postmaster(self) -> int:
         return int((self.folder / "store" / "data" / "postmaster.pid").read_text().splitlines()[0])
-
-    def _resume_postgres(self) -> None:
-        for pid in self._held:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        self._held.clear()
 
     def _start_api(self) -> subprocess.Popen[bytes]:
         url = self._server.url.render_as_string(hide_password=False)
@@ -158,7 +135,7 @@ class Service:
 
 
 def _is_ready(url: str, is_alive: Callable[[], bool]) -> bool:
-    """Wait for a 200; False where who should give it has died."""
+    """Wait for status 200; False if the server has ended."""
     deadline_s = time.monotonic() + _WAIT_S
     while time.monotonic() < deadline_s:
         try:
@@ -172,11 +149,11 @@ def _is_ready(url: str, is_alive: Callable[[], bool]) -> bool:
 
 
 def _children(parent: int) -> list[tuple[int, str]]:
-    """Processes that a process started, and what they call themselves."""
+    """Child processes of a process, with their titles."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # the name in the second field may hold blanks and brackets
+            # the second field, in brackets, may contain spaces
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             if int(fields[1]) == parent:
                 title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -13,7 +13,7 @@ from enum import StrEnum
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.clock_lock import Clock
-from roofwatch.collector.device.readings import UnfitDevice
+from roofwatch.collector.device.device_state import UnfitDevice
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan

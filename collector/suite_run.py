@@ -114,9 +114,8 @@ class SuiteRun:
             if changed := ", ".join(changes(before, now)):
                 raise JournalError(f"the run was started on another machine: {changed}; resume there, or use --discard")
         earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
-        touched = () if self.plan.cases else {self._cases[subject.case_id].memory_bytes for subject in self.to_check}
         with self.spent.on(Activity.START):
-            self.chosen = choose_timing(workers, self.plan, self._device, earlier=earlier, touched_bytes=touched)
+            self.chosen = choose_timing(workers, self.plan, self._device, earlier=earlier)
         if not self._ceilings:
             self._measure_ceilings(workers, self.chosen)
 

@@ -210,7 +210,7 @@ class CompareOptions:
             CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
         """
         from roofwatch.ci.report.pull_request import judge_pull_request
-        from roofwatch.measuring.calibrating import read_noise_floor
+        from roofwatch.measurement.pair import read_noise_floor
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.sides import read_sides
 

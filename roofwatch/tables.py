@@ -15,7 +15,7 @@ from roofwatch.collector.record.measurement import measured_values
 from roofwatch.collector.record.metrics import METRICS, format_bytes, format_ns, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.measuring.listing import targets
+from roofwatch.measurement.run_tables import compiled_targets
 from roofwatch.terminal import printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": 
 def kernels(infos: Iterable[KernelInfo]) -> Table:
     table = make_table("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
     for info in infos:
-        compiled = targets(info)
+        compiled = compiled_targets(info)
         table.add_row(
             printable(info.name),
             printable(info.family),
@@ -257,19 +257,17 @@ def _outcome(outcome: Outcome) -> Text:
 
 def _worst(tensors: Sequence[TensorReport]) -> tuple[str, str, str, str]:
     """Find the tensor and kind of error closest to or furthest beyond its limit: name, error, limit, error of eager."""
-    found = [
-        (error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager)
-        for tensor in tensors
-        for kind, error, limit, eager in (
-            ("overall", tensor.rmse_ratio, tensor.rmse_limit, tensor.baseline_rmse_ratio),
-            ("largest", tensor.elementwise, tensor.elementwise_limit, tensor.baseline_elementwise),
-        )
-    ]
+    found = []
+    for tensor in tensors:
+        for kind, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
+            error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
+            eager = None if tensor.baseline is None else getattr(tensor.baseline, quantity)
+            found.append((error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager))
     if not found:
         return "", "", "", ""
-    unlike = next((tensor for tensor in tensors if tensor.unlike_count), None)
-    if unlike is not None:
-        return unlike.tensor, "NaN or inf", "", ""
+    nonfinite = next((tensor for tensor in tensors if tensor.nonfinite_count), None)
+    if nonfinite is not None:
+        return nonfinite.tensor, "NaN or inf", "", ""
     _, name, error, limit, eager = max(found, key=lambda each: each[0])
     return name, f"{error:.1e}", f"{limit:.1e}", "" if eager is None else f"{eager:.1e}"
 

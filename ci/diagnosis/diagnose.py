@@ -109,9 +109,9 @@ def _headline(evidence: Evidence) -> Remark:
 
 def _roof_in_words(evidence: Evidence) -> str:
     share, roof = evidence.utilisation, evidence.roof
-    if share is None or roof.least_ns is None or roof.bound is None:
+    if share is None or roof.ideal_ns is None or roof.bound is None:
         return ""
-    text = f"; it reaches {share_in_words(share)} of the {roof.bound} roof, which allows {format_ns(roof.least_ns)}"
+    text = f"; it reaches {share_in_words(share)} of the {roof.bound} roof, which allows {format_ns(roof.ideal_ns)}"
     if roof.ridge is not None and evidence.intensity:
         text += f" ({_short(evidence.intensity)} FLOP/byte; compute-bound from {_short(roof.ridge)} FLOP/byte)"
     return text
@@ -127,7 +127,7 @@ def _missing(evidence: Evidence) -> Iterator[Missing]:
     if timing is None:
         where = "" if evidence.is_gpu else ", on a machine with a GPU if the code needs one"
         yield Missing("times", Remark(f"`roofwatch diagnose {{}}`{where}", case))
-    elif evidence.roof.least_ns is None:
+    elif evidence.roof.ideal_ns is None:
         yield Missing("a roof", Remark("a flop_count and memory_bytes of the kernel, and ceilings of the device"))
     if evidence.is_gpu and timing is not None:
         if not evidence.counters:

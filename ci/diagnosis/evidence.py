@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from roofwatch.ci.static.facts import code_facts
-from roofwatch.collector.device.datasheets import PublishedCeiling, beside_datasheet
+from roofwatch.collector.device.datasheets import DatasheetComparison, compare_with_datasheet
 from roofwatch.collector.device.roofline import LevelPosition, Roof, binding_level, level_positions, roof_of
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement, is_host_bound
@@ -136,7 +136,7 @@ class Evidence:
     @property
     def has_roof(self) -> bool:
         """A roof applies; a collective waits for links, whose ceiling is not measured."""
-        return self.roof.least_ns is not None and self.case.bus_bytes is None
+        return self.roof.ideal_ns is not None and self.case.bus_bytes is None
 
     @property
     def memory_share(self) -> float | None:
@@ -149,7 +149,7 @@ class Evidence:
     @property
     def utilisation(self) -> float | None:
         """Share of the roof: its time / the measured time."""
-        return self._share(self.roof.least_ns)
+        return self._share(self.roof.ideal_ns)
 
     @property
     def dram_share(self) -> float | None:
@@ -190,9 +190,9 @@ class Evidence:
         return level_positions(self.case, self.counted, self.timing.median_ns, self.ceilings)
 
     @property
-    def published(self) -> list[PublishedCeiling]:
+    def published(self) -> list[DatasheetComparison]:
         """The measured ceilings with those of the datasheet at the observed clock."""
-        return beside_datasheet(
+        return compare_with_datasheet(
             self.ceilings,
             self.environment.device_name,
             at_ceilings=self.at_ceilings,
@@ -269,7 +269,7 @@ class Evidence:
     @property
     def reachable_ns(self) -> float | None:
         """Lower bound for a single launch: the roof or an empty launch; None without a roof."""
-        least_ns = self.roof.least_ns
+        least_ns = self.roof.ideal_ns
         return None if least_ns is None or not self.has_roof else max(least_ns, self.one_launch_ns)
 
     @property
@@ -284,7 +284,7 @@ class Evidence:
     @property
     def _is_mostly_call_overhead(self) -> bool:
         """On a CPU, where kernels are not counted: the work takes less than half of one call."""
-        least_ns = self.roof.least_ns
+        least_ns = self.roof.ideal_ns
         is_little = least_ns is not None and least_ns < FIXED_SHARE * self.one_launch_ns
         return is_little and self.has_roof and not self.is_gpu
 

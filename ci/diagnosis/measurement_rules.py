@@ -172,7 +172,7 @@ def small_launches(evidence: Evidence) -> Iterator[Observation]:
         )
     else:
         text = (
-            f"{time}, but its work needs only {format_ns(evidence.roof.least_ns or 0.0)}; one empty operator takes "
+            f"{time}, but its work needs only {format_ns(evidence.roof.ideal_ns or 0.0)}; one empty operator takes "
             f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call overhead."
         )
     yield Observation(text, most_speedup=timing.median_ns / evidence.one_launch_ns)

@@ -1,4 +1,4 @@
-"""Check an implementation against the float64 reference, forward and every gradient, before it is timed."""
+"""Compare an implementation with the float64 reference, forward and every gradient."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from typing import Any, Literal
 
 import torch
 
+from roofwatch.collector.accuracy.check_report import Errors
 from roofwatch.collector.accuracy.deviation import (
     Deviation,
-    Errors,
+    count_different_bits,
     deviation,
-    different_bytes,
-    has_same_bytes,
+    has_same_bits,
     index_of,
 )
-from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, References, evaluate
+from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, evaluate, prepare
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy, TensorError
-from roofwatch.spec import BASELINE_FACTOR, Case, Implementation, KernelSpec, Language, Tolerance
+from roofwatch.spec import BASELINE_FACTOR, Case, Draws, Implementation, KernelSpec, Language, Tolerance
+
+BASELINE_NAME = "eager"
+"""Name of the torch implementation that limits the error of the others."""
 
 
 @contextmanager
 def poisoned_buffers() -> Iterator[None]:
-    """Within it every tensor that is allocated and not filled (`torch.empty` and its kin), outputs and workspaces
-    alike, starts as NaN, or as the largest number of an integer dtype.
+    """Fill new uninitialised tensors with NaN, or with the largest integer, to expose missing stores.
 
     Source: torch.utils.deterministic.fill_uninitialized_memory, on by default in torch's deterministic mode.
     """
     was_on = torch.are_deterministic_algorithms_enabled()
     was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    # cuBLAS and others without a deterministic way may stay as they are, so warn only
+    # operations without a deterministic version may stay as they are, so warn only
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
@@ -40,29 +42,48 @@ def poisoned_buffers() -> Iterator[None]:
         torch.use_deterministic_algorithms(was_on, warn_only=was_warn_only)
 
 
-BASELINE_NAME = "eager"
-"""The torch implementation of this name is what others are held against."""
-
-
 @dataclass(frozen=True)
 class Baseline:
-    """What the eager implementation makes of a case in the same precision, on the same inputs and device."""
+    """Errors of the eager implementation, with the same precision, inputs and device."""
 
     missing: str | None = None
-    """Why there is none, so that the caps alone decide."""
+    """Why there is none; then only the caps apply."""
     errors: Mapping[str, Errors] = field(default_factory=dict)
-    """By output and gradient; what is NaN or infinite where the reference is not is left out."""
+    """By output and gradient, except non-finite ones."""
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
 
 
-class Baselines:
-    """The baselines of a process: measured once for a case and device, however many implementations are checked."""
+class CheckCache:
+    """Keeps the last case with its reference, and all baselines, for the next implementation or layout.
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Baseline] = {}
+    Args:
+        draws: Random numbers shared with timing.
+    """
 
-    def of(self, prepared: PreparedCase, implementation: Implementation) -> Baseline:
-        """The baseline to hold an implementation against."""
+    def __init__(self, draws: Draws | None = None) -> None:
+        self._draws = draws
+        self._last: PreparedCase | None = None
+        self._baselines: dict[tuple[str, str], Baseline] = {}
+
+    def prepare(self, spec: KernelSpec, case: Case, device: str) -> PreparedCase:
+        """Make the inputs and evaluate the reference, unless the last case was the same.
+
+        Raises:
+            Exception: whatever the input maker or the reference raises.
+        """
+        last = self._last
+        if last is None or last.spec is not spec or (last.case, last.device) != (case, device):
+            self._last = None  # the device may not have memory for two cases
+            self._last = prepare(spec, case, device, self._draws)
+        assert self._last is not None
+        return self._last
+
+    def free(self) -> None:
+        """Free the memory of the last case."""
+        self._last = None
+
+    def baseline(self, prepared: PreparedCase, implementation: Implementation) -> Baseline:
+        """The baseline for an implementation, measured once per case and device."""
         eager = prepared.spec.implementations.get(BASELINE_NAME)
         if eager is None or eager.language is not Language.TORCH or eager.is_compiled:
             return Baseline(missing="there is no eager implementation")
@@ -71,14 +92,14 @@ class Baselines:
         if prepared.case.direction not in eager.directions:
             return Baseline(missing=f"the eager implementation has no {prepared.case.direction}")
         key = (prepared.case.id, prepared.device)
-        if key not in self._known:
-            self._known[key] = _measure_baseline(prepared, eager)
-        return self._known[key]
+        if key not in self._baselines:
+            self._baselines[key] = _measure_baseline(prepared, eager)
+        return self._baselines[key]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One output or gradient: what was measured, what is allowed."""
+class TensorResult:
+    """One output or gradient with its limits."""
 
     tensor: str
     deviation: Deviation
@@ -96,34 +117,31 @@ def check_accuracy(
     launch: Callable[..., Any] | None = None,
     device: str = "cpu",
     executor: Literal["device", "interpreter"] = "device",
-    baselines: Baselines | None = None,
-    references: References | None = None,
+    cache: CheckCache | None = None,
 ) -> Accuracy:
-    """Run one case of one implementation and compare all that it returns, and in the `bwd` direction every gradient,
-    with the reference in float64 on the same numbers.
+    """Run one case of one implementation, and compare its outputs and gradients with the float64 reference.
 
     Args:
         spec: The kernel.
-        implementation: What to check.
-        case: In the interpreter its small stand-in is checked (`spec.interpreted_case`).
-        launch: What to call in place of `implementation.launch`, for example its compiled form.
-        device: Where the implementation runs; the reference and the baseline run there too.
+        implementation: To check.
+        case: In the interpreter, its smaller stand-in is checked (`spec.interpreted_case`).
+        launch: Replaces `implementation.launch`, for example by its compiled form.
+        device: Of the implementation, the reference and the baseline.
         executor: Stored with the result.
-        baselines: Of earlier checks of the same suite.
-        references: The same.
+        cache: Of earlier checks of the same suite.
 
     Raises:
         Exception: whatever the implementation, the reference or the input maker raises.
     """
-    checked_case = spec.interpreted_case(case) if executor == "interpreter" else case
-    prepared = (references or References()).prepare(spec, checked_case, device)
-    baseline = (baselines or Baselines()).of(prepared, implementation)
-    judged: tuple[Judged, ...] = ()
+    cache = cache or CheckCache()
+    prepared = cache.prepare(spec, spec.interpreted_case(case) if executor == "interpreter" else case, device)
+    baseline = cache.baseline(prepared, implementation)
+    results: tuple[TensorResult, ...] = ()
     try:
         actual = run_once(prepared, implementation, launch)
-        judged = judge(prepared, actual, baseline)
-        message = next((each.message for each in worst_first(judged) if each.message), None)
-        # Triton's interpreter runs one program after another: a second run would tell nothing
+        results = compare_with_reference(prepared, actual, baseline)
+        message = worst_message(results)
+        # Triton's interpreter runs programs one after another, so a second run is always equal
         is_interpreted = implementation.language is Language.TRITON and device == "cpu"
         if message is None and implementation.is_deterministic and not is_interpreted:
             require_same_bits(actual, run_once(prepared, implementation, launch))
@@ -135,17 +153,27 @@ def check_accuracy(
         executor=executor,
         outcome=Outcome.OK if message is None else Outcome.INCORRECT,
         message=message,
-        tensors=tuple(_tensor_error(each) for each in judged if each.deviation.unlike_count == 0),
+        tensors=tuple(
+            TensorError(
+                tensor=result.tensor,
+                max_abs_error=result.deviation.max_abs_error,
+                rmse_ratio=result.deviation.errors.rmse_ratio,
+                baseline_rmse_ratio=None if result.baseline is None else result.baseline.rmse_ratio,
+                passed=result.message is None,
+            )
+            for result in results
+            if result.deviation.nonfinite_count == 0
+        ),
     )
 
 
 def run_once(
     prepared: PreparedCase, implementation: Implementation, launch: Callable[..., Any] | None = None
 ) -> dict[str, torch.Tensor]:
-    """Run a case once, into poisoned buffers if the implementation is no torch code.
+    """Run a case once and restore changed inputs; buffers are poisoned unless the implementation is torch code.
 
     Raises:
-        IncorrectResultError: an input was changed, which is undone, or what came back cannot be compared.
+        IncorrectResultError: an input was changed, or the result cannot be compared.
         Exception: whatever the implementation raises.
     """
     with nullcontext() if implementation.language is Language.TORCH else poisoned_buffers():
@@ -158,11 +186,10 @@ def run_once(
             lay_out_upstream=prepared.lay_out_upstream,
         )
     if prepared.spec.mutates:
-        # what came back is the input that was changed, which is undone now
-        actual = {name: output.clone() for name, output in actual.items()}
+        actual = {name: output.clone() for name, output in actual.items()}  # they are inputs, which are restored
     changed = []
     for name, original in prepared.originals.items():
-        if not has_same_bytes(original, prepared.inputs[name]):
+        if not has_same_bits(original, prepared.inputs[name]):
             if name not in prepared.spec.mutates:
                 changed.append(name)
             with torch.no_grad():
@@ -172,47 +199,46 @@ def run_once(
     return actual
 
 
-def judge(prepared: PreparedCase, actual: Mapping[str, torch.Tensor], baseline: Baseline) -> tuple[Judged, ...]:
-    """Compare all that a run returned with the reference.
+def compare_with_reference(
+    prepared: PreparedCase, actual: Mapping[str, torch.Tensor], baseline: Baseline
+) -> tuple[TensorResult, ...]:
+    """Compare all outputs and gradients with the reference.
 
     Raises:
-        IncorrectResultError: there are more or fewer tensors, or one has another shape or dtype.
+        IncorrectResultError: a tensor is missing or unexpected, or has another shape, device or dtype.
     """
     if prepared.expected.keys() != actual.keys():
         names = ", ".join(prepared.expected)
         raise IncorrectResultError(f"returned {', '.join(actual)}; the reference returns {names}")
     for name, expected in prepared.expected.items():
         _require_form(name, expected, actual[name], baseline.dtypes.get(name))
-    return tuple(
-        _judge_one(
-            name,
-            expected,
-            actual[name],
-            prepared.spec.tolerance(prepared.case, dtype_name(actual[name])),
-            baseline,
-        )
-        for name, expected in prepared.expected.items()
-    )
+    results = []
+    for name, expected in prepared.expected.items():
+        tolerance = prepared.spec.tolerance(prepared.case, dtype_name(actual[name]))
+        results.append(_compare(name, expected, actual[name], tolerance, baseline))
+    return tuple(results)
 
 
-def worst_first(judged: tuple[Judged, ...]) -> list[Judged]:
-    return sorted(
-        judged, key=lambda each: (each.deviation.unlike_count > 0, each.deviation.errors.rmse_ratio), reverse=True
-    )
+def worst_message(results: tuple[TensorResult, ...]) -> str | None:
+    """Message about the worst failed tensor."""
+    failed = [result for result in results if result.message]
+    if not failed:
+        return None
+    worst = max(failed, key=lambda each: (each.deviation.nonfinite_count > 0, each.deviation.errors.rmse_ratio))
+    return worst.message
 
 
-def require_same_bits(first: Mapping[str, torch.Tensor], again: Mapping[str, torch.Tensor]) -> None:
-    """Hold an implementation that is declared deterministic to it.
+def require_same_bits(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> None:
+    """Verify that a second run of a deterministic implementation is equal.
 
     Raises:
-        IncorrectResultError: a second run gave other bits.
+        IncorrectResultError: it is not.
     """
     for name, tensor in first.items():
-        if not has_same_bytes(tensor, again[name]):
-            count = int(different_bytes(tensor, again[name]).sum())
+        count = count_different_bits(tensor, second[name])
+        if count:
             raise IncorrectResultError(
-                f"is declared deterministic, and a second run gave other bits in {count} of {tensor.numel()} elements "
-                f"of {name}"
+                f"is declared deterministic, but a second run differs in {count} of {tensor.numel()} elements of {name}"
             )
 
 
@@ -223,7 +249,7 @@ def dtype_name(tensor: torch.Tensor) -> str:
 def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline:
     try:
         results = run_once(prepared, eager)
-    except Exception as error:  # noqa: BLE001  a user's code; without a baseline the caps decide, and it is said
+    except Exception as error:  # noqa: BLE001  a user's code; without a baseline the caps apply
         return Baseline(missing=f"the eager implementation failed: {type(error).__name__}: {error}")
     if {name: each.shape for name, each in results.items()} != {
         name: each.shape for name, each in prepared.expected.items()
@@ -231,7 +257,7 @@ def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline
         return Baseline(missing="the eager implementation returns other tensors than the reference")
     deviations = {name: deviation(expected, results[name]) for name, expected in prepared.expected.items()}
     return Baseline(
-        errors={name: each.errors for name, each in deviations.items() if each.unlike_count == 0},
+        errors={name: each.errors for name, each in deviations.items() if each.nonfinite_count == 0},
         dtypes={name: result.dtype for name, result in results.items()},
     )
 
@@ -242,60 +268,50 @@ def _require_form(name: str, expected: torch.Tensor, actual: torch.Tensor, dtype
     if actual.device != expected.device:
         raise IncorrectResultError(f"{name} is on {actual.device}; the inputs are on {expected.device}")
     if dtype is not None and actual.dtype != dtype:
-        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the eager implementation gives {dtype}")
+        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the eager implementation has {dtype}")
     if actual.is_floating_point() != expected.is_floating_point():
         raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the reference has {expected.dtype}")
 
 
-def _judge_one(
+def _compare(
     name: str, expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance, baseline: Baseline
-) -> Judged:
+) -> TensorResult:
     found = deviation(expected, actual)
-    usual = baseline.errors.get(name)
-    limits = _limits(tolerance, usual)
+    eager = baseline.errors.get(name)
+    limits = _limits(tolerance, eager)
     message = None
-    if found.first_unlike is not None:
+    if found.first_nonfinite is not None:
         message = (
-            f"{name} has {found.unlike_count} elements of {found.element_count} that are NaN or infinite in it or in "
-            f"the reference, and not in both; the first at {index_of(found.first_unlike, expected.shape)}"
+            f"{name}: {found.nonfinite_count} of {found.element_count} elements are NaN or infinite on one side only, "
+            f"the first at {index_of(found.first_nonfinite, expected.shape)}"
         )
     elif found.is_all_zero:
-        message = f"{name} is zero everywhere: error 1.00e+00 of the reference's RMS"
+        message = f"{name} is zero everywhere"
     elif found.errors.rmse_ratio > limits.rmse_ratio or found.errors.elementwise > limits.elementwise:
         message = (
-            f"{name}: error {found.errors.rmse_ratio:.2e} of the reference's RMS "
-            f"({_in_words(limits.rmse_ratio, tolerance.rmse_ratio, usual.rmse_ratio if usual else None)}), "
-            f"largest error {found.errors.elementwise:.2e} of an element and the RMS "
-            f"({_in_words(limits.elementwise, tolerance.elementwise, usual.elementwise if usual else None)})"
+            f"{name}: RMS error {found.errors.rmse_ratio:.2e} relative to the reference's RMS "
+            f"({_limit_text(limits.rmse_ratio, tolerance.rmse_ratio, eager.rmse_ratio if eager else None)}), "
+            f"largest relative error of an element {found.errors.elementwise:.2e} "
+            f"({_limit_text(limits.elementwise, tolerance.elementwise, eager.elementwise if eager else None)})"
         )
         if baseline.missing:
-            message += f"; the caps decide alone, since {baseline.missing}"
-    return Judged(name, found, limits, usual, message)
+            message += f"; only the caps apply because {baseline.missing}"
+    return TensorResult(name, found, limits, eager, message)
 
 
 def _limits(tolerance: Tolerance, baseline: Errors | None) -> Errors:
     if baseline is None:
-        return Errors(tolerance.elementwise, tolerance.rmse_ratio)
+        return Errors(elementwise=tolerance.elementwise, rmse_ratio=tolerance.rmse_ratio)
     return Errors(
         elementwise=min(tolerance.elementwise, BASELINE_FACTOR * baseline.elementwise + tolerance.elementwise_floor),
         rmse_ratio=min(tolerance.rmse_ratio, BASELINE_FACTOR * baseline.rmse_ratio + tolerance.rmse_floor),
     )
 
 
-def _in_words(limit: float, cap: float, baseline: float | None) -> str:
+def _limit_text(limit: float, cap: float, baseline: float | None) -> str:
     if baseline is None:
         return f"limit {limit:.1e}"
     if limit == cap:
         return f"limit {limit:.1e}, the cap; eager has {baseline:.1e}"
     floor = limit - BASELINE_FACTOR * baseline
     return f"limit {limit:.1e} = {BASELINE_FACTOR:g} x eager's {baseline:.1e} + {floor:.0e}"
-
-
-def _tensor_error(judged: Judged) -> TensorError:
-    return TensorError(
-        tensor=judged.tensor,
-        max_abs_error=judged.deviation.max_abs_error,
-        rmse_ratio=judged.deviation.errors.rmse_ratio,
-        baseline_rmse_ratio=None if judged.baseline is None else judged.baseline.rmse_ratio,
-        passed=judged.message is None,
-    )

@@ -1,4 +1,4 @@
-"""What the full check of a case says, as it travels from the worker and as `roofwatch check --json` prints it."""
+"""Result of the full check of a case, as sent by a worker and printed by `roofwatch check --json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roofwatch.collector.record.machine import Outcome
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def _json_number(value: float) -> float | str:
@@ -20,23 +20,23 @@ def _json_number(value: float) -> float | str:
 
 
 AnyNumber = Annotated[float, PlainSerializer(_json_number, when_used="json")]
-"""JSON has no NaN and no infinity: there they are the words `nan`, `inf` and `-inf`."""
+"""In JSON, which has no NaN and infinity, `nan`, `inf` and `-inf` are strings."""
 
 
 class Arrangement(StrEnum):
-    """How a tensor may lie in memory."""
+    """Memory layout of a tensor."""
 
     ROW_STRIDED = "row_strided"
-    """A slice of a wider buffer: rows further apart than they are long, and none of them aligned."""
+    """A slice of a wider buffer: rows are not contiguous and not aligned."""
     TRANSPOSED = "transposed"
-    """Its last two dims swapped in memory."""
+    """The last two dims are swapped in memory."""
 
 
 class Layout(_Part):
-    """One tensor of a case, laid out otherwise."""
+    """One tensor of a case in another memory layout."""
 
     tensor: str
-    """Name of the input; `upstream` for the gradients that the backward pass is given."""
+    """Name of the input, or `upstream` for the incoming gradients of the backward pass."""
     arrangement: Arrangement
 
 
@@ -46,34 +46,43 @@ class WrongElement(_Part):
     got: AnyNumber
 
 
+class Errors(_Part):
+    """Relative errors of a tensor, or their limits."""
+
+    elementwise: float
+    """Largest `|out - ref| / (|ref| + rms(ref))`."""
+    rmse_ratio: float
+    """RMS of the error / RMS of the reference."""
+
+
 class TensorReport(_Part):
-    """One output or gradient against the reference."""
+    """One output or gradient compared with the reference."""
 
     tensor: str
     """`out`, or `grad_<input>`."""
     dtype: str
     shape: tuple[int, ...]
     passed: bool
-    rmse_ratio: float
-    """RMS of the error / RMS of the reference, over the elements that are finite on both sides, as all errors are."""
-    rmse_limit: float
-    baseline_rmse_ratio: float | None
-    """Of the eager implementation; None where there is nothing to hold against."""
-    elementwise: float
-    """Largest error of an element, relative to it and the RMS."""
-    elementwise_limit: float
-    baseline_elementwise: float | None
+    errors: Errors
+    """Over the elements that are finite on both sides."""
+    limits: Errors
+    baseline: Errors | None
+    """Of the eager implementation; None without a baseline."""
     max_abs_error: float
-    unlike_count: int
-    """Elements that are NaN or infinite here or in the reference, and not the same in both."""
+    nonfinite_count: int
+    """Elements that are NaN or infinite on one side and not the same on the other."""
     message: str | None = None
     wrong_count: int = 0
-    """Elements beyond the limit, and those that are unlike."""
+    """Elements beyond the limit, and non-finite ones."""
     where: str | None = None
-    """Where the wrong elements are: a tile, a tail, a triangle, every n-th, …"""
+    """Pattern of the wrong elements: a tile, a tail, a triangle, every n-th, …"""
     values: str | None = None
-    """What is told by the values that came instead."""
+    """What the wrong values have in common."""
     worst: tuple[WrongElement, ...] = ()
+
+    @property
+    def rmse_ratio(self) -> float:
+        return self.errors.rmse_ratio
 
 
 class CheckReport(_Part):
@@ -82,14 +91,14 @@ class CheckReport(_Part):
     case_id: str
     implementation: str
     executor: Literal["device", "interpreter"]
-    """On the device, or in Triton's interpreter."""
+    """`interpreter` is Triton's."""
     layout: Layout | None = None
-    """The tensor that lay otherwise in memory; None for the case as it is."""
+    """None for the case as declared."""
     outcome: Outcome
-    """Of a layout, `unsupported` is a refusal, which is as good as a right result."""
+    """With a layout, `unsupported` means that the implementation refuses it, which passes."""
     message: str | None = None
     baseline_missing: str | None = None
-    """Why the caps decided alone; None if there was an eager baseline."""
+    """Why only the caps limit the error; None with an eager baseline."""
     tensors: tuple[TensorReport, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""The full check of a suite: what to check where, worker processes that do it, and a report of each case."""
+"""The full check of a suite: select cases and check them in worker processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
     FullCheck,
-    ImplementationInfo,
     KernelInfo,
     Mode,
     SuiteInfo,
@@ -27,8 +26,8 @@ from roofwatch.collector.workers.protocol import (
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
-_MOMENTS = {"small", "quick"}
-"""Tags of the cases that a GPU does in moments."""
+_FAST_TAGS = {"small", "quick"}
+"""Tags of cases that a GPU checks within moments."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,11 @@ class CheckPlan:
 
     Args:
         kernels: Shell patterns of kernel names.
-        cases: Shell patterns of case ids; None takes on a GPU what it does in moments, elsewhere what stands in for the
-            cases, and everywhere the edges.
-        implementations: Shell patterns of implementation names; None takes all but those that torch.compile makes,
-            which are torch's code.
-        device: `cpu` or `cuda`; None takes a GPU where torch sees one.
-        timeout_s: For one case in one layout, compiling included.
+        cases: Shell patterns of case IDs; None selects the edge cases and, on a GPU, the fast cases, otherwise the
+            interpreter's stand-ins.
+        implementations: Shell patterns of names; None selects all but those compiled by torch.compile.
+        device: `cpu` or `cuda`; None prefers a GPU.
+        timeout_s: For one case in one layout, including compilation.
     """
 
     kernels: tuple[str, ...] = ("*",)
@@ -54,7 +52,7 @@ class CheckPlan:
 
 @dataclass(frozen=True)
 class CheckSubject:
-    """A case and an implementation of it, and where it runs."""
+    """A case, an implementation, and where it runs."""
 
     case_id: str
     implementation: str
@@ -63,10 +61,10 @@ class CheckSubject:
 
 
 def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
-    """Select what to check, case by case, so that implementations of one case share its reference.
+    """Select what to check, grouped by case so that implementations share its reference.
 
     Raises:
-        SuiteError: nothing matches the plan; the message lists what there is.
+        SuiteError: nothing matches the plan.
     """
     kernels = [kernel for kernel in info.kernels if matches(kernel.name, plan.kernels)]
     if not kernels:
@@ -76,9 +74,9 @@ def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
     if not subjects:
         names = sorted({implementation.name for kernel in kernels for implementation in kernel.implementations})
         raise SuiteError(
-            f"nothing to check: no case matches {' '.join(plan.cases or ('*',))} with an implementation that matches "
-            f"{' '.join(plan.implementations or ('*',))}; there are the implementations {', '.join(names)}, and cases "
-            f"such as {kernels[0].checkable[0].case_id}"
+            f"nothing to check: no case matches {' '.join(plan.cases or ('*',))} with implementation "
+            f"{' '.join(plan.implementations or ('*',))}; implementations: {', '.join(names)}; "
+            f"cases: {kernels[0].checkable[0].case_id}, …"
         )
     return list(dict.fromkeys(subjects))
 
@@ -86,13 +84,13 @@ def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
 def check_suite(
     source: SuiteSource, plan: CheckPlan, on_progress: OnProgress = lambda _: None, *, fork_server: ForkServer
 ) -> tuple[CheckReport, ...]:
-    """Check what the plan selects: each case as it is, then in other layouts if it is right.
+    """Check each selected case as declared and, if it passes, in other layouts.
 
     Returns:
-        Reports in the order of the suite; those of a case's layouts after its own.
+        Reports in the order of the suite; a case's layouts follow it.
 
     Raises:
-        SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
+        SuiteError: the suite cannot be loaded, or nothing matches the plan.
     """
     with (
         WorkerPool(fork_server, WorkerSettings(source=source, device=plan.device)) as workers,
@@ -118,9 +116,11 @@ def check_suite(
 
 def _subjects_of(kernel: KernelInfo, device: str, plan: CheckPlan) -> Iterator[CheckSubject]:
     by_id = {case.case_id: case for case in kernel.checkable}
-    for case in _chosen(kernel, device, plan.cases):
+    for case in _select_cases(kernel, device, plan.cases):
         for implementation in kernel.implementations:
-            if case.direction not in implementation.directions or not _is_wanted(implementation, plan):
+            patterns = plan.implementations
+            is_selected = matches(implementation.name, patterns) if patterns else not implementation.is_compiled
+            if case.direction not in implementation.directions or not is_selected:
                 continue
             if device == "cpu" and implementation.language == "triton":
                 stand_in = by_id[case.stand_in_id]
@@ -129,25 +129,18 @@ def _subjects_of(kernel: KernelInfo, device: str, plan: CheckPlan) -> Iterator[C
                 yield CheckSubject(case.case_id, implementation.name, "device", case.rank_count)
 
 
-def _chosen(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -> Iterable[CheckableCase]:
+def _select_cases(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -> Iterable[CheckableCase]:
     if patterns is not None:
         return [case for case in kernel.checkable if matches(case.case_id, patterns)]
     declared = [case for case in kernel.checkable if case.kind is CaseKind.DECLARED]
     edges = [case for case in kernel.checkable if case.kind is CaseKind.EDGE]
     if device != "cpu":
-        return [*(case for case in declared if not case.tags or _MOMENTS & set(case.tags)), *edges]
+        return [*(case for case in declared if not case.tags or _FAST_TAGS & set(case.tags)), *edges]
     stand_ins = {case.stand_in_id for case in declared}
     return [*(case for case in kernel.checkable if case.case_id in stand_ins), *edges]
 
 
-def _is_wanted(implementation: ImplementationInfo, plan: CheckPlan) -> bool:
-    if plan.implementations is None:
-        return not implementation.is_compiled
-    return matches(implementation.name, plan.implementations)
-
-
 def _reports(workers: WorkerPool, subject: CheckSubject, timeout_s: float) -> Iterator[CheckReport]:
-    """The case as it is, and once it is right in the other layouts."""
     report, layouts = _check(workers, subject, None, timeout_s)
     yield report
     for layout in layouts:

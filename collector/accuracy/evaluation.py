@@ -1,18 +1,17 @@
-"""Run a case in Triton's interpreter or on the device and evaluate its outputs."""
+"""Evaluate the outputs and gradients of a case, and round in Triton's interpreter as a GPU does."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
-from roofwatch.collector.accuracy.deviation import has_same_bytes
 from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
 
 _TORCH_DTYPES = {
@@ -24,40 +23,40 @@ _TORCH_DTYPES = {
 }
 _BIT_PATTERNS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
-_convert_in_triton = interpreter._convert_float
-
-
-_patch_in_triton = interpreter._patch_builtin
+_original_convert = interpreter._convert_float
+_original_patch = interpreter._patch_builtin
 _LANGUAGE = (tl, tl.core, tl.tensor, tl.math, tl.core.tensor_descriptor_base)
-_to_interpret: dict[Any, list[str]] = {}
+_builtin_names: dict[Any, list[str]] = {}
 
 
-def round_as_a_gpu_does() -> None:
-    """Let torch do the conversions that the interpreter does, from now on in this process, before it runs anything."""
+def patch_interpreter() -> None:
+    """Let torch do the interpreter's conversions in this process, and speed up each call of a jitted function."""
     interpreter._convert_float = _convert
-    for part in _LANGUAGE if not _to_interpret else ():
-        _to_interpret[part] = [name for name, member in inspect.getmembers(part) if tl.core.is_builtin(member)]
-    interpreter._patch_builtin = _patch_known
+    if not _builtin_names:
+        for part in _LANGUAGE:
+            _builtin_names[part] = [name for name, member in inspect.getmembers(part) if tl.core.is_builtin(member)]
+    interpreter._patch_builtin = _patch_builtin
 
 
-def _patch_known(part: Any, *how: Any) -> None:
-    """Have the members of a part of the language interpreted that are not yet."""
-    if part not in _to_interpret:
-        _patch_in_triton(part, *how)
+def _patch_builtin(part: Any, *arguments: Any) -> None:
+    """Patch the builtins of a part of the language, without searching it again for each call."""
+    if part not in _builtin_names:
+        _original_patch(part, *arguments)
         return
-    for name in _to_interpret[part]:
+    for name in _builtin_names[part]:
         member = getattr(part, name)
         if tl.core.is_builtin(member):
-            interpreter._patch_attr(part, name, member, *how)
+            interpreter._patch_attr(part, name, member, *arguments)
 
 
 def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
-    """The bit patterns of `data`, an array of Triton's dtype `source`, in `target`: nearest, ties to even; to float8
-    without overflow, as the conversion of NVIDIA's GPUs (PTX ISA, cvt.rn.satfinite) does.
+    """Convert bit patterns from one Triton dtype to another, rounding to nearest even.
+
+    Conversions to float8 saturate, as on NVIDIA GPUs (PTX ISA, cvt.rn.satfinite).
     """
     given, wanted = _TORCH_DTYPES.get(source.name), _TORCH_DTYPES.get(target.name)
     if given is None or wanted is None or rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ:
-        return _convert_in_triton(data, source, target, rounding_mode)
+        return _original_convert(data, source, target, rounding_mode)
     values = torch.from_numpy(data.reshape(-1).copy()).view(given)
     if wanted.itemsize == 1:
         largest = torch.finfo(wanted).max
@@ -66,19 +65,16 @@ def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
 
 
 class IncorrectResultError(Exception):
-    """A result that cannot be compared with the reference at all; the message says why."""
+    """A result that cannot be compared with the reference."""
 
 
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+def _identity(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
-
-
-_COMPARABLE = (int, float, bool, str, type(None))
 
 
 @dataclass(frozen=True)
 class PreparedCase:
-    """A case on a device, with what the reference makes of it."""
+    """A case on a device, with the reference's results."""
 
     spec: KernelSpec
     case: Case
@@ -87,13 +83,13 @@ class PreparedCase:
     originals: Mapping[str, torch.Tensor]
     """Copies of the input tensors."""
     expected: Mapping[str, torch.Tensor]
-    """The reference's outputs and gradients, in float64."""
-    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
-    """How the gradients that are handed to the backward pass lie in memory."""
+    """Outputs and gradients of the reference, in float64."""
+    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity
+    """Changes the memory layout of upstream gradients."""
 
 
 def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = None) -> PreparedCase:
-    """Make a case's inputs and evaluate the reference in float64 on the same numbers.
+    """Make a case's inputs, and evaluate the reference in float64 on the same numbers.
 
     Raises:
         Exception: whatever the input maker or the reference raises.
@@ -105,69 +101,20 @@ def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = Non
     return PreparedCase(spec, case, device, inputs, originals, {name: each.detach() for name, each in expected.items()})
 
 
-class References:
-    """Of a process: what the reference made of the case that was checked last, as a case's implementations are checked
-    one after the other.
-
-    Args:
-        draws: Of the same process.
-    """
-
-    def __init__(self, draws: Draws | None = None) -> None:
-        self._draws = draws
-        self._last: PreparedCase | None = None
-
-    def prepare(self, spec: KernelSpec, case: Case, device: str) -> PreparedCase:
-        """As `prepare`, without evaluating the reference again on inputs that are the same to the bit.
-
-        Raises:
-            Exception: whatever the input maker or the reference raises.
-        """
-        if self._last is not None and (self._last.spec is not spec or self._last.case != case):
-            self.forget()  # the device may not have room for two cases
-        if self._last is not None and self._last.device == device:
-            again = replace(self._last, inputs=make_inputs(spec, case, device, draws=self._draws))
-            if _are_same(self._last, again):
-                return again
-        prepared = prepare(spec, case, device, self._draws)
-        plain = {name: value for name, value in prepared.inputs.items() if not isinstance(value, torch.Tensor)}
-        self._last = replace(prepared, inputs=plain)
-        return prepared
-
-    def forget(self) -> None:
-        """Let go of the memory that it takes."""
-        self._last = None
-
-
-def _are_same(last: PreparedCase, again: PreparedCase) -> bool:
-    """Whether the inputs are those that the reference was evaluated on."""
-    tensors = {name: value for name, value in again.inputs.items() if isinstance(value, torch.Tensor)}
-    plain = {name: value for name, value in again.inputs.items() if name not in tensors}
-    return (
-        tensors.keys() == last.originals.keys()
-        and plain.keys() == last.inputs.keys()
-        and all(type(value) in _COMPARABLE and value == last.inputs[name] for name, value in plain.items())
-        and all(_is_same(original, tensors[name]) for name, original in last.originals.items())
-    )
-
-
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and has_same_bytes(one, other)
-
-
 def make_inputs(
     spec: KernelSpec, case: Case, device: str, *, only_integers: bool = False, draws: Draws | None = None
 ) -> dict[str, Any]:
-    """The case's seeded inputs by name; those to differentiate require a gradient in the `bwd` direction. With
-    `only_integers` the floating-point ones are allocated and not filled.
+    """Make the case's seeded inputs by name; in the `bwd` direction with `requires_grad`.
+
+    With `only_integers`, floating-point tensors are allocated and not filled.
 
     Raises:
-        SpecError: `inputs` gives no dict, or `gradients` names something that cannot be differentiated.
+        SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be differentiated.
     """
     inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers, draws=draws))
     if not isinstance(inputs, dict):
         raise SpecError(
-            f"{spec.name}: inputs(case, make) gave {type(inputs).__name__}; return a dict of arguments by name"
+            f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of arguments by name"
         )
     for name in differentiated_names(spec, case, inputs):
         inputs[name].requires_grad_(True)
@@ -175,7 +122,7 @@ def make_inputs(
 
 
 def differentiated_names(spec: KernelSpec, case: Case, inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the inputs whose gradients the case asks for; none in the `fwd` direction."""
+    """Names of the inputs to differentiate; none in the `fwd` direction."""
     if not case.is_backward:
         return ()
     floating = tuple(
@@ -185,7 +132,7 @@ def differentiated_names(spec: KernelSpec, case: Case, inputs: Mapping[str, Any]
     unknown = set(chosen) - set(floating)
     if unknown or not chosen:
         raise SpecError(
-            f"{spec.name}: gradients of {', '.join(sorted(unknown)) or 'nothing'} asked for; "
+            f"{spec.name}: cannot differentiate {', '.join(sorted(unknown)) or 'nothing'}; "
             f"the floating-point inputs are {', '.join(floating) or 'none'}"
         )
     return tuple(chosen)
@@ -198,21 +145,22 @@ def evaluate(
     inputs: Mapping[str, Any],
     *,
     who: str,
-    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _as_it_is,
+    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity,
 ) -> dict[str, torch.Tensor]:
-    """Call once; the outputs, and in the `bwd` direction every gradient under random upstream gradients. A forward pass
-    is evaluated as it is timed, without a graph: torch.compile would make another form for each.
+    """Call once, and return the outputs, in the `bwd` direction with every gradient under random upstream gradients.
+
+    A forward pass runs without a graph, as it is timed; torch.compile would compile it again otherwise.
 
     Args:
         launch: An implementation or the reference.
         spec: The kernel.
-        case: The case that the inputs belong to.
+        case: The case of the inputs.
         inputs: By name.
-        who: Named where a gradient is missing.
-        lay_out_upstream: Puts each upstream gradient into memory as it shall lie there.
+        who: Named in the error about a missing gradient.
+        lay_out_upstream: Changes the memory layout of each upstream gradient.
 
     Raises:
-        IncorrectResultError: what came back are no tensors, or autograd cannot differentiate them.
+        IncorrectResultError: the result is not made of tensors, or cannot be differentiated.
         Exception: whatever the call raises.
     """
     with nullcontext() if case.is_backward else torch.no_grad():
@@ -228,16 +176,16 @@ def evaluate(
     )
     for name, gradient in zip(names, gradients, strict=True):
         if gradient is None:
-            raise IncorrectResultError(f"{who} gives no gradient for {name}; leave it out of gradients=")
+            raise IncorrectResultError(f"{who} has no gradient for {name}; leave it out of gradients=")
         outputs[f"grad_{name}"] = gradient
     return outputs
 
 
 def outputs_by_name(result: Any) -> dict[str, torch.Tensor]:
-    """`out` for one tensor; `out0`, `out1`, … for several.
+    """Name one output `out`, and several `out0`, `out1`, ….
 
     Raises:
-        IncorrectResultError: something else than a tensor or a tuple or list of tensors was returned.
+        IncorrectResultError: the result is not a tensor and not a tuple or list of tensors.
     """
     if isinstance(result, torch.Tensor):
         return {"out": result}
@@ -247,25 +195,23 @@ def outputs_by_name(result: Any) -> dict[str, torch.Tensor]:
 
 
 def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[torch.Tensor]:
-    """Seeded random gradients for the differentiable outputs. They are rounded to the case's dtype first, so that the
-    reference in float64 is given the same numbers.
-    """
+    """Seeded random gradients for the differentiable outputs, rounded to the case's dtype for the reference too."""
     generator = torch.Generator(device="cpu").manual_seed(case.seed + 1)
-    drawn_in = getattr(torch, case.dtype)
-    if not drawn_in.is_floating_point or drawn_in.itemsize == 1:
-        drawn_in = torch.float32
+    dtype = getattr(torch, case.dtype)
+    if not dtype.is_floating_point or dtype.itemsize == 1:
+        dtype = torch.float32
     return [
-        torch.randn(output.shape, generator=generator).to(drawn_in).to(device=output.device, dtype=output.dtype)
+        torch.randn(output.shape, generator=generator).to(dtype).to(device=output.device, dtype=output.dtype)
         for output in outputs.values()
         if output.is_floating_point()
     ]
 
 
 def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs that gradients flow back from.
+    """The floating-point outputs.
 
     Raises:
-        IncorrectResultError: one of them has no graph.
+        IncorrectResultError: one of them has no autograd graph.
     """
     floating = {name: output for name, output in outputs.items() if output.is_floating_point()}
     for name, output in floating.items():

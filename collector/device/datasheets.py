@@ -1,11 +1,8 @@
-"""What vendors say of their devices: dense peaks and memory bandwidth, one entry per device that torch can name.
+"""Vendors' peak rates of GPUs, and how measured ceilings compare with them.
 
-A figure is that of the vendor's document, halved where the document counts the zeros of 2:4 sparsity. A device that is
-not listed, a slice of one, or a dtype that its document leaves out has no peak here: nothing is guessed from a sibling.
-
-The clock that a peak holds at is not always printed, but follows from it: a multiprocessor does a fixed number of
-operations per clock. Sources of those: NVIDIA's architecture whitepapers (A100, H100, Ada, RTX Blackwell), per SM;
-AMD's CDNA 3 and CDNA 4 whitepapers, per compute unit.
+Peaks are dense: figures for 2:4 sparsity are halved. A device or dtype that its document omits has no entry. The clock
+of a peak follows from the fixed number of operations per clock and multiprocessor. Sources: NVIDIA's architecture
+whitepapers (A100, H100, Ada, RTX Blackwell) per SM; AMD's CDNA 3 and CDNA 4 whitepapers per compute unit.
 """
 
 from __future__ import annotations
@@ -16,137 +13,111 @@ from itertools import zip_longest
 
 from roofwatch.collector.record.machine import Ceiling, DeviceState
 
+SUSPICIOUS_ABOVE = 1.05
+"""A measured ceiling may exceed the datasheet's by this factor."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Datasheet:
     """One device.
 
     Args:
-        names: As torch gives them.
+        names: As torch reports them.
         source: The vendor's document.
         multiprocessors: SMs, or AMD's compute units.
-        bytes_per_s: Of device memory.
-        flop_per_s: Dense, by dtype of the operands, float32 accumulation where there is a choice; `tf32` is float32
-            rounded to ten bits of mantissa.
-        flop_per_clock: The same per clock and multiprocessor.
+        gb_per_s: Bandwidth of device memory, in 10⁹ bytes per second.
+        teraflops: Peak by operand dtype, in 10¹² FLOP/s, with float32 accumulation if there is a choice.
+        flop_per_clock: Per clock and multiprocessor, by operand dtype.
     """
 
     names: tuple[str, ...]
     source: str
     multiprocessors: int
-    bytes_per_s: float
-    flop_per_s: Mapping[str, float]
-    flop_per_clock: Mapping[str, int]
+    gb_per_s: float
+    teraflops: Mapping[str, float]
+    flop_per_clock: Mapping[str, float]
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.gb_per_s * 1e9
 
     def clock_mhz(self, dtype: str) -> float:
-        """The clock that the peak of a dtype holds at."""
-        return self.flop_per_s[dtype] / (self.multiprocessors * self.flop_per_clock[dtype]) / 1e6
+        """The clock that a peak refers to."""
+        return self.teraflops[dtype] / (self.multiprocessors * self.flop_per_clock[dtype]) * 1e6
 
-    def flop_per_s_at(self, dtype: str, sm_clock_mhz: float) -> float:
-        """The peak of a dtype at another clock: arithmetic scales with it."""
-        return self.flop_per_s[dtype] * sm_clock_mhz / self.clock_mhz(dtype)
-
-
-_E4M3 = "float8_e4m3fn"
+    def flop_per_s(self, dtype: str, sm_clock_mhz: float | None = None) -> float:
+        """The peak of a dtype, scaled to another clock if given."""
+        scale = 1.0 if sm_clock_mhz is None else sm_clock_mhz / self.clock_mhz(dtype)
+        return self.teraflops[dtype] * 1e12 * scale
 
 
-def _peaks(float32: float, tf32: float, half: float, fp8: float | None, int8: float) -> dict[str, float]:
-    """Peaks in FLOP/s from teraflops; float16 and bfloat16 are alike on all of these."""
-    teraflops = {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half, _E4M3: fp8, "int8": int8}
-    return {dtype: value * 1e12 for dtype, value in teraflops.items() if value}
+def _rates(float32: float, tf32: float, half: float, fp8: float, int8: float) -> dict[str, float]:
+    """Rates by dtype; float16 and bfloat16 are equal on all devices, and 0 means not stated."""
+    rates = {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half, "float8_e4m3fn": fp8, "int8": int8}
+    return {dtype: rate for dtype, rate in rates.items() if rate}
 
 
-_AMPERE_PER_CLOCK = {"float32": 128, "tf32": 1024, "float16": 2048, "bfloat16": 2048, "int8": 4096}
-_HOPPER_PER_CLOCK = {"float32": 256, "tf32": 2048, "float16": 4096, "bfloat16": 4096, _E4M3: 8192, "int8": 8192}
-_BLACKWELL_PER_CLOCK = {"float32": 256, "tf32": 4096, "float16": 8192, "bfloat16": 8192, _E4M3: 16384, "int8": 16384}
-_ADA_PER_CLOCK = {"float32": 256, "tf32": 512, "float16": 1024, "bfloat16": 1024, _E4M3: 2048, "int8": 2048}
-# GeForce halves what is added up in float32
-_GEFORCE_PER_CLOCK = {"float32": 256, "tf32": 256, "float16": 512, "bfloat16": 512, _E4M3: 1024, "int8": 2048}
-_CDNA_3_PER_CLOCK = {"float32": 256, "tf32": 1024, "float16": 2048, "bfloat16": 2048, _E4M3: 4096, "int8": 4096}
-_CDNA_4_PER_CLOCK = {"float32": 256, "float16": 4096, "bfloat16": 4096, _E4M3: 8192, "int8": 8192}
+# FLOP per clock and multiprocessor
+_AMPERE = _rates(128, 1024, 2048, 0, 4096)
+_HOPPER = _rates(256, 2048, 4096, 8192, 8192)
+_BLACKWELL = _rates(256, 4096, 8192, 16384, 16384)
+_ADA = _rates(256, 512, 1024, 2048, 2048)
+_GEFORCE = _rates(256, 256, 512, 1024, 2048)  # half rate with float32 accumulation
+_CDNA_3 = _rates(256, 1024, 2048, 4096, 4096)
+_CDNA_4 = _rates(256, 0, 4096, 8192, 8192)
 
-_H100 = "NVIDIA H100 Tensor Core GPU datasheet"
-_ADA = "NVIDIA Ada GPU Architecture whitepaper, appendix A"
-_RTX_BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix A"
-_A100_PEAKS = _peaks(19.5, 156, 312, None, 624)
-_H100_PEAKS = _peaks(67, 494.5, 989.5, 1979, 1979)
-_MI300_PEAKS = _peaks(163.4, 653.7, 1307.4, 2614.9, 2614.9)
+# 10¹² FLOP/s
+_A100 = _rates(19.5, 156, 312, 0, 624)
+_H100 = _rates(67, 494.5, 989.5, 1979, 1979)
+_H100_PCIE = _rates(51, 378, 756.5, 1513, 1513)
+_B200 = _rates(75, 1100, 2250, 4500, 4500)
+_L4 = _rates(30.3, 60, 121, 242.5, 242.5)
+_L40S = _rates(91.6, 183, 362.05, 733, 733)
+_RTX_4090 = _rates(82.6, 82.6, 165.2, 330.3, 660.6)
+_RTX_5090 = _rates(104.8, 104.8, 209.5, 419, 838)
+_MI300 = _rates(163.4, 653.7, 1307.4, 2614.9, 2614.9)
+_MI350 = _rates(144.2, 0, 2306.9, 4613.7, 4613.7)
+_MI355 = _rates(157.3, 0, 2516.6, 5033.2, 5033.2)
+
+_A100_SHEET = "NVIDIA A100 Tensor Core GPU datasheet (1758950)"
+_H100_SHEET = "NVIDIA H100 Tensor Core GPU datasheet"
+_WHITEPAPER = "GPU Architecture whitepaper, appendix A"
 
 
-def _row(
-    name: str, source: str, multiprocessors: int, gb_per_s: float, peaks: dict[str, float], per_clock: dict[str, int]
-) -> Datasheet:
-    names = (name, f"{name} OAM", f"{name} VF") if per_clock is _CDNA_3_PER_CLOCK else (name,)
-    return Datasheet(
-        names=names,
-        source=source,
-        multiprocessors=multiprocessors,
-        bytes_per_s=gb_per_s * 1e9,
-        flop_per_s=peaks,
-        flop_per_clock=per_clock,
+def _amd_names(name: str) -> tuple[str, ...]:
+    return (name, f"{name} OAM", f"{name} VF")
+
+
+DATASHEETS: tuple[Datasheet, ...] = tuple(
+    Datasheet(*row)
+    for row in (
+        (("NVIDIA A100-SXM4-40GB",), _A100_SHEET, 108, 1_555, _A100, _AMPERE),
+        (("NVIDIA A100-PCIE-40GB",), _A100_SHEET, 108, 1_555, _A100, _AMPERE),
+        (("NVIDIA A100-SXM4-80GB",), _A100_SHEET, 108, 2_039, _A100, _AMPERE),
+        (("NVIDIA A100 80GB PCIe",), _A100_SHEET, 108, 1_935, _A100, _AMPERE),
+        (("NVIDIA H100 80GB HBM3",), f"{_H100_SHEET}, H100 SXM", 132, 3_350, _H100, _HOPPER),
+        (("NVIDIA H100 PCIe",), f"{_H100_SHEET}, H100 PCIe", 114, 2_000, _H100_PCIE, _HOPPER),
+        (("NVIDIA H200",), "NVIDIA H200 Tensor Core GPU datasheet, H200 SXM", 132, 4_800, _H100, _HOPPER),
+        (("NVIDIA B200",), "NVIDIA Blackwell datasheet, HGX B200, per GPU", 148, 7_700, _B200, _BLACKWELL),
+        (("NVIDIA L4",), "NVIDIA L4 Tensor Core GPU datasheet", 58, 300, _L4, _ADA),
+        (("NVIDIA L40S",), "NVIDIA L40S GPU datasheet", 142, 864, _L40S, _ADA),
+        (("NVIDIA GeForce RTX 4090",), f"NVIDIA Ada {_WHITEPAPER}", 128, 1_008, _RTX_4090, _GEFORCE),
+        (("NVIDIA GeForce RTX 5090",), f"NVIDIA RTX Blackwell {_WHITEPAPER}", 170, 1_792, _RTX_5090, _GEFORCE),
+        (_amd_names("AMD Instinct MI300X"), "AMD Instinct MI300X accelerator data sheet", 304, 5_300, _MI300, _CDNA_3),
+        (_amd_names("AMD Instinct MI325X"), "AMD Instinct MI325X accelerator data sheet", 304, 6_000, _MI300, _CDNA_3),
+        (("AMD Instinct MI350X",), "AMD Instinct MI350X GPU data sheet", 256, 8_000, _MI350, _CDNA_4),
+        (("AMD Instinct MI355X",), "AMD Instinct MI355X GPU data sheet", 256, 8_000, _MI355, _CDNA_4),
     )
-
-
-DATASHEETS: tuple[Datasheet, ...] = (
-    *(
-        _row(name, "NVIDIA A100 Tensor Core GPU datasheet (1758950)", 108, gb_per_s, _A100_PEAKS, _AMPERE_PER_CLOCK)
-        for name, gb_per_s in (
-            ("NVIDIA A100-SXM4-40GB", 1_555),
-            ("NVIDIA A100-PCIE-40GB", 1_555),
-            ("NVIDIA A100-SXM4-80GB", 2_039),
-            ("NVIDIA A100 80GB PCIe", 1_935),
-        )
-    ),
-    _row("NVIDIA H100 80GB HBM3", f"{_H100}, H100 SXM", 132, 3_350, _H100_PEAKS, _HOPPER_PER_CLOCK),
-    _row("NVIDIA H100 PCIe", f"{_H100}, H100 PCIe", 114, 2_000, _peaks(51, 378, 756.5, 1513, 1513), _HOPPER_PER_CLOCK),
-    _row("NVIDIA H200", "NVIDIA H200 Tensor Core GPU datasheet, H200 SXM", 132, 4_800, _H100_PEAKS, _HOPPER_PER_CLOCK),
-    _row(
-        "NVIDIA B200",
-        "NVIDIA Blackwell datasheet, HGX B200, per GPU",
-        148,
-        7_700,
-        _peaks(75, 1100, 2250, 4500, 4500),
-        _BLACKWELL_PER_CLOCK,
-    ),
-    _row(
-        "NVIDIA L4",
-        "NVIDIA L4 Tensor Core GPU datasheet",
-        58,
-        300,
-        _peaks(30.3, 60, 121, 242.5, 242.5),
-        _ADA_PER_CLOCK,
-    ),
-    _row("NVIDIA L40S", "NVIDIA L40S GPU datasheet", 142, 864, _peaks(91.6, 183, 362.05, 733, 733), _ADA_PER_CLOCK),
-    _row("NVIDIA GeForce RTX 4090", _ADA, 128, 1_008, _peaks(82.6, 82.6, 165.2, 330.3, 660.6), _GEFORCE_PER_CLOCK),
-    _row(
-        "NVIDIA GeForce RTX 5090", _RTX_BLACKWELL, 170, 1_792, _peaks(104.8, 104.8, 209.5, 419, 838), _GEFORCE_PER_CLOCK
-    ),
-    *(
-        _row(name, f"{name} accelerator data sheet", 304, gb_per_s, _MI300_PEAKS, _CDNA_3_PER_CLOCK)
-        for name, gb_per_s in (("AMD Instinct MI300X", 5_300), ("AMD Instinct MI325X", 6_000))
-    ),
-    *(
-        _row(name, f"{name} GPU data sheet", 256, 8_000, peaks, _CDNA_4_PER_CLOCK)
-        for name, peaks in (
-            ("AMD Instinct MI350X", _peaks(144.2, 0, 2306.9, 4613.7, 4613.7)),
-            ("AMD Instinct MI355X", _peaks(157.3, 0, 2516.6, 5033.2, 5033.2)),
-        )
-    ),
 )
 
 
 def datasheet_of(device_name: str) -> Datasheet | None:
-    """That of a device by the name that torch gives; None for one that is not listed, or a slice of one."""
+    """Find a device by torch's name; None if it is not listed, for example a MIG slice."""
     return next((sheet for sheet in DATASHEETS if device_name in sheet.names), None)
 
 
 def datasheet_ceilings(device_name: str, dtypes: Sequence[str]) -> list[Ceiling]:
-    """The published ceilings of a device, at the clock that its vendor states them for.
-
-    Args:
-        device_name: As torch gives it.
-        dtypes: Those that are wanted; others, and those that the document leaves out, are not.
-    """
+    """Published ceilings of a device, for memory and the given dtypes, at the vendor's clock."""
     sheet = datasheet_of(device_name)
     if sheet is None:
         return []
@@ -157,36 +128,30 @@ def datasheet_ceilings(device_name: str, dtypes: Sequence[str]) -> list[Ceiling]
             Ceiling(
                 resource="compute",
                 dtype=dtype,
-                per_s=per_s,
+                per_s=sheet.flop_per_s(dtype),
                 method=f"{sheet.source}, dense, at {sheet.clock_mhz(dtype):.0f} MHz",
                 source="datasheet",
             )
-            for dtype, per_s in sheet.flop_per_s.items()
+            for dtype in sheet.teraflops
             if dtype in dtypes
         ),
     ]
 
 
-SUSPICIOUS_ABOVE = 1.05
-"""A measured ceiling above the vendor's by more is doubted, since no memory and no arithmetic unit does 5 % more than
-its makers claim at the clock that they claim it for.
-"""
-
-
 @dataclass(frozen=True)
-class PublishedCeiling:
-    """A measured ceiling, and what the datasheet has beside it."""
+class DatasheetComparison:
+    """A measured ceiling and the published one."""
 
     measured: Ceiling
     published_per_s: float
     at_clock_per_s: float
-    """The same at the clock that was seen; for memory, whose clock is its own, as published."""
+    """Scaled to the clock while measuring; memory is not scaled."""
     sm_clock_mhz: float | None = None
-    """That was seen while it was measured, or else in the run; None where nobody watched."""
+    """Clock while measuring, or during the run; None if unknown."""
 
     @property
     def share(self) -> float:
-        """Of what the datasheet allows at the clock that was seen."""
+        """Measured, relative to the published ceiling at the same clock."""
         return self.measured.per_s / self.at_clock_per_s
 
     @property
@@ -194,21 +159,20 @@ class PublishedCeiling:
         return self.measured.per_s > SUSPICIOUS_ABOVE * max(self.published_per_s, self.at_clock_per_s)
 
 
-def beside_datasheet(
+def compare_with_datasheet(
     ceilings: Sequence[Ceiling],
     device_name: str,
     *,
     at_ceilings: Sequence[DeviceState] = (),
     sm_clock_mhz: float | None = None,
-) -> list[PublishedCeiling]:
-    """The measured ceilings that the datasheet has a figure for; none of a device that is not listed.
+) -> list[DatasheetComparison]:
+    """Compare measured ceilings with the datasheet; ceilings that it does not state are left out.
 
     Args:
         ceilings: Of one run.
-        device_name: As torch gives it.
-        at_ceilings: Of the device while each measured one was taken, in their order.
-        sm_clock_mhz: That was seen in the run, for records without the above; the clock of the datasheet counts where
-            none was.
+        device_name: As torch reports it.
+        at_ceilings: State of the device during each measured ceiling, in order.
+        sm_clock_mhz: Clock during the run, if the states do not have it; default the datasheet's.
     """
     sheet = datasheet_of(device_name)
     if sheet is None:
@@ -219,8 +183,11 @@ def beside_datasheet(
         dtype = ceiling.dtype or ""
         clock_mhz = sm_clock_mhz if state is None else state.sm_clock_mhz or sm_clock_mhz
         if ceiling.resource == "memory" and ceiling.level == "dram":
-            found.append(PublishedCeiling(ceiling, sheet.bytes_per_s, sheet.bytes_per_s, clock_mhz))
-        elif ceiling.resource == "compute" and dtype in sheet.flop_per_s:
-            at_clock = sheet.flop_per_s_at(dtype, clock_mhz or sheet.clock_mhz(dtype))
-            found.append(PublishedCeiling(ceiling, sheet.flop_per_s[dtype], at_clock, clock_mhz))
+            published = at_clock = sheet.bytes_per_s
+        elif ceiling.resource == "compute" and dtype in sheet.teraflops:
+            published = sheet.flop_per_s(dtype)
+            at_clock = sheet.flop_per_s(dtype, clock_mhz)
+        else:
+            continue
+        found.append(DatasheetComparison(ceiling, published, at_clock, clock_mhz))
     return found

@@ -1,75 +1,50 @@
-"""The device of a run: checked, watched, and held at one clock if asked for."""
+"""The GPU during a run: checked, sampled, and held at one clock on request."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from roofwatch.collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_asleep, not_held
-from roofwatch.collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
-from roofwatch.collector.device.readings import (
-    LONGEST_WAIT_S,
+from roofwatch.collector.device.clock_lock import (
+    BASE,
+    Clock,
+    ClockLock,
+    describe_failed_lock,
+    held_clock,
+    is_always_idle,
+)
+from roofwatch.collector.device.device_state import (
+    MAX_COOLING_S,
     UnfitDevice,
     Window,
     device_state,
-    has_recovered,
-    is_held_by_heat,
-    unfit_because,
+    has_cooled_down,
+    is_throttled_by_heat,
+    unfit_reasons,
 )
-from roofwatch.collector.device.telemetry import PERIOD_S, OwnProcesses, Sampler, TelemetryPart, joined, no_telemetry
+from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
+from roofwatch.collector.device.telemetry import PERIOD_S, Sampler, join_telemetry, no_telemetry
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import DeviceState, Environment, Telemetry
-from roofwatch.collector.record.record import utc_now
 from roofwatch.collector.workers.protocol import MeasuredCeiling, TimedBlock
 
 _LOCK_TIMEOUT_S = 3.0
-_LOOK_AGAIN_S = 1.0
-
-
-@dataclass
-class _Watched:
-    device: NvmlDevice
-    sampler: Sampler
-    started_at: datetime
-    to_journal: TelemetryPart
-    journalled_count: int = 0
-    """Readings that were given away by `take_new`."""
-
-
-@dataclass
-class _Cooling:
-    """What was waited for a device to cool."""
-
-    pause_count: int = 0
-    waited_s: float = 0.0
-    was_in_vain: bool = False
-
-    @property
-    def in_words(self) -> str | None:
-        if not self.pause_count:
-            return None
-        how_often = "once" if self.pause_count == 1 else f"{self.pause_count} times"
-        outcome = ", in vain" if self.was_in_vain else ""
-        return f"waited {how_often} for it to cool, {self.waited_s:.0f} s in all{outcome}"
+_COOLING_PERIOD_S = 1.0
 
 
 class DeviceSession:
-    """Watches one device; used as a context, at whose end its clock is free and nobody watches. Two runs that are
-    measured against each other share one.
+    """Samples one device; use it as a context manager. Base and head of a comparison share one.
 
-    A device that cannot be watched is said so in `telemetry`, and measured all the same.
+    A device that cannot be sampled is measured without telemetry, which says why.
 
     Args:
-        lock: What to hold the SM clock at; None leaves it free.
-        earlier: What processes of the same run saw before this one.
-        nvml: Answers in NVML's place.
-        unfit: What to do where the device is not fit to confirm anything on: refuse to measure, or warn; None leaves it
-            to the blocks to tell.
-        wait: Waits so many seconds.
+        lock: SM clock to lock; None leaves it free.
+        earlier: Telemetry of earlier processes of the same run.
+        nvml: Replaces the `pynvml` module.
+        unfit: What to do if the device is not fit for measuring: refuse or warn; None ignores it.
+        wait: Waits the given number of seconds.
     """
 
     def __init__(
@@ -77,23 +52,25 @@ class DeviceSession:
         lock: Clock | None = None,
         *,
         earlier: Sequence[Telemetry] = (),
-        nvml: NvmlBinding | None = None,
+        nvml: Any = None,
         unfit: UnfitDevice | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._to_lock = lock
+        self._requested_clock = lock
         self._earlier = tuple(earlier)
         self._nvml = nvml
         self._unfit = unfit
         self._wait = wait
-        self._watched: _Watched | None = None
+        self._sampler: Sampler | None = None
+        self._unavailable: Telemetry | None = None
+        self._journalled_count = 0
         self._lock: ClockLock | None = None
-        self._held_mhz: float | None = None
-        self._refusal: Telemetry | None = None
-        self._complaint: str | None = None
-        self._cooling = _Cooling()
+        self._locked_mhz: float | None = None
+        self._unlock_error: str | None = None
+        self._cooling_s = 0.0
+        self._cooling_failed = False
         self.warning: str | None = None
-        """Why the device is not fit, where it is measured on all the same."""
+        """Why the device is not fit, if it is measured anyway."""
 
     def __enter__(self) -> Self:
         return self
@@ -104,157 +81,152 @@ class DeviceSession:
         self.stop()
 
     def begin(self, environment: Environment, uuid: str | None) -> Environment:
-        """Look at the device from now on, and lock its clock if that was asked for; once for all runs on it.
+        """Start sampling, and lock the clock if requested; once for all runs of the session.
 
         Args:
-            environment: As a worker describes it; on a CPU there is nothing to watch.
-            uuid: Of the device that torch uses there.
+            environment: From a worker; a CPU is not sampled.
+            uuid: Of torch's device.
 
         Returns:
-            The environment with the clock at which the device is held.
+            The environment with the locked clock.
 
         Raises:
-            CollectorError: the clock is to be locked and cannot be, or is not held; or the device is not fit, and is
-                then to be refused.
+            CollectorError: the clock cannot be locked or does not hold, or the device is unfit and to be refused.
         """
-        if self._watched is None and self._refusal is None and environment.device_kind != "cpu":
+        if self._sampler is None and self._unavailable is None and environment.device_kind != "cpu":
             try:
-                self._watched = self._watch(uuid)
+                self._sampler = self._start_sampler(uuid)
             except NvmlError as error:
-                self._refusal = no_telemetry(error.status, str(error))
-            self._see_whether_fit(environment)
-        if self._to_lock is None:
+                self._unavailable = no_telemetry(error.status, str(error))
+            self._require_fit(environment)
+        if self._requested_clock is None:
             return environment
         if self._lock is None:
-            if self._watched is None:
-                why = "a CPU has no clock to lock" if self._refusal is None else self._refusal.message
+            if self._sampler is None:
+                why = "a CPU has no clock to lock" if self._unavailable is None else self._unavailable.message
                 raise CollectorError(f"--lock-clocks: {why}; leave it out")
-            self._held_mhz = self._hold(self._watched, self._to_lock)
-        return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": self._held_mhz})
+            self._locked_mhz = self._lock_clock(self._sampler, self._requested_clock)
+        return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": self._locked_mhz})
 
     @property
     def is_too_hot(self) -> bool:
-        """Whether heat holds the device back, and it is worth waiting for."""
-        latest = None if self._watched is None or self._cooling.was_in_vain else self._watched.sampler.latest
-        return latest is not None and is_held_by_heat(latest)
+        """Whether heat throttles the device and waiting may help."""
+        latest = None if self._sampler is None or self._cooling_failed else self._sampler.latest
+        return latest is not None and is_throttled_by_heat(latest)
 
     def cool_down(self, on_wait: Callable[[str], None]) -> None:
-        """Before something is measured: where heat holds the device back, wait until it has recovered, 3 minutes at
-        the most. One that has not recovered by then is not waited for again; its blocks tell that they are degraded.
+        """Wait for a device that heat throttles, at most 3 minutes.
+
+        After an unsuccessful wait the session does not wait again; its blocks are marked as degraded.
 
         Args:
-            on_wait: Told why, before the waiting begins.
+            on_wait: Called with a message before waiting.
         """
-        hot = None if self._watched is None else self._watched.sampler.latest
-        if self._watched is None or hot is None or not self.is_too_hot:
+        throttled = None if self._sampler is None else self._sampler.latest
+        if self._sampler is None or throttled is None or not self.is_too_hot:
             return
-        sampler = self._watched.sampler
-        heat = "" if hot.temperature_c is None else f" at {hot.temperature_c:.0f} °C"
-        on_wait(f"the device is held back by heat{heat}: waiting for it to cool, {LONGEST_WAIT_S:.0f} s at the most")
-        self._cooling.pause_count += 1
-        for _ in range(int(LONGEST_WAIT_S / _LOOK_AGAIN_S)):
-            self._wait(_LOOK_AGAIN_S)
-            self._cooling.waited_s += _LOOK_AGAIN_S
-            sampler.read()
-            now = sampler.latest
-            if sampler.failure is not None or (now is not None and has_recovered(now, hot)):
+        heat = "" if throttled.temperature_c is None else f" at {throttled.temperature_c:.0f} °C"
+        on_wait(f"heat throttles the GPU{heat}: waiting up to {MAX_COOLING_S:.0f} s for it to cool down")
+        for _ in range(int(MAX_COOLING_S / _COOLING_PERIOD_S)):
+            self._wait(_COOLING_PERIOD_S)
+            self._cooling_s += _COOLING_PERIOD_S
+            self._sampler.read()
+            now = self._sampler.latest
+            if self._sampler.failure is not None or (now is not None and has_cooled_down(now, throttled)):
                 return
-        self._cooling.was_in_vain = True
-
-    def _see_whether_fit(self, environment: Environment) -> None:
-        reading = None if self._watched is None else self._watched.sampler.latest
-        reasons = "; ".join(unfit_because(environment, reading))
-        if not reasons or self._unfit is None:
-            return
-        said = f"nothing should be confirmed on this device: {reasons}"
-        if self._unfit == "refuse":
-            raise CollectorError(f"{said}; put that right, or measure all the same with --unfit-device warn")
-        self.warning = said
+        self._cooling_failed = True
 
     def state(self, window: Window, *, launch_count: int = 0) -> DeviceState | None:
-        """What was seen in a window that has just ended, with so many launches in it; None where nobody watches."""
-        if self._watched is None:
+        """Summarise a window that has just ended; None without telemetry."""
+        if self._sampler is None:
             return None
-        # the energy is read on both sides of the window, and nobody waits for the next reading
-        self._watched.sampler.read()
+        self._sampler.read()  # the energy counter must be read after the window too
         return device_state(
-            self._watched.sampler.since(window.began_ns - int(PERIOD_S * 1e9)),
+            self._sampler.since(window.began_ns - int(PERIOD_S * 1e9)),
             window,
             launch_count=launch_count,
-            locked_sm_clock_mhz=self._held_mhz,
+            locked_sm_clock_mhz=self._locked_mhz,
         )
 
     def with_state(self, taken: TimedBlock) -> TimedBlock:
-        """The block with the device's state while its samples were taken."""
+        """Add the device's state during its samples to a block."""
         window = Window(taken.began_ns, taken.ended_ns)
         state = self.state(window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample)
         return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
 
     def states_at(self, measured: Iterable[MeasuredCeiling]) -> tuple[DeviceState, ...]:
-        """The device's state while each ceiling was measured; empty where nobody watches."""
-        windows = [Window(one.began_ns, one.ended_ns) for one in measured if one.ceiling.source == "measured"]
+        """State of the device during each measured ceiling; empty without telemetry."""
+        windows = [Window(each.began_ns, each.ended_ns) for each in measured if each.ceiling.source == "measured"]
         return tuple(state for window in windows if (state := self.state(window)) is not None)
 
     def take_new(self) -> Telemetry | None:
-        """What was seen since it was asked last, for the journal; None where that is nothing."""
-        watched = self._watched
-        if watched is None:
+        """Readings since the last call, for the journal; None if there are none."""
+        if self._sampler is None:
             return None
-        readings = watched.sampler.beyond(watched.journalled_count)
-        watched.journalled_count += len(readings)
-        return watched.to_journal.columns(readings) if readings else None
+        telemetry = self._sampler.telemetry(self._journalled_count)
+        self._journalled_count += len(telemetry.offset_ms)
+        return telemetry if telemetry.offset_ms else None
 
     @property
     def telemetry(self) -> Telemetry | None:
-        """All that was seen so far, by processes before this one too; None on a CPU."""
-        parts = [*self._earlier, *(part for part in [self._own_telemetry()] if part is not None)]
-        return joined(parts) if parts else None
-
-    def _own_telemetry(self) -> Telemetry | None:
-        if self._watched is None:
-            return self._refusal
-        sampler, device = self._watched.sampler, self._watched.device
-        readings = sampler.readings
-        messages = [sampler.failure, self._complaint, self.warning, self._cooling.in_words]
-        if device.refused:
-            messages.append(f"not offered here: {', '.join(device.refused)}")
-        if readings and all(reading.foreign_process_count is None for reading in readings):
-            messages.append("the driver does not tell whose the processes on the device are")
-        message = "; ".join(message for message in messages if message) or None
-        return TelemetryPart(self._watched.started_at).columns(readings, message=message)
+        """All readings so far, including those of earlier processes; None on a CPU."""
+        own = self._own_telemetry()
+        parts = [*self._earlier, *([] if own is None else [own])]
+        return join_telemetry(parts) if parts else None
 
     def stop(self) -> None:
-        """Give the clock back and end watching; what was seen stays. Safe to call again."""
+        """Unlock the clock and stop sampling; the readings remain. May be called again."""
         if self._lock is not None:
-            self._complaint = self._lock.release()
-        if self._watched is not None:
-            self._watched.sampler.stop()
-            self._watched.device.close()
+            self._unlock_error = self._lock.release()
+        if self._sampler is not None:
+            self._sampler.stop()
 
-    def _hold(self, watched: _Watched, clock: Clock) -> float:
-        """Lock the clock, and wait up to 3 s to see it held."""
-        locked_at_ns = time.monotonic_ns()
-        self._lock = ClockLock(watched.device.uuid, clock)
-        for _ in range(1 + int(_LOCK_TIMEOUT_S / PERIOD_S)):
-            held_mhz = held_clock(watched.sampler.since(locked_at_ns), clock)
-            if held_mhz is not None:
-                return held_mhz
-            self._wait(PERIOD_S)
-            watched.sampler.read()
-        readings = watched.sampler.since(locked_at_ns)
-        if clock != BASE and is_asleep(readings):
-            return float(clock)  # each block tells by itself
-        raise CollectorError(not_held(readings, clock))
-
-    def _watch(self, uuid: str | None) -> _Watched:
+    def _start_sampler(self, uuid: str | None) -> Sampler:
         device = NvmlDevice(uuid, self._nvml)
         if device.is_mig_on():
             device.close()
             raise NvmlError(
-                "unsupported", "the device is a MIG slice: clock, power and neighbours are those of the whole device"
+                "unsupported", "the device is a MIG slice: NVML reports clock, power and processes of the whole GPU"
             )
-        sampler = Sampler(device, is_own=OwnProcesses().__contains__)
-        started_at = utc_now()
+        sampler = Sampler(device)
         sampler.read()
         sampler.start()
-        return _Watched(device, sampler, started_at, TelemetryPart(started_at))
+        return sampler
+
+    def _require_fit(self, environment: Environment) -> None:
+        reasons = "; ".join(unfit_reasons(environment, None if self._sampler is None else self._sampler.latest))
+        if not reasons or self._unfit is None:
+            return
+        message = f"results on this GPU are not reliable: {reasons}"
+        if self._unfit == "refuse":
+            raise CollectorError(f"{message}; fix this, or measure anyway with --unfit-device warn")
+        self.warning = message
+
+    def _lock_clock(self, sampler: Sampler, clock: Clock) -> float:
+        """Lock the clock and verify it, waiting up to 3 s."""
+        locked_at_ns = time.monotonic_ns()
+        self._lock = ClockLock(sampler.device.uuid, clock)
+        for _ in range(1 + int(_LOCK_TIMEOUT_S / PERIOD_S)):
+            locked_mhz = held_clock(sampler.since(locked_at_ns), clock)
+            if locked_mhz is not None:
+                return locked_mhz
+            self._wait(PERIOD_S)
+            sampler.read()
+        readings = sampler.since(locked_at_ns)
+        if clock != BASE and is_always_idle(readings):
+            return float(clock)  # each block verifies it again
+        raise CollectorError(describe_failed_lock(readings, clock))
+
+    def _own_telemetry(self) -> Telemetry | None:
+        if self._sampler is None:
+            return self._unavailable
+        messages = [self._sampler.failure, self._unlock_error, self.warning]
+        if self._cooling_s:
+            outcome = ", without success" if self._cooling_failed else ""
+            messages.append(f"waited {self._cooling_s:.0f} s for the GPU to cool down{outcome}")
+        if self._sampler.device.unsupported:
+            messages.append(f"not supported here: {', '.join(self._sampler.device.unsupported)}")
+        readings = self._sampler.readings
+        if readings and all(reading.foreign_process_count is None for reading in readings):
+            messages.append("the driver does not report which processes use the GPU")
+        return self._sampler.telemetry(message="; ".join(message for message in messages if message) or None)

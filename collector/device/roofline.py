@@ -1,9 +1,7 @@
-"""How near a measured case comes to the ceilings of its device, over all and level by level of its memory.
+"""Roofline model: how close a measured case comes to the measured ceilings of its device.
 
-Only ceilings that were measured in the run judge; the datasheet's stand beside them.
-
-Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); for the levels Yang, Kurth, Williams, Hierarchical
-Roofline Analysis for GPUs (Concurrency and Computation 32(20), 2020).
+Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); for the memory levels Yang, Kurth, Williams,
+Hierarchical Roofline Analysis for GPUs (Concurrency and Computation 32(20), 2020).
 """
 
 from __future__ import annotations
@@ -16,41 +14,39 @@ from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CacheState, CaseRecord
 
 INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
-"""A time under the roof by more than this factor is not believed. A GPU's ceilings repeat to a few per cent. A CPU's
-are measured on shared cores whose clock and caches move: only a factor that no neighbour explains counts."""
+"""Times shorter than the ceilings allow by more than this factor are invalid. A GPU's ceilings repeat within a few
+per cent; on a CPU, clock and caches are shared with other processes."""
 
-HOLDERS: Mapping[str, tuple[str, ...]] = {
+WIDER_DTYPES: Mapping[str, tuple[str, ...]] = {
     "float8_e4m3fn": ("float16", "bfloat16", "float32"),
     "float8_e5m2": ("float16", "bfloat16", "float32"),
     "int8": ("float16", "bfloat16", "float32"),
     "float16": ("float32",),
     "bfloat16": ("float32",),
 }
-"""Dtypes that hold every value of a narrower one, so that a product of it may be computed in them: its roof is that of
-the fastest.
-"""
+"""Dtypes that represent every value of a narrower one; the fastest of them is its roof."""
 TF32 = "tf32"
-"""float32 operands that the tensor cores round to ten bits of mantissa."""
+"""float32 operands rounded to ten bits of mantissa by tensor cores."""
 TF32_PRODUCTS = 3
-"""As many of them restore the precision of float32. Source: Ootomo, Yokota, Recovering single precision accuracy from
-Tensor Cores (IJHPCA 36(4), 2022)."""
+"""TF32 products that restore the precision of one in float32. Source: Ootomo, Yokota, Recovering single precision
+accuracy from Tensor Cores (IJHPCA 36(4), 2022)."""
 
 
 @dataclass(frozen=True)
 class RooflinePosition:
     bound: Literal["memory", "compute"]
-    least_ns: float
-    """The time that the binding ceiling allows."""
+    ideal_ns: float
+    """Time at the binding ceiling."""
     utilisation: float
-    """least_ns / median_ns."""
+    """ideal_ns / median_ns."""
     excess: float
-    """The time that the most generous ceilings allow / median_ns: what is held against `INVALID_ABOVE`. Data may turn
-    out to lie in a cache, and float32 operands may be rounded."""
+    """Time at the highest possible ceilings / median_ns, compared with `INVALID_ABOVE`. It assumes that data is cached
+    and that float32 operands are rounded to TF32."""
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The ceilings that bind a case, and the least time at each; None where there is no such ceiling or no work."""
+    """The ceilings of a case and its time at each; None if there is no ceiling or no work."""
 
     memory: Ceiling | None
     memory_ns: float | None
@@ -58,19 +54,19 @@ class Roof:
     compute_ns: float | None
 
     @property
-    def least_ns(self) -> float | None:
+    def ideal_ns(self) -> float | None:
         return max((time for time in (self.memory_ns, self.compute_ns) if time is not None), default=None)
 
     @property
     def bound(self) -> Literal["memory", "compute"] | None:
         """The ceiling that takes longer."""
-        if self.least_ns is None:
+        if self.ideal_ns is None:
             return None
-        return "compute" if self.least_ns == self.compute_ns else "memory"
+        return "compute" if self.ideal_ns == self.compute_ns else "memory"
 
     @property
     def ridge(self) -> float | None:
-        """FLOP per byte from which on arithmetic takes longer than memory."""
+        """Ridge point in FLOP/byte: above it a case is compute-bound."""
         return None if self.memory is None or self.compute is None else self.compute.per_s / self.memory.per_s
 
 
@@ -78,88 +74,107 @@ def roof_of(case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = C
     """The ceilings that bind a case.
 
     Args:
-        case: What it costs by its model.
-        ceilings: Of the run.
-        cache: What a launch finds: a hot cache alone can serve a case's reads.
+        case: With its cost model.
+        ceilings: Of the run; only measured ones count.
+        cache: Cache state before a launch; only a hot cache can serve reads.
     """
-    measured = _measured(ceilings)
-    by_level = {ceiling.level: ceiling for ceiling in measured if ceiling.resource == "memory"}
-    memory = by_level.get("dram")
-    if cache is CacheState.HOT and _fits(case, by_level.get("cache")):
-        memory = by_level["cache"]
-    compute = _compute_ceiling(case.dtype, measured)
-    return Roof(memory, _ns(case.memory_bytes, memory), compute, _ns(case.flop_count, compute))
+    memory = _memory_ceilings(ceilings)
+    ceiling = memory.get("dram")
+    if cache is CacheState.HOT and _fits(case, memory.get("cache")):
+        ceiling = memory["cache"]
+    compute = _compute_ceiling(case.dtype, ceilings)
+    return Roof(ceiling, _ns(case.memory_bytes, ceiling), compute, _ns(case.flop_count, compute))
 
 
 def position(
     case: CaseRecord, median_ns: float, ceilings: Sequence[Ceiling], cache: CacheState = CacheState.HOT
 ) -> RooflinePosition | None:
-    """Where a measured case stands under the roof; None where no ceiling applies."""
+    """Position of a measured case under the roof; None if no ceiling applies."""
     roof = roof_of(case, ceilings, cache)
-    if roof.least_ns is None or roof.bound is None:
+    if roof.ideal_ns is None or roof.bound is None:
         return None
-    generous = max(_ns(case.memory_bytes, _fastest_memory(case, ceilings)) or 0.0, _fastest_ns(case, ceilings) or 0.0)
-    return RooflinePosition(roof.bound, roof.least_ns, roof.least_ns / median_ns, generous / median_ns)
-
-
-# --- level by level
+    usable = [each for each in _memory_ceilings(ceilings).values() if each.level == "dram" or _fits(case, each)]
+    memory = max(usable, key=lambda ceiling: ceiling.per_s, default=None)
+    compute = _compute_ceiling(case.dtype, ceilings, 1 if case.dtype == "float32" else TF32_PRODUCTS)
+    optimistic_ns = max(_ns(case.memory_bytes, memory) or 0.0, _ns(case.flop_count, compute) or 0.0)
+    return RooflinePosition(roof.bound, roof.ideal_ns, roof.ideal_ns / median_ns, optimistic_ns / median_ns)
 
 
 @dataclass(frozen=True)
 class LevelPosition:
-    """What one level of the memory had to do with a case."""
+    """Traffic of a case through one memory level."""
 
     level: Literal["dram", "l2", "l1"]
     byte_count: float
     intensity: float
-    """FLOP per byte that the level moved; 0 for a case without arithmetic."""
+    """FLOP per byte moved; 0 without arithmetic."""
     utilisation: float | None
-    """Of the level's ceiling; None where none is measured."""
+    """Relative to the level's ceiling; None if it is not measured."""
 
 
-_LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str, Literal["dram", "cache"] | None], ...] = (
-    ("dram", "dram_bytes", "dram"),
-    ("l2", "l2_bytes", "cache"),
-    ("l1", "l1_bytes", None),
-)
-"""Of each its counter and its ceiling; a GPU's last-level cache is its L2."""
+_LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str | None], ...] = (("dram", "dram"), ("l2", "cache"), ("l1", None))
+"""Memory levels and their ceilings; a GPU's last-level cache is its L2."""
 
 
 def level_positions(
     case: CaseRecord, counted: Mapping[str, float], median_ns: float, ceilings: Sequence[Ceiling]
 ) -> tuple[LevelPosition, ...]:
-    """How busy each level of the memory was, by what the hardware counted; the levels that were counted, DRAM first.
+    """Utilisation of each counted memory level, DRAM first.
 
     Args:
-        case: Its `flop_count` is that of the model.
-        counted: Bytes of one call, all its kernels together: any of `dram_bytes`, `l2_bytes`, `l1_bytes`.
-        median_ns: Of one call, from a run that counted nothing.
+        case: With the FLOP count of its model.
+        counted: Bytes of one call over all its kernels: any of `dram_bytes`, `l2_bytes`, `l1_bytes`.
+        median_ns: Of one call, measured without counters.
         ceilings: Of the same run as the time.
     """
-    measured = {ceiling.level: ceiling for ceiling in _measured(ceilings) if ceiling.resource == "memory"}
+    memory = _memory_ceilings(ceilings)
     found = []
-    for level, counter, of_level in _LEVELS:
-        byte_count = counted.get(counter)
-        if byte_count is None or byte_count <= 0:
+    for level, ceiling_level in _LEVELS:
+        byte_count = counted.get(f"{level}_bytes", 0)
+        if byte_count <= 0:
             continue
-        ceiling = None if of_level is None else measured.get(of_level)
-        least_ns = _ns(byte_count, ceiling)
-        utilisation = None if least_ns is None else least_ns / median_ns
+        ideal_ns = _ns(byte_count, memory.get(ceiling_level or ""))
+        utilisation = None if ideal_ns is None else ideal_ns / median_ns
         found.append(LevelPosition(level, byte_count, case.flop_count / byte_count, utilisation))
     return tuple(found)
 
 
 def binding_level(positions: Sequence[LevelPosition]) -> LevelPosition | None:
-    """The level that is nearest to its ceiling; None where no level has one."""
+    """The level closest to its ceiling; None if no level has one."""
     known = [place for place in positions if place.utilisation is not None]
     return max(known, key=lambda place: place.utilisation or 0.0, default=None)
 
 
-# --- ceilings
+def _memory_ceilings(ceilings: Sequence[Ceiling]) -> dict[str, Ceiling]:
+    """Measured memory ceilings by level."""
+    memory = [ceiling for ceiling in ceilings if ceiling.source == "measured" and ceiling.resource == "memory"]
+    return {ceiling.level or "": ceiling for ceiling in memory}
 
 
-def _measured(ceilings: Sequence[Ceiling]) -> list[Ceiling]:
-    return [ceiling for ceiling in ceilings if ceiling.source == "measured"]
+def _compute_ceiling(dtype: str, ceilings: Sequence[Ceiling], tf32_products: int = TF32_PRODUCTS) -> Ceiling | None:
+    """The fastest way to compute with operands of a dtype.
+
+    An unknown dtype gets the fastest of all: a roof that is too low would reject valid times.
+
+    Args:
+        dtype: Of the operands.
+        ceilings: Of the run.
+        tf32_products: TF32 products that replace one in float32.
+    """
+    measured = [ceiling for ceiling in ceilings if ceiling.source == "measured" and ceiling.resource == "compute"]
+    compute = {ceiling.dtype or "": ceiling for ceiling in measured}
+    tf32 = compute.pop(TF32, None)
+    if tf32 is not None and "float32" in compute:
+        emulated = tf32.model_copy(
+            update={
+                "dtype": "float32",
+                "per_s": tf32.per_s / tf32_products,
+                "method": f"{tf32.method}; {tf32_products} TF32 products per float32 product",
+            }
+        )
+        compute["float32"] = max(compute["float32"], emulated, key=lambda ceiling: ceiling.per_s)
+    ways = [compute[name] for name in (dtype, *WIDER_DTYPES.get(dtype, ())) if name in compute]
+    return max(ways or compute.values(), key=lambda ceiling: ceiling.per_s, default=None)
 
 
 def _ns(work: float, ceiling: Ceiling | None) -> float | None:
@@ -168,38 +183,3 @@ def _ns(work: float, ceiling: Ceiling | None) -> float | None:
 
 def _fits(case: CaseRecord, cache: Ceiling | None) -> bool:
     return cache is not None and case.memory_bytes <= (cache.up_to_bytes or 0)
-
-
-def _fastest_memory(case: CaseRecord, ceilings: Sequence[Ceiling]) -> Ceiling | None:
-    memory = [ceiling for ceiling in _measured(ceilings) if ceiling.resource == "memory"]
-    usable = [ceiling for ceiling in memory if ceiling.level == "dram" or _fits(case, ceiling)]
-    return max(usable, key=lambda ceiling: ceiling.per_s, default=None)
-
-
-def _fastest_ns(case: CaseRecord, ceilings: Sequence[Ceiling]) -> float | None:
-    """Least time of the arithmetic, were float32 operands rounded to TF32."""
-    measured = _measured(ceilings)
-    compute = _compute_ceiling(case.dtype, measured)
-    rounded = next((ceiling for ceiling in measured if ceiling.dtype == TF32), None)
-    if compute is not None and rounded is not None and case.dtype == "float32" and rounded.per_s > compute.per_s:
-        compute = rounded
-    return _ns(case.flop_count, compute)
-
-
-def _compute_ceiling(dtype: str, measured: Sequence[Ceiling]) -> Ceiling | None:
-    """The fastest way to compute with operands of a dtype at full precision. A dtype that nothing is known of gets the
-    fastest of all: a roof that is too high judges mildly, one that is too low calls an honest time impossible.
-    """
-    compute = {ceiling.dtype or "": ceiling for ceiling in measured if ceiling.resource == "compute"}
-    rounded = compute.pop(TF32, None)
-    if rounded is not None and "float32" in compute:
-        in_three = rounded.model_copy(
-            update={
-                "dtype": "float32",
-                "per_s": rounded.per_s / TF32_PRODUCTS,
-                "method": f"{rounded.method}; {TF32_PRODUCTS} TF32 products for one of float32",
-            }
-        )
-        compute["float32"] = max(compute["float32"], in_three, key=lambda ceiling: ceiling.per_s)
-    ways = [compute[name] for name in (dtype, *HOLDERS.get(dtype, ())) if name in compute]
-    return max(ways or compute.values(), key=lambda ceiling: ceiling.per_s, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
@@ -122,9 +122,7 @@ def under_the_roof(
     return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})
 
 
-def choose_timing(
-    workers: WorkerPool, plan: RunPlan, device: str, *, earlier: CaseTiming | None, touched_bytes: Collection[float]
-) -> ChosenMethod:
+def choose_timing(workers: WorkerPool, plan: RunPlan, device: str, *, earlier: CaseTiming | None) -> ChosenMethod:
     """Choose timer and cache state as the plan asks, or as an earlier process of the run did.
 
     Args:
@@ -132,14 +130,13 @@ def choose_timing(
         plan: The requested timer and cache state.
         device: `cpu` or `cuda`.
         earlier: A measurement of the run with blocks, if any.
-        touched_bytes: Bytes per launch of each case to time; None for a part of a run on many machines.
 
     Raises:
         TimerError: not available here.
         CollectorError: the worker failed.
     """
     timer, cache = (plan.timer, plan.cache) if earlier is None else (earlier.timer, earlier.cache)
-    job = ChooseTiming(timer=timer, cache=cache, touched_bytes=tuple(sorted(set(touched_bytes))))
+    job = ChooseTiming(timer=timer, cache=cache)
     reply = workers.request(job, timeout_s=plan.environment_timeout_s)
     if reply.timing is None:
         raise machine_error("no timer can be chosen", reply.failure, device)

@@ -16,9 +16,8 @@ import torch
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.profiling.activities import length_ns, union
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.method import TimingMethod
-from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample
+from roofwatch.collector.record.measurement import CacheState
+from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample, Stopwatch
 from roofwatch.spec import UnsupportedError
 
 
@@ -58,8 +57,8 @@ def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> lis
     empty = sum(not activities for activities in own)
     if empty:
         raise UnsupportedError(
-            f"CUPTI saw nothing run on the device in {empty} of {len(windows)} launches; does this call use the GPU? "
-            "--timer cuda_event times the stream instead"
+            f"CUPTI recorded no GPU activity in {empty} of {len(windows)} launches; if this call uses the GPU, "
+            "use --timer cuda_event"
         )
     return [_sample(activities, window) for activities, window in zip(own, windows, strict=True)]
 
@@ -98,7 +97,7 @@ class Recorder:
         """Start recording on an idle device; forget earlier records."""
         for kind in self._kinds:
             self._call(partial(self._cupti.activity_enable, kind))
-        self._dropped()  # what was lost before is nobody's
+        self._dropped()  # resets the count
         self._activities.clear()
         self._untimed = 0
         try:
@@ -116,13 +115,12 @@ class Recorder:
         Raises:
             UnsupportedError: CUPTI dropped records, so a launch would look too short.
         """
-        # forced: the last kernels of a launch may lie in a buffer that is not full, though its first were handed over
         self._call(partial(self._cupti.activity_flush_all, _ALL_BUFFERS))
         lost = self._dropped() + self._untimed
         if lost:
             raise UnsupportedError(
-                f"CUPTI lost {lost} records of kernels: launches would look shorter than they were; measure fewer "
-                "kernels in one call, end other profilers, or take --timer cuda_event"
+                f"CUPTI lost {lost} records of kernels, so times would be too short; use fewer kernels per call, "
+                "end other profilers, or use --timer cuda_event"
             )
         return list(self._activities)
 
@@ -142,7 +140,7 @@ class Recorder:
         for record in records:
             if record.kind not in self._kinds:
                 continue
-            if record.end == 0:  # as the start is where CUPTI could not tell: something ran, and for how long is lost
+            if record.end == 0:  # CUPTI does not know when it ended
                 self._untimed += 1
             else:
                 name = getattr(record, "name", None) or self._cupti.ActivityKind(record.kind).name.lower()
@@ -153,7 +151,7 @@ class Recorder:
             call()
         except self._cupti.cuptiError as error:
             raise TimerError(
-                f"CUPTI refuses: {error}; another profiler in this process, or a driver older than CUPTI, does that"
+                f"CUPTI failed: {error}; the cause may be another profiler in this process or a driver older than CUPTI"
             ) from None
 
 
@@ -165,7 +163,7 @@ def recorder() -> Recorder:
         TimerError: CUPTI is not available.
     """
     if torch.version.hip:
-        raise TimerError("cupti: it knows NVIDIA's GPUs alone")
+        raise TimerError("cupti: supports only NVIDIA GPUs")
     try:
         from cupti import cupti
     except ImportError as error:
@@ -176,37 +174,29 @@ def recorder() -> Recorder:
         raise TimerError(f"cupti: {error}") from None
 
 
-class CuptiStopwatch:
+class CuptiStopwatch(Stopwatch):
     """Times launches one by one on an idle device, from CUPTI's kernel start and end times.
 
-    Only kernels, copies and memsets are recorded: tracing API calls would slow them down.
-
-    Args:
-        launch: The launch to time.
-        cache: Cache state before each launch.
-        prepare_cache: Establishes the cache state, before the launch's window.
-        ranks: Processes that launch together. Times of a collective include the skew between hosts.
+    Only kernels, copies and memsets are recorded: tracing API calls would slow them down. Times of a collective include
+    the skew between hosts.
 
     Raises:
         TimerError: CUPTI is not available; the message says why and what to do.
     """
 
     def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
-        self.method = TimingMethod(Timer.CUPTI, cache)
-        self._launch = launch
-        self._prepare_cache = prepare_cache
-        self._ranks = ranks
+        super().__init__(launch, cache, prepare_cache, ranks)
         self._recorder = recorder()
 
     def rehearse(self) -> float:
-        window = self._window()  # unrecorded: to begin and end recording takes longer than most launches
+        window = self._window()  # not recorded: starting to record takes longer than most launches
         return max(1.0, float(window.end_ns - window.begin_ns))
 
-    def launches_for(self, launch_ns: float) -> int:  # noqa: ARG002  of any length: records resolve nanoseconds
+    def launches_for(self, launch_ns: float) -> int:  # noqa: ARG002  records resolve nanoseconds
         return 1
 
     def take(self, sample_count: int, launches: int) -> list[Sample]:
-        assert launches == 1, "a second launch would find the first one's data, and overlap with it"
+        assert launches == 1, "each sample is one launch"
         with self._recorder.recording():
             windows = [self._window() for _ in range(sample_count)]
             samples = samples_of(self._recorder.activities(), windows)

@@ -1,18 +1,134 @@
-"""Device memory of one launch, from torch's caching allocator."""
+"""Device memory and caches around a launch: last-level cache state, and memory use from torch's allocator."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import torch
 
-from roofwatch.collector.record.measurement import MemoryUse
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.record.measurement import CacheState, MemoryUse
 from roofwatch.collector.timing.stopwatch import Launch
+from roofwatch.spec import UnsupportedError
 
-Statistics = Mapping[str, int]
-"""As returned by `torch.cuda.memory_stats`."""
+_INFINITY_CACHE_BYTES = 256 * 2**20
+"""Memory-side cache of AMD's Instinct MI300, which does not report it. Source: AMD CDNA 3 architecture, white paper."""
+_CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED = 0, 801
+_MAX_COPIES = 4_096
+
+
+def last_level_cache_bytes(device: str) -> int:
+    """Size of the last-level cache, as the system reports it; on a shared CPU an upper bound.
+
+    Raises:
+        TimerError: the size is unknown.
+    """
+    if device.startswith("cuda"):
+        l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        return max(l2_bytes, _INFINITY_CACHE_BYTES) if torch.version.hip else l2_bytes
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    if not sizes:
+        raise TimerError("this machine does not report its cache size; only --cache hot is available")
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    return max(int(size[:-1]) * units[size[-1]] for size in sizes)
+
+
+def cache_preparation(state: CacheState, device: str) -> Callable[[], None]:
+    """Function that establishes the cache state before each launch, outside the timed section."""
+    if state is CacheState.COLD:
+        return CacheFlush(device)
+    if device.startswith("cuda"):
+        release_persisting_lines()
+    return lambda: None
+
+
+class CacheFlush:
+    """Overwrites twice the last-level cache, and releases persisting lines.
+
+    Source: twice the queried size as in SOL-ExecBench and flashinfer. A carve-out left by an earlier kernel made one
+    appear 4 times faster than memory (karpathy/llm.c#851).
+    """
+
+    def __init__(self, device: str) -> None:
+        self._is_gpu = device.startswith("cuda")
+        self._buffer = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
+
+    def __call__(self) -> None:
+        if self._is_gpu:
+            release_persisting_lines()
+        self._buffer.zero_()
+
+
+def release_persisting_lines() -> None:
+    """Release the part of the current GPU's L2 that is set aside for persisting accesses.
+
+    Raises:
+        TimerError: the driver refuses.
+
+    Source: CUDA driver API, cuCtxResetPersistingL2Cache.
+    """
+    if torch.version.hip:
+        return
+    status = _driver().cuCtxResetPersistingL2Cache()
+    if status not in (_CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED):
+        raise TimerError(f"the driver cannot reset the persisting L2 cache: CUDA error {status}")
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Makes further calls that do the same work on separate memory."""
+
+    make: Callable[[], Launch]
+    touched_bytes: float
+    """Bytes that one launch reads and writes."""
+
+
+def copy_count(touched_bytes: float, cache_bytes: int) -> int:
+    """Number of copies for a rotation: at least two, together twice the cache.
+
+    Raises:
+        UnsupportedError: too many.
+
+    Source: NVIDIA/cutlass:media/docs/cpp/gemm_performance_measurement_methodology_guidelines.md.
+    """
+    count = max(2, math.ceil(2 * cache_bytes / touched_bytes)) if touched_bytes else 2
+    if count > _MAX_COPIES:
+        raise UnsupportedError(
+            f"a launch touches {touched_bytes:.0f} bytes: rotation needs {count} copies to exceed twice the last-level "
+            f"cache of {cache_bytes} bytes, and {_MAX_COPIES} is the maximum; use --cache hot or cold"
+        )
+    return count
+
+
+class Rotation:
+    """Calls several launches in turn, and keeps each result until its launch is called again.
+
+    Kept results prevent the allocator from giving the same output memory to successive launches.
+    """
+
+    def __init__(self, launches: list[Launch]) -> None:
+        self.count = len(launches)
+        self._waiting = deque(launches)
+        self._results: deque[object] = deque(maxlen=self.count - 1)
+
+    def __call__(self) -> object:
+        launch = self._waiting[0]
+        self._waiting.rotate(-1)
+        result = launch()
+        self._results.append(result)
+        return result
 
 
 @dataclass(frozen=True)
@@ -24,10 +140,14 @@ class MemoryFloor:
 
 
 def memory_floor(device: str) -> MemoryFloor | None:
-    """Allocated memory after emptying the cache; None if torch does not count it."""
+    """Allocated memory after emptying torch's cache; None on a CPU."""
     if not device.startswith("cuda"):
         return None
-    _give_back()
+    gc.collect()
+    torch.cuda.synchronize()
+    # matmuls of earlier cases keep a workspace, which would not be counted again
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
     statistics = torch.cuda.memory_stats()
     return MemoryFloor(statistics["allocated_bytes.all.current"], statistics["reserved_bytes.all.current"])
 
@@ -35,7 +155,7 @@ def memory_floor(device: str) -> MemoryFloor | None:
 def measure_memory(launch: Launch, floor: MemoryFloor) -> MemoryUse:
     """Memory that one launch uses above the floor, including its inputs.
 
-    A first launch is not counted: it compiles, autotunes and allocates library workspaces.
+    The first launch is not counted: it compiles, autotunes and allocates library workspaces.
     """
     launch()
     torch.cuda.synchronize()
@@ -45,14 +165,14 @@ def measure_memory(launch: Launch, floor: MemoryFloor) -> MemoryUse:
     result = launch()
     torch.cuda.synchronize()
     after = torch.cuda.memory_stats()
-    del result  # held until here: what it holds is in use
+    del result  # its memory counts as used
     return memory_use(floor, before, after)
 
 
-def memory_use(floor: MemoryFloor, before: Statistics, after: Statistics) -> MemoryUse:
-    """Memory use from allocator statistics before and after a launch.
+def memory_use(floor: MemoryFloor, before: Mapping[str, int], after: Mapping[str, int]) -> MemoryUse:
+    """Memory use from `torch.cuda.memory_stats` before and after a launch.
 
-    Source: torch.cuda.memory_stats. Inactive split blocks are the free parts of segments in use.
+    Inactive split blocks are the free parts of segments in use.
     """
     reserved_bytes = after["reserved_bytes.all.current"]
     return MemoryUse(
@@ -61,11 +181,3 @@ def memory_use(floor: MemoryFloor, before: Statistics, after: Statistics) -> Mem
         allocation_count=after["allocation.all.allocated"] - before["allocation.all.allocated"],
         fragmentation=after["inactive_split_bytes.all.current"] / reserved_bytes if reserved_bytes else None,
     )
-
-
-def _give_back() -> None:
-    gc.collect()
-    torch.cuda.synchronize()
-    # matmuls of earlier cases keep a workspace, which the next one would otherwise find and not pay for
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()

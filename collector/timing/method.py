@@ -1,4 +1,4 @@
-"""How many samples are taken, and how timers and caches are named."""
+"""Timers and cache states per device, and how many samples each preset takes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChosenMethod:
     """The chosen method, and why a better one was not available."""
 
     method: TimingMethod
-    passed_over: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
     """Better timers that are not available, with the reason."""
 
     @property
@@ -48,7 +48,7 @@ class ChosenMethod:
         return self.method != default_method("cpu")
 
     def __str__(self) -> str:
-        return "; ".join((f"timed by {self.method}", *self.passed_over))
+        return "; ".join((f"timed by {self.method}", *self.unavailable))
 
 
 def default_method(device: str) -> TimingMethod:
@@ -135,13 +135,12 @@ class Effort:
     refuses_unfit_device: bool = False
     """Refuse a GPU with other processes or without persistence mode."""
     has_fresh_processes: bool = False
-    """A new process per block, so that no property of one process, such as memory placement, is in all blocks."""
+    """A new process per block, so that properties of one process, such as memory placement, do not bias all blocks."""
 
 
 EFFORTS = {
     Preset.SURVEY: Effort(SamplingPlan(warmup_ms=20, budget_ms=85), block_count=3),
-    # Half a second at least: a clock that is governed by power goes up and down within tenths of one. 0.5 % is what
-    # nvbench asks of the mean. 15 s let a noisy case end.
+    # At least half a second: a power-limited clock varies within tenths. nvbench requires 0.5 % of the mean.
     Preset.QUICK: Effort(
         SamplingPlan(
             warmup_ms=50,
@@ -153,10 +152,8 @@ EFFORTS = {
         ),
         block_count=3,
     ),
-    # 3 s of warm-up and 3 s of samples took the spread between runs of an 8192 cubed product on a B200 from 13.9 % to
-    # 1.7 % (facebookexperimental/triton: tlx_benchmark); ten blocks give what lies between them an interval.
-    # A sample of a short kernel takes 0.1 ms with what is done around it, so 10 000 last a second: less than 3 s, but
-    # the clock has settled in the warm-up by then.
+    # 3 s of warm-up and 3 s of samples reduced the spread between runs of an 8192³ matmul on a B200 from 13.9 % to
+    # 1.7 % (facebookexperimental/triton: tlx_benchmark). 10,000 samples of a short kernel take one second.
     Preset.GATE: Effort(
         SamplingPlan(
             warmup_ms=3_000,

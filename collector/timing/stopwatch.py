@@ -1,17 +1,17 @@
-"""The interface of every timer, and the one for CPUs."""
+"""The interface of every timer, and the timer for CPUs."""
 
 from __future__ import annotations
 
 import gc
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Protocol
 
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.method import TimingMethod
+from roofwatch.collector.record.measurement import CacheState
 
 Launch = Callable[[], object]
 """Does the work; on a GPU, enqueues it on the current stream and returns."""
@@ -19,7 +19,7 @@ Launch = Callable[[], object]
 
 @dataclass(frozen=True)
 class Sample:
-    """One launch, or the mean of several; None if the timer cannot tell."""
+    """One launch, or the mean of several; None if the timer cannot measure it."""
 
     busy_ns: float
     """Time the device was busy."""
@@ -53,18 +53,34 @@ class Alone:
         return elapsed_ns
 
 
-class Stopwatch(Protocol):
-    """Times one prepared launch; one implementation per timer."""
+class Stopwatch(ABC):
+    """Times one prepared launch; one subclass per timer.
 
-    @property
-    def method(self) -> TimingMethod: ...
+    Args:
+        launch: The launch to time.
+        cache: Cache state before each launch; with a cold cache each launch is its own sample.
+        prepare_cache: Establishes the cache state, outside the timed section.
+        ranks: Processes that launch together.
+    """
 
-    def rehearse(self) -> float:
-        """Launch once under measurement conditions; returns its approximate time in ns."""
+    shortest_sample_ns: float
+    """Shorter launches are repeated within a sample."""
+
+    def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
+        self._launch = launch
+        self._cache = cache
+        self._prepare_cache = prepare_cache
+        self._ranks = ranks
 
     def launches_for(self, launch_ns: float) -> int:
         """Launches per sample for a launch of this duration."""
+        return 1 if self._cache is CacheState.COLD else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
 
+    @abstractmethod
+    def rehearse(self) -> float:
+        """Launch once under measurement conditions; returns its approximate time in ns."""
+
+    @abstractmethod
     def take(self, sample_count: int, launches: int) -> list[Sample]:
         """Take samples.
 
@@ -74,32 +90,14 @@ class Stopwatch(Protocol):
         """
 
 
-_SHORTEST_SAMPLE_NS = 100_000.0
-"""1000 times the cost of reading the clock twice."""
+class CpuStopwatch(Stopwatch):
+    """Wall time of the calling thread; a call on the CPU is synchronous."""
 
-
-class CpuStopwatch:
-    """Wall time of the calling thread; a call on the CPU is synchronous.
-
-    Args:
-        launch: The launch to time.
-        cache: Cache state before each launch; with a cold cache each launch is its own sample.
-        prepare_cache: Establishes the cache state.
-        ranks: Processes that launch together.
-    """
-
-    def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
-        self.method = TimingMethod(Timer.PERF_COUNTER, cache)
-        self._launch = launch
-        self._prepare_cache = prepare_cache
-        self._ranks = ranks
+    shortest_sample_ns = 100_000.0
+    """1000 times the cost of reading the clock twice."""
 
     def rehearse(self) -> float:
         return self._elapsed_ns(1)
-
-    def launches_for(self, launch_ns: float) -> int:
-        is_cold = self.method.cache is CacheState.COLD
-        return 1 if is_cold else max(1, math.ceil(_SHORTEST_SAMPLE_NS / launch_ns))
 
     def take(self, sample_count: int, launches: int) -> list[Sample]:
         return [Sample(busy_ns=self._elapsed_ns(launches) / launches) for _ in range(sample_count)]
@@ -110,13 +108,13 @@ class CpuStopwatch:
         start = perf_counter_ns()
         for _ in range(launches):
             self._launch()
-        # a clock that did not advance is a launch below its resolution, not one that took no time
+        # a launch below the clock's resolution does not take 0 ns
         return max(1.0, self._ranks.slowest_ns(float(perf_counter_ns() - start)))
 
 
 @contextmanager
-def garbage_left_alone(*, collects_first: bool = False) -> Iterator[None]:
-    """Disable Python's garbage collection within a `with` block, so that it does not run in a timed section.
+def garbage_collection_off(*, collects_first: bool = False) -> Iterator[None]:
+    """Disable Python's garbage collection within a `with` block.
 
     Args:
         collects_first: Collect once before the block.

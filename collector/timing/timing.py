@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -16,9 +16,9 @@ import torch
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import Block, CacheState, Timer
 from roofwatch.collector.record.record import utc_now
-from roofwatch.collector.timing.caches import Copies, Rotation, cache_preparation, copy_count, last_level_cache_bytes
 from roofwatch.collector.timing.cuda_timers import EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch
+from roofwatch.collector.timing.memory import Copies, Rotation, cache_preparation, copy_count, last_level_cache_bytes
 from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.stopwatch import (
     Alone,
@@ -27,15 +27,15 @@ from roofwatch.collector.timing.stopwatch import (
     Ranks,
     Sample,
     Stopwatch,
-    garbage_left_alone,
+    garbage_collection_off,
 )
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CHECK = 10
-_LEAST_WARMUP_LAUNCHES = 3
+_MIN_WARMUP_LAUNCHES = 3
 _Z_95 = 1.959964
-_LEAST_FOR_AN_INTERVAL = 6
-"""The range of six samples is a 95 % interval of the median: it misses only if all lie on one side, 2 / 2**6 = 3 %."""
+_MIN_FOR_INTERVAL = 6
+"""The range of six samples is a 97 % interval of the median: it misses if all are on one side, 2 / 2**6 = 3 %."""
 
 StoppedBy = Literal["precision", "budget", "samples"]
 
@@ -87,12 +87,12 @@ def sample_launches(
     together = ranks or Alone()
     chosen = method or default_method(device)
     stopwatch = make_stopwatch(launch, chosen, device=device, ranks=together, copies=copies)
-    with garbage_left_alone(collects_first=True):
+    with garbage_collection_off(collects_first=True):
         warmed_from_ns = monotonic_ns()
         launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, together)
         launches = launches_per_sample or stopwatch.launches_for(launch_ns)
         started_at, began_ns = utc_now(), monotonic_ns()
-        samples, stopped_by = _sample_until_known(stopwatch, launches, plan, together)
+        samples, stopped_by = _sample_until_precise(stopwatch, launches, plan, together)
         ended_ns = monotonic_ns()
     kernels = [sample.kernels for sample in samples if sample.kernels is not None]
     spans = tuple(sample.span_ns for sample in samples if sample.span_ns is not None)
@@ -125,7 +125,7 @@ def make_stopwatch(
         UnsupportedError: the launch cannot be rotated.
     """
     if method.cache is CacheState.ROTATED:
-        assert copies is not None, "a rotation takes copies"
+        assert copies is not None
         count = copy_count(copies.touched_bytes, last_level_cache_bytes(device))
         launch = Rotation([launch, *(copies.make() for _ in range(count - 1))])
     prepare_cache = cache_preparation(method.cache, device)
@@ -135,7 +135,7 @@ def make_stopwatch(
         case Timer.CUPTI:
             return CuptiStopwatch(launch, method.cache, prepare_cache, ranks)
         case Timer.CUDA_GRAPH:
-            return GraphStopwatch(launch, method.cache, ranks)
+            return GraphStopwatch(launch, method.cache, prepare_cache, ranks)
         case Timer.CUDA_EVENT:
             return EventStopwatch(launch, method.cache, prepare_cache, ranks)
 
@@ -153,13 +153,13 @@ def _gpu_stream() -> torch.cuda.Stream:
 
 
 def relative_width_of_median(samples_ns: Sequence[float]) -> float:
-    """Relative width of the distribution-free 95 % interval of the median; infinite below 6 samples.
+    """Relative width of the distribution-free 95 % interval of the median; infinite below six samples.
 
     Source: order statistics with the normal approximation of the binomial (Conover, Practical Nonparametric Statistics,
     3rd ed., section 3.2).
     """
     count = len(samples_ns)
-    if count < 6:
+    if count < _MIN_FOR_INTERVAL:
         return math.inf
     ordered = sorted(samples_ns)
     half = _Z_95 * math.sqrt(count) / 2
@@ -173,7 +173,7 @@ def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
     fastest_ns = math.inf
     spent_ns = 0.0
     done = 0
-    while done < _LEAST_WARMUP_LAUNCHES or spent_ns < warmup_ns:
+    while done < _MIN_WARMUP_LAUNCHES or spent_ns < warmup_ns:
         began_at = perf_counter_ns()
         fastest_ns = min(fastest_ns, stopwatch.rehearse())
         spent_ns += ranks.slowest_ns(float(perf_counter_ns() - began_at))
@@ -181,7 +181,7 @@ def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
     return fastest_ns
 
 
-def _sample_until_known(
+def _sample_until_precise(
     stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks
 ) -> tuple[list[Sample], StoppedBy]:
     samples: list[Sample] = []
@@ -195,30 +195,30 @@ def _sample_until_known(
         times_ns += [sample.busy_ns for sample in batch]
         if len(samples) >= plan.max_samples:
             return samples, "samples"
-        if len(samples) < _least(plan):
+        if len(samples) < _min_samples(plan):
             continue
-        if len(samples) >= plan.min_samples and _is_known(times_ns, spent_ns, plan):
+        if len(samples) >= plan.min_samples and _is_precise(times_ns, spent_ns, plan):
             return samples, "precision"
         if spent_ns >= plan.budget_ms * 1e6:
             return samples, "budget"
 
 
 def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
-    """Samples to take before checking the interval again: increasing, but within the budget."""
-    if done < _least(plan):
-        return _least(plan) - done
+    """Samples to take before the next check of the interval."""
+    if done < _min_samples(plan):
+        return _min_samples(plan) - done
     left_ns = plan.budget_ms * 1e6 - spent_ns
-    room = math.ceil(left_ns * done / spent_ns) if spent_ns else plan.max_samples
+    affordable = math.ceil(left_ns * done / spent_ns) if spent_ns else plan.max_samples
     wanted = plan.min_samples - done if done < plan.min_samples else max(_FIRST_CHECK, done // 5)
-    return max(1, min(wanted, room, plan.max_samples - done))
+    return max(1, min(wanted, affordable, plan.max_samples - done))
 
 
-def _least(plan: SamplingPlan) -> int:
+def _min_samples(plan: SamplingPlan) -> int:
     """Minimum number of samples."""
-    return min(_LEAST_FOR_AN_INTERVAL, plan.min_samples, plan.max_samples)
+    return min(_MIN_FOR_INTERVAL, plan.min_samples, plan.max_samples)
 
 
-def _is_known(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
+def _is_precise(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
     is_early = spent_ns < plan.patience_ms * 1e6 or len(times_ns) < plan.patience_samples
     return not is_early and relative_width_of_median(times_ns) <= plan.relative_width
 
@@ -235,7 +235,6 @@ def choose_method(
     device: str,
     timer: Timer | None = None,
     cache: CacheState | None = None,
-    touched_bytes: Collection[float] = (),
 ) -> ChosenMethod:
     """The best method that works here and fits the request.
 
@@ -243,45 +242,20 @@ def choose_method(
         device: `cpu` or `cuda`.
         timer: Only this one; None takes the best.
         cache: Only with this state; None takes the timer's default.
-        touched_bytes: Bytes per launch of each case to time; empty if unknown.
 
     Raises:
-        TimerError: none works, or it can time none of the cases; the message says why and what to do.
+        TimerError: none works; the message says why and what to do.
     """
-    passed_over: list[str] = []
+    unavailable: list[str] = []
     for method in possible_methods(device, timer, cache):
         try:
             _try_out(method, device)
         except (TimerError, UnsupportedError, RuntimeError) as error:
-            passed_over.append(str(error))
+            unavailable.append(str(error))
         else:
-            _require_rotation(method, device, cache, touched_bytes)
-            return ChosenMethod(method, tuple(passed_over))
-    way_out = "" if timer is None else "; --timer auto takes what there is"
-    raise TimerError("; ".join(passed_over) + way_out)
-
-
-def _require_rotation(
-    method: TimingMethod, device: str, asked: CacheState | None, touched_bytes: Collection[float]
-) -> None:
-    """Refuse a rotated cache early if no case has enough data for it.
-
-    Raises:
-        TimerError: none has.
-    """
-    if method.cache is not CacheState.ROTATED or not touched_bytes:
-        return
-    cache_bytes = last_level_cache_bytes(device)
-    refused = ""
-    for touched in sorted(touched_bytes):
-        try:
-            copy_count(touched, cache_bytes)
-        except UnsupportedError as error:
-            refused = str(error)
-        else:
-            return
-    option = f"--timer {method.timer}, which rotates" if asked is None else f"--cache {asked}"
-    raise TimerError(f"{option}: no case that is to be timed touches enough for that; of the largest, {refused}")
+            return ChosenMethod(method, tuple(unavailable))
+    remedy = "" if timer is None else "; --timer auto selects an available one"
+    raise TimerError("; ".join(unavailable) + remedy)
 
 
 def _try_out(method: TimingMethod, device: str) -> None:

@@ -133,8 +133,6 @@ class ChooseTiming(_Message):
     job: Literal["choose_timing"] = "choose_timing"
     timer: Timer | None = None
     cache: CacheState | None = None
-    touched_bytes: tuple[float, ...] = ()
-    """Bytes that a launch of each case touches; empty if unknown."""
 
 
 class CheckAccuracy(_Message):

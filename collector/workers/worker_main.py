@@ -20,9 +20,8 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, TypeAdapter
 
-from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
-from roofwatch.collector.accuracy.check import Checker
-from roofwatch.collector.accuracy.evaluation import References
+from roofwatch.collector.accuracy.accuracy import CheckCache, check_accuracy
+from roofwatch.collector.accuracy.check import check_fully, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.compile.sources import describe_sources
 from roofwatch.collector.compile.static import compile_case
@@ -33,8 +32,7 @@ from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
-from roofwatch.collector.timing.caches import Copies
-from roofwatch.collector.timing.memory import measure_memory, memory_floor
+from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.workers.kernel_info import checkable_cases, describe_kernel, repository_of
@@ -105,9 +103,9 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
         os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
     if settings.mode is Mode.INTERPRETER:
-        from roofwatch.collector.accuracy.evaluation import round_as_a_gpu_does  # needs NumPy
+        from roofwatch.collector.accuracy.evaluation import patch_interpreter  # needs NumPy
 
-        round_as_a_gpu_does()
+        patch_interpreter()
     if settings.thread_count is not None:
         torch.set_num_threads(settings.thread_count)
     if device == "cpu":
@@ -129,11 +127,9 @@ class _Suite:
         self._executor: Literal["device", "interpreter"] = "interpreter" if is_interpreter else "device"
         self._launch_device = "cpu" if is_interpreter else self._device
         self._rank = None if settings.rank is None else Rank(settings.rank, self._device)
-        self._baselines = Baselines()
         self._draws = Draws()
-        self._references = References(self._draws)
+        self._checks = CheckCache(self._draws)
         self._autotuning = AutotuneRecorder()
-        self._checker = Checker()
         self._compiled: dict[tuple[str, str], Callable[..., Any]] = {}
         self._has_timed = False
 
@@ -150,7 +146,7 @@ class _Suite:
             return Reply(ceilings=tuple(_ceilings(self._device, job)))
         if isinstance(job, ChooseTiming):
             try:
-                chosen = choose_method(self._device, job.timer, job.cache, job.touched_bytes)
+                chosen = choose_method(self._device, job.timer, job.cache)
                 return Reply(timing=TimingChoice(chosen=chosen))
             except TimerError as error:
                 return Reply(timing=TimingChoice(error=str(error)))
@@ -202,27 +198,27 @@ class _Suite:
                 launch=self._launcher(spec, implementation),
                 device=self._launch_device,
                 executor=self._executor,
-                baselines=self._baselines,
-                references=self._references,
+                cache=self._checks,
             )
         return Reply(accuracy=accuracy)
 
     def _check_fully(self, spec: KernelSpec, case: Case, implementation: Implementation, job: FullCheck) -> Reply:
-        report = self._checker.check(
+        report = check_fully(
             spec,
             case,
             implementation,
+            self._checks,
             launch=self._launcher(spec, implementation),
             device=self._launch_device,
             executor=self._executor,
             layout=job.layout,
         )
         is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges
-        layouts = () if is_done else self._checker.layouts(spec, case, self._launch_device)
+        layouts = () if is_done else layouts_of(self._checks.prepare(spec, case, self._launch_device))
         return Reply(fully_checked=FullyChecked(report=report, layouts=layouts))
 
     def _time(self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
-        self._references.forget()
+        self._checks.free()
         if not self._has_timed:  # later collections before each block skip what is loaded by now
             gc.collect()
             gc.freeze()
@@ -259,7 +255,7 @@ class _Suite:
         )
 
     def _profile(self, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
-        self._references.forget()
+        self._checks.free()
         launcher = self._launcher(spec, implementation)
         with timing_stream(self._device):
             call = prepare_call(launcher, spec, case, self._device, self._draws)

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
-from roofwatch.collector.device.datasheets import beside_datasheet
+from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import (
@@ -112,7 +112,7 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
     figure = go.Figure()
     for index, (name, found) in enumerate(sorted(by_name.items())):
         colour, symbol, dash = style_of(index)
-        published = beside_datasheet([found[-1][1]], runs[0].environment.device_name)
+        published = compare_with_datasheet([found[-1][1]], runs[0].environment.device_name)
         whole = published[0].published_per_s if published else max(ceiling.per_s for _, ceiling in found)
         against = "datasheet" if published else "highest seen"
         figure.add_scatter(

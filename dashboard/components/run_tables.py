@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from roofwatch.collector.device.datasheets import beside_datasheet
+from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
@@ -45,7 +45,7 @@ def _failures(record: RunRecord) -> Iterator[dict[str, str]]:
 def ceilings_table(record: RunRecord) -> pd.DataFrame:
     """The measured ceilings beside the datasheet's, where the device has one that is known."""
     at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
-    found = beside_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
+    found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
     published = {id(one.measured): one for one in found}
     rows = []
     for ceiling in record.ceilings:

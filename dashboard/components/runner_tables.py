@@ -12,7 +12,7 @@ import pandas as pd
 from roofwatch.ci.ab.comparable import ComparabilityClass, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, RunnerNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
-from roofwatch.collector.device.datasheets import beside_datasheet
+from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Environment
 from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.components.table import NO_VALUE
@@ -128,7 +128,7 @@ def ceilings_table(runs: Sequence[FleetRun]) -> pd.DataFrame:
     for ceiling in newest.ceilings if newest is not None else ():
         if ceiling.source == "datasheet" or newest is None:
             continue
-        published = beside_datasheet([ceiling], newest.environment.device_name)
+        published = compare_with_datasheet([ceiling], newest.environment.device_name)
         every = seen[ceiling_name(ceiling)]
         rows.append(
             {

@@ -27,7 +27,7 @@ from roofwatch.collector.run import OnProgress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef
-from roofwatch.measuring.unfinished import kept
+from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
 from roofwatch.settings import load_settings
 from roofwatch.store.pushing import sender_and_spool, summary
@@ -224,7 +224,7 @@ class BackfillJob:
             with suite_at_commit(self.path, commit.sha) as suite:
                 file = self.output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
                 header = make_header({ALONE: suite}, self.plan)
-                with kept(file, header, is_resumed=True, is_discarded=False) as journal:
+                with resumable(file, header, is_resumed=True, is_discarded=False) as journal:
                     record = collect_run(suite, self.plan, on_progress, fork_server=self.fork_server, journal=journal)
                     record.write(file)
                     journal.remove()

@@ -31,7 +31,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import BisectionState
-from roofwatch.measuring.unfinished import kept
+from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX
 
 _STATE_FILE = "bisection.json"
@@ -175,7 +175,7 @@ class _Bisection:
             with suite_at_commit(self._plan.path, self._state.commits[move.position]) as commit:
                 plan = replace(self._run_plan, block_count=move.pair_count)
                 header = make_header({"base": self._good, "head": commit}, plan, pair_id=uuid.uuid4())
-                with kept(destination, header, is_resumed=True, is_discarded=False) as journal:
+                with resumable(destination, header, is_resumed=True, is_discarded=False) as journal:
                     records = measure_pair(
                         self._good,
                         commit,

@@ -24,7 +24,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, WorkerSettings, machine_error
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
-from roofwatch.measuring.affected import affects_every_kernel
+from roofwatch.measurement.affected import affects_every_kernel
 
 _TIMEOUT_S = 120.0
 

@@ -33,12 +33,12 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
-    from roofwatch.measuring.listing import summary
+    from roofwatch.measurement.run_tables import kernel_summary
 
     with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker:
         info = worker.start()
     if as_json:
-        print_json({"kernels": [summary(kernel) for kernel in info.kernels]})
+        print_json({"kernels": [kernel_summary(kernel) for kernel in info.kernels]})
     else:
         print_table(tables.kernels(info.kernels))
 
@@ -74,7 +74,14 @@ def check(
     from roofwatch import tables
     from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
+    from roofwatch.measurement.check import (
+        check_summary,
+        check_target,
+        exit_status,
+        explain_failure,
+        repeat_command,
+        to_json,
+    )
 
     asked = check_target(target)
     plan = CheckPlan(
@@ -90,11 +97,11 @@ def check(
         print_json(to_json(asked, reports, options.device))
     else:
         print_table(tables.checks(reports))
-        print_note(summary(reports))
+        print_note(check_summary(reports))
         for report in reports:
             if report.has_failed:
                 command = repeat_command(asked, report, options.device)
-                print_note("\n".join(["", *explanation(report), f"  repeat: {command}"]))
+                print_note("\n".join(["", *explain_failure(report), f"  repeat: {command}"]))
     raise typer.Exit(exit_status(reports))
 
 
@@ -131,12 +138,9 @@ def run(
     from roofwatch import tables
     from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import GitError
-    from roofwatch.measuring.affected import only_affected
-    from roofwatch.measuring.device_summary import device_summary
-    from roofwatch.measuring.launch_table import launches
-    from roofwatch.measuring.memory_table import memory_of_launches
-    from roofwatch.measuring.profile_table import profiles
-    from roofwatch.measuring.running import RunRequest, measure
+    from roofwatch.measurement.affected import only_affected
+    from roofwatch.measurement.run import RunRequest, measure
+    from roofwatch.measurement.run_tables import device_summary, launch_table, memory_table, profile_table
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done, time_spent
 
     plan = options.plan()
@@ -153,12 +157,11 @@ def run(
         print_json(documents[0] if ray is None else {"records": documents})
     for place, record in [] if as_json else written:
         print_table(tables.measurements(record))
-        if (launched := launches(record)) is not None:
-            print_table(launched)
-        if (memory := memory_of_launches(record)) is not None:
-            print_table(memory)
+        for table in (launch_table(record), memory_table(record)):
+            if table is not None:
+                print_table(table)
         if record.profiles:
-            print_table(profiles(record))
+            print_table(profile_table(record))
         if record.static_facts:
             print_table(tables.static_facts(record.static_facts))
         print_note("\n".join([*device_summary(record), time_spent(record)]))

@@ -60,11 +60,9 @@ def ab(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
     from roofwatch.comparison_tables import print_judgement
-    from roofwatch.measuring.affected import only_affected
-    from roofwatch.measuring.calibrating import read_noise_floor
-    from roofwatch.measuring.device_summary import device_summary
-    from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
-    from roofwatch.measuring.undecided import needs_more
+    from roofwatch.measurement.affected import only_affected
+    from roofwatch.measurement.pair import FIRST_BLOCKS, PairPlan, measure_revisions, needs_more, read_noise_floor
+    from roofwatch.measurement.run_tables import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
     accepted = read_baseline(baseline, baseline_file(path))
@@ -132,24 +130,33 @@ def calibrate(
     from roofwatch.ci.thresholds import Thresholds
     from roofwatch.collector.timing.method import Preset
     from roofwatch.comparison_tables import noise_floor_table
-    from roofwatch.measuring.calibrating import noise_of, summary
-    from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
-    from roofwatch.measuring.undecided import is_floor_unknown
+    from roofwatch.measurement.pair import (
+        FIRST_BLOCKS,
+        PairPlan,
+        is_noise_floor_unknown,
+        measure_revisions,
+        noise_floor,
+        noise_floor_summary,
+    )
 
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
         raise typer.BadParameter(f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks")
     plan = replace(options, targets="").plan(fewest_blocks=FIRST_BLOCKS)
     asked = PairPlan(
-        path, (None, None), plan, is_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
+        path, (None, None), plan, is_noise_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
     )
     measured = measure_revisions(asked, judge_pull_request, title="commit against itself")
-    noise = noise_of(*measured.records, Thresholds(), preset=Preset(options.preset))
+    noise = noise_floor(*measured.records, Thresholds(), preset=Preset(options.preset))
     file = output / "noise_floor.json"
     write_text(file, json_text(noise))
     if as_json:
         print_json(noise)
     else:
         print_table(noise_floor_table(noise))
-        print_note("\n".join([*summary(noise), f"records: {measured.files[0]} {measured.files[1]}   floor: {file}"]))
+        print_note(
+            "\n".join(
+                [*noise_floor_summary(noise), f"records: {measured.files[0]} {measured.files[1]}   floor: {file}"]
+            )
+        )
     if not noise.cases:
         raise typer.Exit(EXIT_CANNOT)

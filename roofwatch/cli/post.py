@@ -42,7 +42,7 @@ def post(
     from roofwatch.ci.errors import GitHubError
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.event import job_of
-    from roofwatch.measuring.calibrating import read_noise_floor
+    from roofwatch.measurement.pair import read_noise_floor
     from roofwatch.terminal import print_json, print_note, write_text
 
     posting.check_name(name)

@@ -129,7 +129,7 @@ def _one_to_json(evidence: Evidence, diagnosis: Diagnosis) -> dict[str, Any]:
         "timing": None if evidence.timing is None else asdict(evidence.timing),
         "roof": {
             "bound": evidence.roof.bound,
-            "least_ns": evidence.roof.least_ns,
+            "least_ns": evidence.roof.ideal_ns,
             "memory_share": evidence.memory_share,
             "compute_share": evidence.compute_share,
             "intensity_flop_per_byte": evidence.intensity,

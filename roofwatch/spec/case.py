@@ -9,16 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import product
 
-from roofwatch.spec.errors import SpecError
-
 _WORD = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-class Direction(StrEnum):
-    FWD = "fwd"
-    BWD = "bwd"
-
-
 _ITEMSIZE_BYTES = {
     "float64": 8,
     "float32": 4,
@@ -33,10 +24,27 @@ _ITEMSIZE_BYTES = {
 }
 
 
+class SpecError(ValueError):
+    """A benchmark file declares something that cannot be measured."""
+
+
+class UnsupportedError(NotImplementedError):
+    """Raised by an implementation that cannot run a case here: outcome `unsupported`, which is not a failure.
+
+    The message names what is missing, for example `needs a GPU of compute capability 8.9 or newer`.
+    """
+
+
+class Direction(StrEnum):
+    FWD = "fwd"
+    BWD = "bwd"
+
+
 @dataclass(frozen=True)
 class Case:
-    """One kernel at one shape, dtype and direction: `case["n_rows"]` is a dimension of its shape, and
-    `case.choice("routing")` a word among its dimensions.
+    """One kernel at one shape, dtype and direction.
+
+    `case["n_rows"]` is a dimension of its shape, and `case.choice("routing")` a word among its dimensions.
     """
 
     kernel: str
@@ -44,7 +52,7 @@ class Case:
     dtype: str
     direction: Direction = Direction.FWD
     tags: frozenset[str] = field(default=frozenset(), compare=False)
-    """Words to select it by, such as `quick` or `70b`; no part of its identity."""
+    """Words for selection, such as `quick` or `70b`; not part of its identity."""
 
     def __getitem__(self, dimension: str) -> int:
         length = self._value(dimension)
@@ -53,7 +61,7 @@ class Case:
         return length
 
     def choice(self, name: str) -> str:
-        """A word of the shape, for example `zipf` where it says `routing=zipf`."""
+        """A word of the shape, for example `zipf` from `routing=zipf`."""
         value = self._value(name)
         if not isinstance(value, str):
             raise SpecError(f"{self.id}: {name} is the length {value}; read it with case[{name!r}]")
@@ -69,7 +77,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Stable over commits, whatever the order or the display name: the key of every series."""
+        """Key of the case's series; independent of order and display name."""
         shape = ",".join(f"{name}={length}" for name, length in self.shape)
         return f"{self.kernel}/{shape}/{self.dtype}/{self.direction}"
 
@@ -84,7 +92,7 @@ class Case:
 
     @property
     def seed(self) -> int:
-        """Seed of the inputs: a function of the case alone, so that every commit gets the same numbers."""
+        """Seed of the inputs, equal at every commit."""
         return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:6], "big")
 
 
@@ -95,18 +103,17 @@ def cases(
     directions: Sequence[str] = ("fwd",),
     tags: Sequence[str] = (),
 ) -> list[Case]:
-    """Every combination of shape, dtype and direction, in that order of nesting; the spec that they are given to
-    puts its name in.
+    """Every combination of shape, dtype and direction, nested in this order.
 
     Args:
-        shapes: Lengths by dimension; a word where a case differs in kind, for example `{"T": 512, "routing": "zipf"}`.
+        shapes: Lengths by dimension, or words for kinds of case, for example `{"T": 512, "routing": "zipf"}`.
         dtypes: Of the main operand.
         directions: `fwd`, `bwd` or both.
-        tags: Words to select all of them by, for example `quick`.
+        tags: Words to select them by, for example `quick`.
 
     Raises:
-        SpecError: a dtype or direction that is not known, a dimension that is neither a whole number >= 0 nor a
-            word, or a tag that is no word.
+        SpecError: an unknown dtype or direction, a dimension that is neither an integer >= 0 nor a word, or an
+            invalid tag.
     """
     for tag in tags:
         if not _WORD.fullmatch(tag):
@@ -122,7 +129,7 @@ def cases(
             if isinstance(length, str) and _WORD.fullmatch(length):
                 continue
             if not isinstance(length, int) or isinstance(length, bool) or length < 0:
-                raise SpecError(f"dimension {name}={length!r}: a length is a whole number >= 0, a choice is a word")
+                raise SpecError(f"dimension {name}={length!r}: use an integer >= 0, or a word")
     return [
         Case("", tuple(shape.items()), dtype, Direction(direction), frozenset(tags))
         for shape, dtype, direction in product(shapes, dtypes, directions)

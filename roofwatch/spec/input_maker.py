@@ -1,27 +1,72 @@
-"""The inputs of a case: the same numbers at every commit and on every device."""
+"""Seeded inputs of a case: the same numbers at every commit and on every device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofwatch.spec.case import Case
-from roofwatch.spec.draws import Draws
 
 if TYPE_CHECKING:
     import torch
 
 
-class InputMaker:
-    """Makes a case's seeded inputs on a device. Random by default: zeros and low-entropy data run faster than real
-    data does (NVIDIA/cutlass#2004).
+@dataclass
+class _Draw:
+    key: tuple[object, ...]
+    """Distribution, shape and range."""
+    numbers: torch.Tensor
+    generator_state: torch.Tensor
+    """After drawing."""
+
+
+class Draws:
+    """Keeps the random numbers of the last case, because drawing takes most of the time to make inputs.
 
     Args:
-        case: Seeds the numbers and says the dtype.
-        device: Where the tensors are put; `make.device` for what is made in another way.
-        only_integers: Leave floating-point tensors as the memory is. Enough to compile for a case, and a model's
-            weights then take address space but neither memory nor time.
-        draws: Keeps what is drawn for whoever makes the same case's inputs next; nothing is kept if left out.
+        max_bytes: Memory limit; further numbers are drawn again.
+    """
+
+    def __init__(self, max_bytes: int = 2**30) -> None:
+        self._max_bytes = max_bytes
+        self._case_id: str | None = None
+        self._draws: list[_Draw] = []
+
+    def begin(self, case_id: str) -> None:
+        """Start to make the inputs of a case."""
+        if case_id != self._case_id:
+            self._case_id, self._draws = case_id, []
+
+    def at(
+        self, position: int, key: tuple[object, ...], generator: torch.Generator, draw: Callable[[], torch.Tensor]
+    ) -> torch.Tensor:
+        """Return the numbers drawn at a position, from 0; do not change them."""
+        if position < len(self._draws):
+            known = self._draws[position]
+            if known.key == key:
+                return known.numbers
+            del self._draws[position:]
+        if self._draws and position == len(self._draws):
+            generator.set_state(self._draws[-1].generator_state)
+        numbers = draw()
+        kept_bytes = sum(each.numbers.nbytes for each in self._draws)
+        if position == len(self._draws) and kept_bytes + numbers.nbytes <= self._max_bytes:
+            self._draws.append(_Draw(key, numbers, generator.get_state()))
+        return numbers
+
+
+class InputMaker:
+    """Makes a case's seeded inputs on a device.
+
+    Random numbers, because zeros and low-entropy data run faster than real data (NVIDIA/cutlass#2004).
+
+    Args:
+        case: Provides the seed and the dtype.
+        device: Of the tensors; use `make.device` for tensors made in another way.
+        only_integers: Leave floating-point tensors uninitialised, which is enough to compile for a case; a model's
+            weights then take address space, but neither memory nor time.
+        draws: Keeps random numbers for the next inputs of the same case.
     """
 
     def __init__(
@@ -32,7 +77,7 @@ class InputMaker:
         self._case = case
         self.device = device
         self._only_integers = only_integers
-        # drawn on the CPU, so that every device sees the same numbers
+        # drawn on the CPU, for equal numbers on every device
         self._generator = torch.Generator(device="cpu").manual_seed(case.seed)
         self._draws = draws or Draws(max_bytes=0)
         self._draws.begin(case.id)
@@ -40,8 +85,9 @@ class InputMaker:
 
     @property
     def rank(self) -> int:
-        """Which of a case's ranks this process is, from 0 on: its rank in torch.distributed's default group. Every
-        rank draws the same numbers, so an input holds the data of all, and an input `rank` says which are its own.
+        """Rank of this process in torch.distributed's default group, from 0.
+
+        Every rank draws the same numbers. An input holds the data of all ranks, and an input `rank` selects its part.
         """
         from torch import distributed
 
@@ -49,28 +95,15 @@ class InputMaker:
 
     @property
     def only_integers(self) -> bool:
-        """Whether floating-point tensors are left as the memory is: then nothing need be worked out from them."""
+        """Whether floating-point tensors are uninitialised; do not compute anything from them then."""
         return self._only_integers
-
-    def _drawn(self, key: tuple[object, ...], draw: Callable[[], torch.Tensor], dtype: str | None) -> torch.Tensor:
-        import torch
-
-        numbers = self._draws.at(self._drawn_count, key, self._generator, draw)
-        self._drawn_count += 1
-        # a copy always: what is kept must not change with an input
-        return numbers.to(device=self.device, dtype=getattr(torch, dtype or self._case.dtype), copy=True)
-
-    def _unfilled(self, shape: tuple[int, ...], dtype: str | None) -> torch.Tensor:
-        import torch
-
-        return torch.empty(shape, device=self.device, dtype=getattr(torch, dtype or self._case.dtype))
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normally distributed around 0 with standard deviation `scale`."""
         import torch
 
         if self._only_integers:
-            return self._unfilled(shape, dtype)
+            return self._uninitialised(shape, dtype)
         return self._drawn(
             ("normal", shape, scale), lambda: torch.randn(shape, generator=self._generator) * scale, dtype
         )
@@ -80,7 +113,7 @@ class InputMaker:
         import torch
 
         if self._only_integers:
-            return self._unfilled(shape, dtype)
+            return self._uninitialised(shape, dtype)
         return self._drawn(
             ("uniform", shape, low, high),
             lambda: torch.rand(shape, generator=self._generator) * (high - low) + low,
@@ -88,7 +121,7 @@ class InputMaker:
         )
 
     def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
-        """Uniformly distributed over low … high − 1; always filled, since launchers read sizes and indices."""
+        """Uniformly distributed over low … high − 1; always initialised, because launchers read sizes and indices."""
         import torch
 
         return self._drawn(
@@ -100,3 +133,16 @@ class InputMaker:
         import torch
 
         return self._drawn(("permutation", length), lambda: torch.randperm(length, generator=self._generator), dtype)
+
+    def _drawn(self, key: tuple[object, ...], draw: Callable[[], torch.Tensor], dtype: str | None) -> torch.Tensor:
+        import torch
+
+        numbers = self._draws.at(self._drawn_count, key, self._generator, draw)
+        self._drawn_count += 1
+        # always a copy: an implementation may change its input
+        return numbers.to(device=self.device, dtype=getattr(torch, dtype or self._case.dtype), copy=True)
+
+    def _uninitialised(self, shape: tuple[int, ...], dtype: str | None) -> torch.Tensor:
+        import torch
+
+        return torch.empty(shape, device=self.device, dtype=getattr(torch, dtype or self._case.dtype))

@@ -1,15 +1,14 @@
-"""One operation with one meaning: what a benchmark file declares."""
+"""A kernel as declared by a benchmark file, and its implementations."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, TypeVar
 
-from roofwatch.spec.case import Case, Direction
-from roofwatch.spec.errors import SpecError
-from roofwatch.spec.implementation import Implementation, Language
+from roofwatch.spec.case import Case, Direction, SpecError
 from roofwatch.spec.input_maker import InputMaker
 from roofwatch.spec.tolerance import EXACT, EXACT_DTYPES, TOLERANCES, Tolerance
 
@@ -18,33 +17,56 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 Launcher = TypeVar("Launcher", bound=Callable[..., Any])
 
 
+class Language(StrEnum):
+    """Determines where an implementation can run and how it is compiled."""
+
+    TORCH = "torch"
+    TRITON = "triton"
+    CUDA = "cuda"
+    """CUDA C++ compiled by NVRTC."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a kernel: a callable with the inputs as keyword arguments."""
+
+    name: str
+    language: Language
+    launch: Callable[..., Any]
+    directions: frozenset[Direction]
+    is_compiled: bool = False
+    """Runs through torch.compile."""
+    is_deterministic: bool = False
+    """Two runs on the same numbers must give the same bits."""
+    unsupported_targets: Mapping[str, str] = field(default_factory=dict)
+    """Why it is not compiled for a GPU target, by target."""
+
+
 @dataclass(eq=False)
 class KernelSpec:
-    """One operation with one meaning, and everything needed to check, time and bound it.
+    """One operation with everything needed to check, time and bound it.
 
     Args:
-        name: Identifier of the kernel; part of every series' key.
-        inputs: `inputs(case, make)` returns the keyword arguments of every implementation; floating-point tensors
-            are differentiated in the `bwd` direction unless `gradients` names fewer.
+        name: Identifier of the kernel, part of every series' key.
+        inputs: `inputs(case, make)` returns the keyword arguments of every implementation. Floating-point tensors are
+            differentiated in the `bwd` direction unless `gradients` names fewer.
         reference: The same operation in plain torch; called with float64 inputs.
-        cases: From `roofwatch.cases(...)`; lists may be added together.
-        flop_count: FLOP of one call of the case, in its direction; of one rank where several make the call together.
-        memory_bytes: Bytes that one call must at least move, in its direction; of one rank too.
-        gradients: Inputs to differentiate; all floating-point tensors if left out.
-        mutates: Inputs that implementations change in place, such as a cache that is written to. They return them, and
-            the reference returns what they shall hold. A call must give the same when it is repeated on what it
-            changed, as timed calls are.
-        bus_bytes: Of a collective: bytes that each link must carry in one call, which is the size of the data times the
-            field's factor for the operation (NVIDIA/nccl-tests doc/PERFORMANCE.md).
-        rank_dimension: Dimension that says how many ranks make one call together, 2 or more. Each is a process of its
-            own in torch.distributed's default group, with a GPU of its own or on the CPU; the inputs learn which one
-            from `make.rank`. Left out, one process makes the call.
-        tolerances: Replaces entries of the one tolerance table, by dtype.
-        family: For grouping in lists and on the dashboard, for example `normalisation`.
-        interpreted_shape: Smaller lengths, by dimension, for accuracy checks in Triton's interpreter.
-        edges: Cases that are checked and never timed: odd sizes, one row, an empty batch.
+        cases: From `roofwatch.cases(...)`; lists may be concatenated.
+        flop_count: FLOP of one call in the case's direction; with several ranks, of one rank.
+        memory_bytes: Minimum bytes that one call moves, likewise.
+        gradients: Inputs to differentiate; default all floating-point tensors.
+        mutates: Inputs that implementations change in place, such as a cache. They are returned, and the reference
+            returns their expected values. Repeating a call on the changed inputs must give the same result.
+        bus_bytes: For a collective, bytes that each link carries in one call: the size of the data times the
+            operation's factor (NVIDIA/nccl-tests doc/PERFORMANCE.md).
+        rank_dimension: Dimension with the number of ranks that make one call together, at least 2. Each is a process
+            in torch.distributed's default group with its own GPU, or on the CPU; `make.rank` is its rank.
+        tolerances: Replaces entries of the tolerance table, by dtype.
+        family: Groups kernels in lists and on the dashboard, for example `normalisation`.
+        interpreted_shape: Smaller lengths by dimension, for accuracy checks in Triton's interpreter.
+        edges: Cases that are checked and not timed: odd sizes, one row, an empty batch.
         formula: One line of mathematics, for lists.
-        source: Where the operation comes from, for example a paper.
+        source: Origin of the operation, for example a paper.
     """
 
     name: str
@@ -75,12 +97,12 @@ class KernelSpec:
         if len({case.id for case in (*self.cases, *self.edges)}) != len(self.cases) + len(self.edges):
             raise SpecError(f"{self.name}: a case is declared twice")
         if self.rank_dimension in self.interpreted_shape:
-            raise SpecError(f"{self.name}: interpreted_shape must leave {self.rank_dimension} as it is")
+            raise SpecError(f"{self.name}: interpreted_shape must not change {self.rank_dimension}")
         for case in (*self.cases, *self.edges):
             if self.rank_dimension is not None and self.rank_count(case) < 2:
                 raise SpecError(
-                    f"{case.id}: {self.rank_dimension}={self.rank_count(case)}: a group has 2 ranks or more; "
-                    "leave rank_dimension out of a kernel that one process runs"
+                    f"{case.id}: {self.rank_dimension}={self.rank_count(case)}: a group has at least 2 ranks; "
+                    "omit rank_dimension for a kernel that one process runs"
                 )
 
     def implementation(
@@ -96,21 +118,21 @@ class KernelSpec:
         """Register a callable as one way to compute this kernel.
 
         Args:
-            language: `torch`, `triton` or `cuda`: what it is written in.
-            name: Shown everywhere; `eager` for torch, else the language if left out.
-            compile: Also measure the same callable through torch.compile, as implementation `compile`.
-            directions: Those it can do; `bwd` needs an output that autograd can differentiate.
-            deterministic: Promise the same bits in every run, which the check then holds it to.
+            language: `torch`, `triton` or `cuda`.
+            name: Default `eager` for torch, otherwise the language.
+            compile: Also measure it through torch.compile, as implementation `compile`.
+            directions: Supported ones; `bwd` requires outputs that autograd can differentiate.
+            deterministic: Every run must give the same bits, which the check verifies.
             unsupported_targets: Why it is not compiled for a target, by target, for example
                 `{"sm_80": "has no fp8 tensor cores"}`.
 
         Raises:
-            SpecError: the language is not known, or the name is taken.
+            SpecError: an unknown language, or a name that is taken.
         """
         if language not in list(Language):
             raise SpecError(
-                f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}, and call the "
-                "implementation as you like with name=…"
+                f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}, and set the "
+                "implementation's name with name=…"
             )
         chosen = Language(language)
         own_name = name or ("eager" if chosen is Language.TORCH else str(chosen))
@@ -141,12 +163,12 @@ class KernelSpec:
         self.implementations[implementation.name] = implementation
 
     def tolerance(self, case: Case, output_dtype: str | None = None) -> Tolerance:
-        """The spec's own tolerance for the case's dtype, else the table's.
+        """Tolerance of an output: the spec's own, or that of the table.
 
         Args:
-            case: Its dtype decides.
-            output_dtype: Of one output. Where it has an entry of its own, the looser of the two holds, so that an fp8
-                output of a bfloat16 case is judged as fp8; integers without an entry must be exact.
+            case: Its dtype selects the tolerance.
+            output_dtype: If it has its own entry, the looser of the two applies, for example for an fp8 output of a
+                bfloat16 case; integers without an entry must be exact.
 
         Raises:
             SpecError: there is no entry for the case's dtype.
@@ -165,12 +187,10 @@ class KernelSpec:
         return self.tolerances.get(dtype) or TOLERANCES.get(dtype)
 
     def rank_count(self, case: Case) -> int:
-        """Processes that make one call of the case together."""
+        """Number of processes that make one call together."""
         return 1 if self.rank_dimension is None else case[self.rank_dimension]
 
     def interpreted_case(self, case: Case) -> Case:
-        """The case that stands in for `case` where Triton code is interpreted: same dtype and direction, with the
-        dimensions of `interpreted_shape` put in, since the interpreter is thousands of times slower than a device.
-        """
+        """The smaller case that replaces `case` in Triton's interpreter, which is thousands of times slower."""
         shape = tuple((name, self.interpreted_shape.get(name, length)) for name, length in case.shape)
         return replace(case, shape=shape)

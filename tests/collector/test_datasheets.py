@@ -5,7 +5,7 @@ import pytest
 from roofwatch.collector.device.datasheets import (
     DATASHEETS,
     Datasheet,
-    beside_datasheet,
+    compare_with_datasheet,
     datasheet_ceilings,
     datasheet_of,
 )
@@ -18,7 +18,7 @@ H200 = "NVIDIA H200"
 @pytest.mark.parametrize("sheet", DATASHEETS, ids=lambda sheet: sheet.names[0])
 def test_all_peaks_of_a_device_hold_at_clocks_that_it_can_have(sheet: Datasheet) -> None:
     """A peak that was copied wrongly, or counts the zeros of a sparse operand, needs a clock far from the others."""
-    clocks = {dtype: sheet.clock_mhz(dtype) for dtype in sheet.flop_per_s}
+    clocks = {dtype: sheet.clock_mhz(dtype) for dtype in sheet.teraflops}
     arithmetic = [clock for dtype, clock in clocks.items() if dtype != "float32"]
     assert max(arithmetic) / min(arithmetic) < 1.04, clocks
     # the vector units may be stated at a higher clock than the tensor cores
@@ -70,7 +70,7 @@ def test_arithmetic_scales_with_the_clock_that_was_seen_and_memory_does_not() ->
         make_ceiling(resource="memory", level="cache", per_s=9e12),
         make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet"),
     ]
-    memory, half = beside_datasheet(measured, H200, sm_clock_mhz=915)
+    memory, half = compare_with_datasheet(measured, H200, sm_clock_mhz=915)
     assert [memory.share, memory.at_clock_per_s] == pytest.approx([4.0 / 4.8, 4.8e12])
     assert half.published_per_s == pytest.approx(989.5e12)
     # stated at 1830 MHz
@@ -91,7 +91,7 @@ def test_a_measured_ceiling_above_the_datasheet_is_suspicious_unless_the_clock_e
     per_s: float, sm_clock_mhz: float | None, is_suspicious: bool
 ) -> None:
     measured = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=per_s)
-    [found] = beside_datasheet([measured], H200, sm_clock_mhz=sm_clock_mhz)
+    [found] = compare_with_datasheet([measured], H200, sm_clock_mhz=sm_clock_mhz)
     assert found.is_suspicious is is_suspicious
 
 
@@ -100,7 +100,7 @@ def test_a_ceiling_is_held_against_the_datasheet_at_the_clock_that_it_was_measur
     published = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet")
     seen = [DeviceState(reading_count=2), DeviceState(reading_count=2, sm_clock_mhz=915)]
 
-    memory, first, second = beside_datasheet(
+    memory, first, second = compare_with_datasheet(
         [make_ceiling(per_s=4.0e12), published, half, half], H200, at_ceilings=seen, sm_clock_mhz=1830
     )
 

@@ -26,7 +26,7 @@ from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.measuring.unfinished import finished_record
+from roofwatch.measurement.run import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 

@@ -19,11 +19,11 @@ ALL = [DRAM, CACHE, FLOAT32, BFLOAT16]
 LARGE = float(64 * 2**20)
 
 
-def least_ns(dtype: str, ceilings: list[Ceiling]) -> float | None:
+def ideal_ns(dtype: str, ceilings: list[Ceiling]) -> float | None:
     """Least time of a gigaflop with operands of a dtype."""
     case = make_case(f"matmul/M=8/{dtype}/fwd", flop_count=1e9, memory_bytes=0.0)
     place = position(case, 1e9, ceilings)
-    return None if place is None else place.least_ns
+    return None if place is None else place.ideal_ns
 
 
 def test_a_case_with_little_arithmetic_is_bound_by_memory() -> None:
@@ -31,7 +31,7 @@ def test_a_case_with_little_arithmetic_is_bound_by_memory() -> None:
     place = position(make_case(flop_count=1e6, memory_bytes=LARGE), 13.421772e6, ALL)
     assert place is not None
     assert place.bound == "memory"
-    assert place.least_ns == pytest.approx(6.710886e6)
+    assert place.ideal_ns == pytest.approx(6.710886e6)
     assert place.utilisation == pytest.approx(0.5)
 
 
@@ -40,27 +40,27 @@ def test_a_case_with_much_arithmetic_is_bound_by_compute() -> None:
     place = position(make_case(flop_count=1e9, memory_bytes=1e6), 10e6, ALL)
     assert place is not None
     assert place.bound == "compute"
-    assert place.least_ns == pytest.approx(5e6)
+    assert place.ideal_ns == pytest.approx(5e6)
     assert place.utilisation == pytest.approx(0.5)
 
 
 def test_a_working_set_that_caches_may_hold_is_held_against_the_cache() -> None:
     place = position(make_case(flop_count=0.0, memory_bytes=1e6), 100e3, ALL)
     assert place is not None
-    assert place.least_ns == pytest.approx(1e6 / 100e9 * 1e9)
+    assert place.ideal_ns == pytest.approx(1e6 / 100e9 * 1e9)
 
 
 def test_what_finds_a_cold_cache_is_held_against_memory_but_believed_up_to_the_caches_speed() -> None:
     place = position(make_case(flop_count=0.0, memory_bytes=1e6), 50e3, ALL, CacheState.COLD)
     assert place is not None
-    assert place.least_ns == pytest.approx(100e3)
+    assert place.ideal_ns == pytest.approx(100e3)
     assert place.utilisation == pytest.approx(2.0)
     assert place.excess == pytest.approx(0.2)
 
 
 def test_the_roof_is_that_of_the_dtype_and_never_below_float32s() -> None:
-    assert least_ns("bfloat16", ALL) == pytest.approx(1e6)
-    assert least_ns("bfloat16", [FLOAT32, compute("bfloat16", 1)]) == pytest.approx(5e6)
+    assert ideal_ns("bfloat16", ALL) == pytest.approx(1e6)
+    assert ideal_ns("bfloat16", [FLOAT32, compute("bfloat16", 1)]) == pytest.approx(5e6)
 
 
 @pytest.mark.parametrize(
@@ -73,23 +73,23 @@ def test_the_roof_is_that_of_the_dtype_and_never_below_float32s() -> None:
     ],
 )
 def test_low_precision_has_its_own_roof_or_that_of_what_can_hold_it(dtype: str, least: float) -> None:
-    assert least_ns(dtype, [*ALL, compute("float8_e4m3fn", 2000), compute("int8", 4000)]) == pytest.approx(least)
+    assert ideal_ns(dtype, [*ALL, compute("float8_e4m3fn", 2000), compute("int8", 4000)]) == pytest.approx(least)
 
 
 def test_a_narrow_dtype_is_not_held_against_a_ceiling_below_what_wider_operands_reach() -> None:
-    assert least_ns("int8", [FLOAT32, BFLOAT16, compute("int8", 100)]) == pytest.approx(1e6)
+    assert ideal_ns("int8", [FLOAT32, BFLOAT16, compute("int8", 100)]) == pytest.approx(1e6)
 
 
 def test_full_precision_on_tensor_cores_takes_three_tf32_products_and_one_is_still_believed() -> None:
     case = make_case("matmul/M=8/float32/fwd", flop_count=3e9, memory_bytes=0.0)
     place = position(case, 1e6, [FLOAT32, compute("tf32", 3000)])
     assert place is not None
-    assert place.least_ns == pytest.approx(3e6)
+    assert place.ideal_ns == pytest.approx(3e6)
     assert place.excess == pytest.approx(1.0)
 
 
 def test_a_slow_tf32_lowers_no_roof() -> None:
-    assert least_ns("float32", [FLOAT32, compute("tf32", 300)]) == pytest.approx(5e6)
+    assert ideal_ns("float32", [FLOAT32, compute("tf32", 300)]) == pytest.approx(5e6)
 
 
 def test_the_datasheet_judges_nothing() -> None:

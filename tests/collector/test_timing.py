@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.caches import CacheFlush, Copies
+from roofwatch.collector.timing.memory import CacheFlush, Copies
 from roofwatch.collector.timing.method import SamplingPlan, TimingMethod
 from roofwatch.collector.timing.stopwatch import Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
@@ -187,7 +187,7 @@ def test_what_is_done_between_launches_is_paid_from_the_budget(monkeypatch: pyte
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> int:
     """A machine whose last-level cache holds a MiB, so that filling it twice takes no time."""
-    for module in ("caches", "timing"):
+    for module in ("memory", "timing"):
         monkeypatch.setattr(f"roofwatch.collector.timing.{module}.last_level_cache_bytes", lambda _device: 2**20)
     return 2**20
 

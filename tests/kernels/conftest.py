@@ -17,10 +17,10 @@ from tests.kernels.read_together import ReadTogether
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
-    from roofwatch.collector.accuracy.evaluation import round_as_a_gpu_does
+    from roofwatch.collector.accuracy.evaluation import patch_interpreter
     from tests.kernels.quick_interpreter import interpret_quickly
 
-    round_as_a_gpu_does()
+    patch_interpreter()
     interpret_quickly()
 
 

@@ -9,7 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
-from roofwatch.collector.accuracy.check import Checker
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_fully, layouts_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
@@ -86,10 +87,17 @@ def test_each_torch_implementation_agrees_with_the_reference_that_it_does_not_sh
 def test_every_memory_layout_is_read_right_or_refused(spec: KernelSpec, device: str):
     case = smallest(spec)
     implementation = spec.implementations["triton"]
-    checker = Checker()
-    for layout in checker.layouts(spec, case, device):
-        report = checker.check(
-            spec, case, implementation, launch=implementation.launch, device=device, executor="device", layout=layout
+    cache = CheckCache()
+    for layout in layouts_of(cache.prepare(spec, case, device)):
+        report = check_fully(
+            spec,
+            case,
+            implementation,
+            cache,
+            launch=implementation.launch,
+            device=device,
+            executor="device",
+            layout=layout,
         )
         assert not report.has_failed, f"{layout}: {report.message}"
 

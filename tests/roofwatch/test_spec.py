@@ -185,9 +185,9 @@ def test_the_ranks_of_a_case_are_a_dimension_of_it() -> None:
 @pytest.mark.parametrize(
     ("shape", "fields", "message"),
     [
-        ({"ranks": 1, "n": 4}, {}, "ranks=1: a group has 2 ranks or more; leave rank_dimension out"),
+        ({"ranks": 1, "n": 4}, {}, "ranks=1: a group has at least 2 ranks; omit rank_dimension"),
         ({"n": 4}, {}, "no dimension 'ranks'"),
-        ({"ranks": 8, "n": 4}, {"interpreted_shape": {"ranks": 2}}, "must leave ranks as it is"),
+        ({"ranks": 8, "n": 4}, {"interpreted_shape": {"ranks": 2}}, "must not change ranks"),
     ],
 )
 def test_ranks_that_make_no_group_are_refused(shape: dict[str, int], fields: dict[str, Any], message: str) -> None:

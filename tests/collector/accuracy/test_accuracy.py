@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofwatch import KernelSpec, Tolerance, cases
-from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
+from roofwatch.collector.accuracy.accuracy import CheckCache, check_accuracy
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
@@ -56,20 +56,20 @@ def test_the_same_operation_passes_in_every_dtype(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("launch", "expected"),
     [
-        (torch.zeros_like, "error 1.00e+00 of the reference's RMS"),
-        (lambda x: x.clone(), "out: error"),
-        (lambda x: (x * x).roll(1), "out: error"),
-        (lambda x: torch.cat([(x * x)[:-1], torch.zeros(1)]), "out: error"),  # one element not written
+        (torch.zeros_like, "out is zero everywhere"),
+        (lambda x: x.clone(), "out: RMS error"),
+        (lambda x: (x * x).roll(1), "out: RMS error"),
+        (lambda x: torch.cat([(x * x)[:-1], torch.zeros(1)]), "out: RMS error"),  # one element not written
         (lambda x: (x * x)[:, None], "shape (1000, 1)"),
         (lambda x: (x * x).long(), "dtype torch.int64"),
-        (lambda x: (x * x) / (x - x), "that are NaN or infinite"),
+        (lambda x: (x * x) / (x - x), "are NaN or infinite on one side only"),
         (lambda x: x.tolist(), "returned list"),
         (lambda x: (x * x, x), "returned out0, out1; the reference returns out"),
         (lambda x: x.mul_(x), "changes its input x"),
-        (lambda x: (x * x).half().float(), "out: error"),  # half precision in a float32 kernel
+        (lambda x: (x * x).half().float(), "out: RMS error"),  # half precision in a float32 kernel
     ],
 )
-def test_what_is_wrong_is_rejected_and_said(launch: Launch, expected: str) -> None:
+def test_a_wrong_result_is_rejected_with_a_reason(launch: Launch, expected: str) -> None:
     checked = check(launch)
     assert checked.outcome is Outcome.INCORRECT
     assert expected in (checked.message or "")
@@ -94,16 +94,16 @@ def test_every_gradient_is_compared() -> None:
     assert right.outcome is Outcome.OK
     assert wrong.outcome is Outcome.INCORRECT
     assert [tensor.passed for tensor in wrong.tensors] == [True, False]
-    assert "grad_x: error 5.00e-01" in (wrong.message or "")
+    assert "grad_x: RMS error 5.00e-01" in (wrong.message or "")
 
 
-def test_a_result_without_a_graph_has_no_gradient_and_says_what_to_do() -> None:
+def test_a_result_without_a_graph_is_rejected_with_a_remedy() -> None:
     checked = check(lambda x: (x * x).detach(), direction="bwd")
     assert checked.outcome is Outcome.INCORRECT
     assert "directions=('fwd',)" in (checked.message or "")
 
 
-def test_infinities_that_the_reference_has_too_are_right() -> None:
+def test_infinities_equal_to_the_reference_pass() -> None:
     checked = check(
         lambda x: x.masked_fill(x > 0, float("inf")), reference=lambda x: x.masked_fill(x > 0, float("inf"))
     )
@@ -121,12 +121,12 @@ def test_a_spec_may_set_its_own_tolerance() -> None:
     assert check(lambda x: x * x * 1.05, tolerances=loose).outcome is Outcome.OK
 
 
-def test_gradients_of_what_is_no_floating_input_are_refused_by_name() -> None:
-    with pytest.raises(SpecError, match="gradients of weight asked for; the floating-point inputs are x"):
+def test_only_floating_point_inputs_have_gradients() -> None:
+    with pytest.raises(SpecError, match="cannot differentiate weight; the floating-point inputs are x"):
         check(lambda x: x * x, direction="bwd", gradients=("weight",))
 
 
-def test_the_same_case_has_the_same_inputs_and_another_has_others() -> None:
+def test_each_case_has_its_own_inputs() -> None:
     seen: list[torch.Tensor] = []
 
     def remember(x: torch.Tensor) -> torch.Tensor:
@@ -158,14 +158,14 @@ def total_in_its_own_precision(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
-def test_an_error_like_the_eager_baseline_s_passes(dtype: str) -> None:
+def test_an_error_like_the_eager_baselines_passes(dtype: str) -> None:
     for launch in (lambda x: x * x, lambda x: (x.double() * x.double()).to(x.dtype), lambda x: (x.float() ** 2).to(x)):
         checked = check_beside_eager(launch, dtype=dtype)
         assert checked.outcome is Outcome.OK, checked.message
         assert checked.tensors[0].baseline_rmse_ratio is not None
 
 
-def test_sums_added_up_in_half_precision_are_rejected_beside_an_eager_that_adds_in_float32() -> None:
+def test_sums_in_half_precision_are_rejected_if_eager_sums_in_float32() -> None:
     fields = {"reference": total, "dtype": "bfloat16"}
     assert check_beside_eager(total, total, **fields).outcome is Outcome.OK
     checked = check_beside_eager(total_in_its_own_precision, total, **fields)
@@ -180,7 +180,7 @@ def off_by(share: float) -> Launch:
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
-def test_the_limit_is_twice_the_baseline_and_the_floor_and_never_beyond_the_cap(dtype: str) -> None:
+def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str) -> None:
     tolerance = TOLERANCES[dtype]
     exact = lambda x: (x.double() ** 2).to(x.dtype)  # noqa: E731  an eager that is as good as its dtype allows
     baseline = check_beside_eager(exact, exact, dtype=dtype).tensors[0].rmse_ratio
@@ -195,7 +195,7 @@ def test_the_limit_is_twice_the_baseline_and_the_floor_and_never_beyond_the_cap(
     assert "the cap; eager has" in (capped.message or "")
 
 
-def test_where_the_baseline_is_exact_the_floor_is_the_limit() -> None:
+def test_with_an_exact_baseline_the_floor_is_the_limit() -> None:
     fields = {"reference": lambda x: 2 * x, "dtype": "float32"}
     checked = check_beside_eager(lambda x: 2 * x * (1 + 1e-5), lambda x: 2 * x, **fields)
     assert checked.outcome is Outcome.INCORRECT
@@ -226,14 +226,14 @@ def test_scaling_all_numbers_changes_no_verdict(exponent: int, share: float) -> 
         (lambda x: (x * x)[:, None], "the eager implementation returns other tensors than the reference"),
     ],
 )
-def test_without_a_baseline_the_caps_decide_alone_and_it_is_said(eager: Launch, why: str) -> None:
+def test_without_a_baseline_only_the_caps_apply(eager: Launch, why: str) -> None:
     assert check_beside_eager(off_by(1e-5), eager).outcome is Outcome.OK
     beyond = check_beside_eager(off_by(1e-3), eager)
     assert beyond.outcome is Outcome.INCORRECT
-    assert f"the caps decide alone, since {why}" in (beyond.message or "")
+    assert f"only the caps apply because {why}" in (beyond.message or "")
 
 
-def test_an_eager_that_changes_its_input_spoils_no_other_check() -> None:
+def test_an_eager_that_changes_its_input_affects_no_other_check() -> None:
     checked = check_beside_eager(lambda x: x * x, lambda x: x.mul_(x))
     assert checked.outcome is Outcome.OK, checked.message
 
@@ -245,38 +245,51 @@ def test_the_baseline_of_a_case_is_measured_once() -> None:
         calls.append(x)
         return x * x
 
-    spec, baselines = spec_of(eager), Baselines()
+    spec, cache = spec_of(eager), CheckCache()
     for name in ("one", "other"):
         candidate = Implementation(name, Language.TORCH, lambda x: x * x, frozenset(Direction))
-        assert check_accuracy(spec, candidate, spec.cases[0], baselines=baselines).outcome is Outcome.OK
+        assert check_accuracy(spec, candidate, spec.cases[0], cache=cache).outcome is Outcome.OK
     assert len(calls) == 1
+
+
+def test_the_reference_of_a_case_is_evaluated_once_and_changed_inputs_are_restored() -> None:
+    evaluated = []
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        evaluated.append(x)
+        return 2 * x
+
+    spec, cache = spec_of(lambda x: 2 * x, reference=reference), CheckCache()
+    spec.implementation("torch", name="in_place")(lambda x: x.mul_(2))
+    found = [
+        check_accuracy(spec, spec.implementations[name], spec.cases[0], cache=cache).outcome
+        for name in ("in_place", "eager")
+    ]
+    assert found == [Outcome.INCORRECT, Outcome.OK]
+    assert len(evaluated) == 1
+    cache.free()
+    cache.prepare(spec, spec.cases[0], "cpu")
+    assert len(evaluated) == 2
 
 
 @pytest.mark.parametrize(
     ("launch", "expected"),
     [
-        (lambda x: (x * x).half(), "out has dtype torch.float16; the eager implementation gives torch.float32"),
-        (torch.empty_like, "out has 1000 elements of 1000 that are NaN or infinite"),
+        (lambda x: (x * x).half(), "out has dtype torch.float16; the eager implementation has torch.float32"),
+        (torch.empty_like, "1000 of 1000 elements are NaN or infinite on one side only"),
         (lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]), "the first at (992,)"),
-        (lambda x: (x * x).masked_fill(x > 2, torch.inf), "that are NaN or infinite"),
+        (lambda x: (x * x).masked_fill(x > 2, torch.inf), "are NaN or infinite on one side only"),
         (torch.zeros_like, "out is zero everywhere"),
         (lambda x: (x * x).to("meta"), "out is on meta; the inputs are on cpu"),
     ],
 )
-def test_what_a_kernel_leaves_unwritten_or_returns_in_another_form_is_rejected(launch: Launch, expected: str) -> None:
+def test_unwritten_elements_and_other_forms_are_rejected(launch: Launch, expected: str) -> None:
     checked = check_beside_eager(launch)
     assert checked.outcome is Outcome.INCORRECT
     assert expected in (checked.message or "")
 
 
-def test_the_buffers_of_torch_implementations_are_left_as_they_are() -> None:
-    was_on = torch.are_deterministic_algorithms_enabled()
-    check(lambda x: x * x)
-    check_beside_eager(lambda x: x * x)
-    assert torch.are_deterministic_algorithms_enabled() is was_on
-
-
-def test_a_number_where_the_reference_has_none_is_rejected() -> None:
+def test_a_number_instead_of_nan_is_rejected() -> None:
     checked = check(lambda x: x, reference=lambda x: x.masked_fill(x > 0, torch.nan))
     assert checked.outcome is Outcome.INCORRECT
     assert check(lambda x: x.log(), reference=lambda x: x.log()).outcome is Outcome.OK
@@ -288,10 +301,10 @@ def deterministic(launch: Launch) -> Accuracy:
     return check_accuracy(spec, promising, spec.cases[0])
 
 
-def test_what_is_declared_deterministic_is_held_to_its_bits() -> None:
+def test_a_deterministic_implementation_must_repeat_its_bits() -> None:
     checked = deterministic(lambda x: x * x * (1 + 1e-6 * torch.rand_like(x)))
     assert checked.outcome is Outcome.INCORRECT
-    assert "declared deterministic, and a second run gave other bits in" in (checked.message or "")
+    assert "declared deterministic, but a second run differs in" in (checked.message or "")
     assert deterministic(lambda x: x * x).outcome is Outcome.OK
 
 
@@ -300,7 +313,7 @@ def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (x.float() * 30).to(torch.float8_e4m3fn), x.float() > 1
 
 
-def test_an_output_of_lower_precision_is_judged_as_such() -> None:
+def test_an_output_of_lower_precision_has_a_wider_limit() -> None:
     fields = {"reference": lambda x: (x * 30, x > 1), "dtype": "bfloat16"}
 
     def at_the_neighbour(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -320,17 +333,17 @@ def test_an_output_of_lower_precision_is_judged_as_such() -> None:
     assert check_beside_eager(at_the_neighbour, quantised, **fields).outcome is Outcome.OK
     assert check_beside_eager(far_off, quantised, **fields).outcome is Outcome.INCORRECT
     wrong = check_beside_eager(one_flag_wrong, quantised, **fields)
-    assert (wrong.message or "").startswith("out1: error")
+    assert (wrong.message or "").startswith("out1: RMS error")
 
 
-def test_an_index_that_is_off_by_one_is_wrong_however_large_it_is() -> None:
+def test_an_index_that_is_off_by_one_is_wrong() -> None:
     fields = {"inputs": lambda case, make: {"x": make.permutation(case["n"])}, "reference": lambda x: x.argsort()}
     assert check_beside_eager(lambda x: x.argsort(), lambda x: x.argsort(), **fields).outcome is Outcome.OK
     off = check_beside_eager(lambda x: x.argsort() + (x == 0), lambda x: x.argsort(), **fields)
     assert off.outcome is Outcome.INCORRECT
 
 
-def test_a_view_of_an_input_is_a_right_result() -> None:
+def test_a_view_of_an_input_passes() -> None:
     view = lambda x: x[: N // 2]  # noqa: E731  the same for all three
     checked = check_beside_eager(view, view, reference=view)
     assert checked.outcome is Outcome.OK, checked.message

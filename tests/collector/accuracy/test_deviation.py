@@ -1,4 +1,4 @@
-"""Deviations against a slow twin that goes through the elements one by one."""
+"""Deviations compared with a slow version that visits each element."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofwatch.collector.accuracy import deviation as of_deviation
-from roofwatch.collector.accuracy.deviation import deviation, different_bytes, has_same_bytes, wrong_elements
+from roofwatch.collector.accuracy.deviation import count_different_bits, deviation, has_same_bits, wrong_elements
 
 NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-300, 1e150]),
@@ -21,15 +21,15 @@ PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def pieces_of_three() -> Iterator[None]:
-    """Every tensor is of several pieces."""
-    before = dict(of_deviation._PIECE_ELEMENTS)
-    of_deviation._PIECE_ELEMENTS["cpu"] = 3
+def chunks_of_three() -> Iterator[None]:
+    """Split every tensor into several chunks."""
+    before = of_deviation._CHUNK_ELEMENTS
+    of_deviation._CHUNK_ELEMENTS = 3
     yield
-    of_deviation._PIECE_ELEMENTS.update(before)
+    of_deviation._CHUNK_ELEMENTS = before
 
 
-def is_unlike(expected: float, actual: float) -> bool:
+def is_nonfinite(expected: float, actual: float) -> bool:
     is_same = expected == actual or (math.isnan(expected) and math.isnan(actual))
     return not is_same and not (math.isfinite(expected) and math.isfinite(actual))
 
@@ -45,13 +45,13 @@ def rms(values: list[float]) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(PAIRS)
-def test_a_deviation_is_what_a_look_at_each_element_tells(pairs: list[tuple[float, float]]) -> None:
+def test_a_deviation_equals_that_of_a_loop_over_elements(pairs: list[tuple[float, float]]) -> None:
     expected, actual = (list(values) for values in zip(*pairs, strict=True))
 
     found = deviation(torch.tensor(expected, dtype=torch.float64), torch.tensor(actual, dtype=torch.float64))
 
     scale = rms(expected)
-    unlike = [position for position, pair in enumerate(pairs) if is_unlike(*pair)]
+    nonfinite = [position for position, pair in enumerate(pairs) if is_nonfinite(*pair)]
     relative = [
         error(one, other) / (abs(one) + scale)
         if error(one, other) and abs(one) + scale
@@ -59,7 +59,7 @@ def test_a_deviation_is_what_a_look_at_each_element_tells(pairs: list[tuple[floa
         for one, other in pairs
         if math.isfinite(one)
     ]
-    assert (found.unlike_count, found.first_unlike) == (len(unlike), unlike[0] if unlike else None)
+    assert (found.nonfinite_count, found.first_nonfinite) == (len(nonfinite), nonfinite[0] if nonfinite else None)
     assert found.max_abs_error == pytest.approx(max(error(*pair) for pair in pairs))
     assert found.errors.elementwise == pytest.approx(min(max(relative, default=0.0), 1e30))
     assert found.is_all_zero == (not any(value for value in actual) and scale > 0)
@@ -69,30 +69,31 @@ def test_a_deviation_is_what_a_look_at_each_element_tells(pairs: list[tuple[floa
 
 @settings(max_examples=60, deadline=None)
 @given(PAIRS)
-def test_what_is_unlike_is_wrong_and_the_worst(pairs: list[tuple[float, float]]) -> None:
+def test_nonfinite_elements_are_the_worst(pairs: list[tuple[float, float]]) -> None:
     expected, actual = (torch.tensor(values, dtype=torch.float64) for values in zip(*pairs, strict=True))
 
-    found = wrong_elements(expected, actual, 1e-3)
+    mask, worst = wrong_elements(expected, actual, 1e-3)
 
-    unlike = {position for position, pair in enumerate(pairs) if is_unlike(*pair)}
-    assert unlike <= set(found.mask.nonzero().flatten().tolist())
-    assert set(found.worst[: len(unlike)]) <= unlike or len(unlike) == 0
-    assert set(found.worst) <= set(found.mask.nonzero().flatten().tolist())
+    nonfinite = {position for position, pair in enumerate(pairs) if is_nonfinite(*pair)}
+    marked = set(mask.nonzero().flatten().tolist())
+    assert nonfinite <= marked
+    assert set(worst[: len(nonfinite)]) <= nonfinite
+    assert set(worst) <= marked
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.int32])
-def test_bytes_are_the_same_where_none_is_different(dtype: torch.dtype) -> None:
+def test_different_bits_are_counted(dtype: torch.dtype) -> None:
     before = torch.tensor([0.0, 1.0, 2.0, 1.0, 0.0]).to(dtype)
     after = before.clone()
     after[3] = 0.0
 
-    assert has_same_bytes(before, before.clone())
-    assert not has_same_bytes(before, after)
-    assert different_bytes(before, after).tolist() == [False, False, False, True, False]
+    assert has_same_bits(before, before.clone())
+    assert not has_same_bits(before, after)
+    assert count_different_bits(before, after) == 1
 
 
-def test_not_a_number_is_the_same_bytes_and_minus_zero_is_not() -> None:
+def test_nan_has_the_same_bits_and_minus_zero_has_not() -> None:
     nans = torch.tensor([math.nan, 0.0])
 
-    assert has_same_bytes(nans, nans.clone())
-    assert not has_same_bytes(nans, torch.tensor([math.nan, -0.0]))
+    assert has_same_bits(nans, nans.clone())
+    assert not has_same_bits(nans, torch.tensor([math.nan, -0.0]))

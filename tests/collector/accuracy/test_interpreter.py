@@ -1,4 +1,4 @@
-"""Triton's interpreter finds the same functions of the language by our list as by looking through all of it."""
+"""The patched interpreter finds the same builtins of the language as Triton does."""
 
 import pytest
 import triton.language as tl
@@ -10,7 +10,7 @@ PARTS = {"tl": tl, "tl.core": tl.core, "tl.tensor": tl.tensor, "tl.math": tl.mat
 
 
 def found_in(part: object) -> list[str]:
-    """Names that are to be interpreted, as they are until they are put back."""
+    """Names of patched builtins, which are restored."""
     scope = interpreter._LangPatchScope()
     try:
         interpreter._patch_builtin(part, interpreter.interpreter_builder, scope)
@@ -20,32 +20,20 @@ def found_in(part: object) -> list[str]:
 
 
 @pytest.fixture
-def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process whose interpreter rounds as a GPU does; here it is put back."""
+def unpatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start unpatched, and restore the state of this process."""
     monkeypatch.setattr(interpreter, "_convert_float", interpreter._convert_float)
-    monkeypatch.setattr(interpreter, "_patch_builtin", ours._patch_in_triton)
-    monkeypatch.setattr(ours, "_to_interpret", {})
+    monkeypatch.setattr(interpreter, "_patch_builtin", ours._original_patch)
+    monkeypatch.setattr(ours, "_builtin_names", {})
 
 
-@pytest.mark.usefixtures("rounding")
-def test_what_is_interpreted_is_known_once_and_is_what_triton_finds() -> None:
+@pytest.mark.usefixtures("unpatched")
+def test_known_builtins_are_those_that_triton_finds() -> None:
     whole = {name: found_in(part) for name, part in PARTS.items()}
-    ours.round_as_a_gpu_does()
+    ours.patch_interpreter()
     known = {name: found_in(part) for name, part in PARTS.items()}
 
-    assert interpreter._patch_builtin is ours._patch_known
+    assert interpreter._patch_builtin is ours._patch_builtin
     assert known == whole
     assert {"load", "dot"} <= set(known["tl"])
-    assert {name: found_in(part) for name, part in PARTS.items()} == whole, "all of it was put back"
-
-
-@pytest.mark.usefixtures("rounding")
-def test_a_part_that_is_not_known_is_looked_through() -> None:
-    ours.round_as_a_gpu_does()
-
-    class Another:
-        load = tl.load
-        value = 5
-
-    assert found_in(Another) == ["load"]
-    assert Another.load is tl.load
+    assert {name: found_in(part) for name, part in PARTS.items()} == whole

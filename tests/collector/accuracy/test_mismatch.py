@@ -1,4 +1,4 @@
-"""Wrong elements described in words: patterns are planted and must be named."""
+"""Descriptions of wrong elements: planted patterns must be named."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ ALL = slice(None)
         ),
         (
             torch.stack([COLS > ROWS, COLS < 0 * ROWS, COLS > ROWS]),
-            "the triangle where column - row >= 1 (a causal mask?), at dim 0 indices 0, 2",
+            "the triangle where column - row >= 1 (a causal mask?), in 2 of 3 matrices",
         ),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_planted_pattern_is_named(mask: torch.Tensor, words: str) -> None:
     assert describe_where(mask) == words
 
 
-def test_the_tail_of_a_flattened_kernel_is_seen_across_rows() -> None:
+def test_the_tail_of_a_flattened_tensor_is_named() -> None:
     mask = torch.zeros(7 * 100, dtype=torch.bool)
     mask[512:] = True
     assert describe_where(mask.reshape(7, 100)) == (
@@ -69,18 +69,10 @@ def test_the_tail_of_a_flattened_kernel_is_seen_across_rows() -> None:
     )
 
 
-def test_elements_that_are_right_by_chance_do_not_hide_a_tile() -> None:
+def test_a_few_correct_elements_do_not_hide_a_tile() -> None:
     by_chance = torch.rand(64, 256, generator=torch.Generator().manual_seed(0)) < 0.05
     mask = marked(64, 256, at=(ALL, slice(64, 128))) & ~by_chance
     assert describe_where(mask).endswith("% of columns 64 to 127 (one tile of 64)")
-
-
-def test_a_few_that_are_right_by_chance_do_not_make_a_tile_of_the_whole() -> None:
-    mask = torch.ones(200, 8, dtype=torch.bool)
-    mask[[0, 77, 199]] = False
-    assert describe_where(mask) == "197 of 200 rows, from 1 to 198"
-    mask = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) < 0.95
-    assert describe_where(mask) == f"all but {4096 - int(mask.sum())} elements"
 
 
 def test_noise_has_no_pattern() -> None:
@@ -102,23 +94,12 @@ def test_every_set_of_elements_has_a_description(shape: list[int], bits: int) ->
 
 @settings(deadline=None)
 @given(log_tile=st.integers(2, 6), position=st.integers(0, 10), n_tiles=st.integers(2, 10), tail=st.integers(0, 3))
-def test_every_whole_tile_is_named_with_its_place(log_tile: int, position: int, n_tiles: int, tail: int) -> None:
+def test_every_tile_is_named(log_tile: int, position: int, n_tiles: int, tail: int) -> None:
     tile = 2**log_tile
     start = position % n_tiles * tile
     mask = marked(n_tiles * tile + tail, 3, at=slice(start, start + tile))
     assert f"row{'s' if position % n_tiles < n_tiles - 1 or tail else ''} {start} to " in describe_where(mask)
     assert f"(one tile of {tile}" in describe_where(mask)
-
-
-@settings(deadline=None)
-@given(log_tile=st.integers(3, 8), n_tiles=st.integers(1, 9), tail=st.integers(2, 300))
-def test_every_unhandled_tail_is_named(log_tile: int, n_tiles: int, tail: int) -> None:
-    tile = 2**log_tile
-    rest = tail % tile
-    mask = marked(2, n_tiles * tile + rest, at=(ALL, slice(n_tiles * tile, None)))
-    if rest > 1:
-        assert describe_where(mask).startswith(f"from column {n_tiles * tile} to the end (")
-        assert "after the last whole tile of" in describe_where(mask)
 
 
 EXPECTED = torch.randn(32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -140,12 +121,12 @@ LAST_TILE = marked(32, 32, at=(ALL, slice(16, 32)))
         (EXPECTED + 0.06 * EXPECTED.sign().roll(3, 1), "close to the expected values"),
     ],
 )
-def test_what_came_instead_is_recognised(wrong: torch.Tensor, words: str) -> None:
+def test_wrong_values_are_recognised(wrong: torch.Tensor, words: str) -> None:
     got = torch.where(LAST_TILE, wrong, EXPECTED).float()
     assert (describe_values(EXPECTED, got, LAST_TILE) or "").startswith(words)
 
 
-def test_integers_that_were_never_written_are_recognised() -> None:
+def test_unwritten_integers_are_recognised() -> None:
     got = torch.arange(8, dtype=torch.int32)
     got[4:] = 2**31 - 1
     wrong = marked(8, at=slice(4, 8))

@@ -1,4 +1,4 @@
-"""The lock of the clock, with real processes that are really killed; NVML is a recording in all of them."""
+"""Locks the clock with real processes that are killed; all of them replay a recording of NVML."""
 
 import os
 import select
@@ -7,10 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pynvml
 import pytest
 
-from roofwatch.collector.device.clock_lock import ClockLock, held_clock, is_asleep, not_held, parse_clock
-from roofwatch.collector.device.nvml import CLOCK_LIMIT_TDP
+from roofwatch.collector.device.clock_lock import (
+    ClockLock,
+    describe_failed_lock,
+    held_clock,
+    is_always_idle,
+    parse_clock,
+)
 from roofwatch.collector.errors import CollectorError
 from tests.collector.nvml import UUID, calls_in, make_reading, replay_everywhere
 
@@ -26,14 +32,14 @@ input()
 """
 
 
-def wait_for_the_end_of(pid: int) -> None:
-    """Of a process that need not be a child."""
+def wait_until_ended(pid: int) -> None:
+    """Wait for a process that need not be a child."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        assert select.select([process], [], [], 60)[0], f"process {pid} lives on"
+        assert select.select([process], [], [], 60)[0], f"process {pid} is still running"
     finally:
         os.close(process)
 
@@ -46,30 +52,30 @@ def test_a_clock_is_a_number_of_mhz_or_base() -> None:
             parse_clock(wrong)
 
 
-def test_the_clock_is_locked_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_is_locked_and_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
 
     lock = ClockLock(UUID, 1500)
     held = calls_in(calls)
-    complaint = lock.release()
+    error = lock.release()
 
     assert held == [LOCKED]
     assert calls_in(calls) == [LOCKED, RESET]
-    assert complaint is None
+    assert error is None
     assert lock.release() is None
     assert calls_in(calls) == [LOCKED, RESET]
 
 
-def test_base_is_what_the_driver_calls_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_is_the_clock_at_the_power_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
 
     ClockLock(UUID, "base").release()
 
-    assert calls_in(calls)[0][2:] == [CLOCK_LIMIT_TDP, CLOCK_LIMIT_TDP]
+    assert calls_in(calls)[0][2:] == [pynvml.NVML_CLOCK_LIMIT_ID_TDP] * 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_collector_that_is_killed_leaves_a_free_clock(
+def test_a_killed_collector_leaves_the_clock_unlocked(
     how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
@@ -82,14 +88,14 @@ def test_a_collector_that_is_killed_leaves_a_free_clock(
 
         collector.send_signal(how)
         collector.wait(60)
-        wait_for_the_end_of(watchdog_pid)
+        wait_until_ended(watchdog_pid)
 
     assert held == [LOCKED]
     assert calls_in(calls) == [LOCKED, RESET]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_watchdog_that_is_asked_to_end_stays_with_its_collector(
+def test_the_watchdog_ignores_signals_to_its_group(
     how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
@@ -103,7 +109,7 @@ def test_a_watchdog_that_is_asked_to_end_stays_with_its_collector(
     assert calls_in(calls) == [LOCKED, RESET]
 
 
-def test_where_the_watchdog_is_killed_the_collector_gives_the_clock_back(
+def test_the_collector_unlocks_the_clock_if_the_watchdog_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
@@ -115,9 +121,7 @@ def test_where_the_watchdog_is_killed_the_collector_gives_the_clock_back(
     assert calls_in(calls) == [LOCKED, RESET]
 
 
-def test_a_clock_that_cannot_be_given_back_is_told_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_unlock_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
     os.kill(lock.watchdog_pid, signal.SIGKILL)
@@ -131,7 +135,7 @@ def test_a_clock_that_cannot_be_given_back_is_told_with_the_way_out(
     ("recording", "words"),
     [("lock_refused", "Insufficient Permissions"), ("no_driver", "NVML cannot be used"), ("mig", "does not know")],
 )
-def test_a_lock_that_is_refused_says_why_and_changes_nothing(
+def test_a_refused_lock_is_explained_and_changes_nothing(
     recording: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere(recording, tmp_path, monkeypatch)
@@ -151,27 +155,27 @@ def test_a_clock_is_held_once_three_readings_are_within_50_mhz() -> None:
     assert held_clock([], 1500) is None
 
 
-def test_base_is_the_clock_at_which_a_device_that_is_awake_settles() -> None:
-    asleep = [make_reading(50 * i, sm_clock_mhz=345, clock_event_reasons=("gpu_idle",)) for i in range(5)]
+def test_base_is_the_clock_at_which_a_busy_device_settles() -> None:
+    idle = [make_reading(50 * i, sm_clock_mhz=345, clock_event_reasons=("gpu_idle",)) for i in range(5)]
     falling = [make_reading(50 * i, sm_clock_mhz=1980 - 100 * i) for i in range(5)]
     settled = [make_reading(50 * i, sm_clock_mhz=1590) for i in range(3)]
 
-    assert held_clock(asleep, "base") is None
+    assert held_clock(idle, "base") is None
     assert held_clock(falling, "base") is None
-    assert held_clock([*asleep, *falling, *settled], "base") == 1590
+    assert held_clock([*idle, *falling, *settled], "base") == 1590
 
 
-def test_only_a_device_that_always_was_idle_was_asleep() -> None:
+def test_a_device_is_always_idle_if_every_reading_is() -> None:
     idle = make_reading(0, clock_event_reasons=("gpu_idle",))
 
-    assert is_asleep([idle, idle])
-    assert not is_asleep([idle, make_reading(50)])
-    assert not is_asleep([])
+    assert is_always_idle([idle, idle])
+    assert not is_always_idle([idle, make_reading(50)])
+    assert not is_always_idle([])
 
 
-def test_a_lock_that_does_not_hold_names_the_clock_and_what_holds_it_there() -> None:
+def test_a_lock_that_does_not_hold_is_explained() -> None:
     capped = [make_reading(0, sm_clock_mhz=830, clock_event_reasons=("sw_power_cap",))]
 
-    assert "held at 1965 MHz and is at 830 MHz (sw_power_cap)" in not_held(capped, 1965)
-    assert "at its base and is at 830 MHz" in not_held(capped, "base")
-    assert "cannot be told" in not_held([make_reading(0, sm_clock_mhz=None)], 1965)
+    assert "locked at 1965 MHz but is 830 MHz (sw_power_cap)" in describe_failed_lock(capped, 1965)
+    assert "locked at the base clock but is 830 MHz" in describe_failed_lock(capped, "base")
+    assert "cannot be verified" in describe_failed_lock([make_reading(0, sm_clock_mhz=None)], 1965)

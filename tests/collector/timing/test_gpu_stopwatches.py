@@ -7,10 +7,10 @@ import torch
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import CacheState
-from roofwatch.collector.timing import caches
-from roofwatch.collector.timing.caches import CacheFlush, Rotation, release_persisting_lines
+from roofwatch.collector.timing import memory
 from roofwatch.collector.timing.cuda_timers import BusyDevice, EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch, Recorder
+from roofwatch.collector.timing.memory import CacheFlush, Rotation, release_persisting_lines
 from roofwatch.collector.timing.stopwatch import Alone, Sample
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
@@ -35,14 +35,14 @@ def events_of(gpu: StandInGpu, issue_ns: int = ISSUE_NS, cache: CacheState = Cac
 # --- events
 
 
-def test_events_lie_around_the_launch_alone_and_all_is_queued_before_the_first_runs(gpu: StandInGpu) -> None:
+def test_events_enclose_only_the_launch_and_all_is_queued_first(gpu: StandInGpu) -> None:
     samples = events_of(gpu).take(2, 1)
 
     assert gpu.happened == ["spin", *["flush", "event", "mine", "event"] * 2, "wait"]
     assert samples == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)] * 2
 
 
-def test_several_launches_of_a_sample_are_one_after_the_other_and_their_mean_is_told(gpu: StandInGpu) -> None:
+def test_a_sample_is_the_mean_of_several_launches(gpu: StandInGpu) -> None:
     stopwatch = events_of(gpu, cache=CacheState.HOT)
 
     assert stopwatch.launches_for(KERNEL_NS) == 8  # 50 µs and more
@@ -51,7 +51,7 @@ def test_several_launches_of_a_sample_are_one_after_the_other_and_their_mean_is_
     assert gpu.happened.count("mine") == 8
 
 
-def test_a_rehearsal_is_one_launch_under_the_state_that_counts(gpu: StandInGpu) -> None:
+def test_a_rehearsal_is_one_launch_in_the_cache_state(gpu: StandInGpu) -> None:
     assert events_of(gpu).rehearse() == KERNEL_NS  # issued while the cache is still overwritten
     assert gpu.happened == ["flush", "event", "mine", "event", "wait"]
 
@@ -59,7 +59,7 @@ def test_a_rehearsal_is_one_launch_under_the_state_that_counts(gpu: StandInGpu) 
 # --- the device, held
 
 
-def test_what_ran_before_all_was_queued_is_taken_again_behind_a_longer_spin_with_half_the_work(
+def test_an_early_start_is_repeated_with_a_longer_spin_and_half_the_work(
     gpu: StandInGpu,
 ) -> None:
     samples = events_of(gpu, issue_ns=1_000_000).take(50, 1)
@@ -70,7 +70,7 @@ def test_what_ran_before_all_was_queued_is_taken_again_behind_a_longer_spin_with
     assert {sample.busy_ns for sample in samples} == {KERNEL_NS}
 
 
-def test_a_call_that_waits_for_the_device_is_held_no_more_and_shows_what_its_host_does(gpu: StandInGpu) -> None:
+def test_a_synchronising_call_is_timed_without_queueing(gpu: StandInGpu) -> None:
     def launch() -> None:
         gpu.launch("mine", KERNEL_NS, ISSUE_NS)
         gpu.synchronize()
@@ -99,7 +99,7 @@ class HastyCompanion:
         return 1.0 if len(self.said) == 1 else elapsed_ns
 
 
-def test_all_ranks_take_again_what_ran_early_on_one(gpu: StandInGpu) -> None:
+def test_all_ranks_repeat_an_early_start(gpu: StandInGpu) -> None:
     companion = HastyCompanion()
     device = BusyDevice(companion)
 
@@ -107,7 +107,7 @@ def test_all_ranks_take_again_what_ran_early_on_one(gpu: StandInGpu) -> None:
     assert device.queue(lambda: gpu.launch("mine", KERNEL_NS), 1)
     assert companion.said == [0.0, 0.0], "this one's never was"
     assert gpu.spins_ns[1] == 4 * gpu.spins_ns[0]
-    assert device.most_at_once == 25
+    assert device.max_queued == 25
 
 
 # --- graphs
@@ -115,10 +115,10 @@ def test_all_ranks_take_again_what_ran_early_on_one(gpu: StandInGpu) -> None:
 
 def graph_of(gpu: StandInGpu, copy_count: int = 3) -> GraphStopwatch:
     launches = [lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * copy_count
-    return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, Alone())
+    return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, lambda: None, Alone())
 
 
-def test_a_graph_holds_whole_turns_of_a_millisecond_and_its_replays_are_behind_the_spin(gpu: StandInGpu) -> None:
+def test_a_graph_holds_each_copy_equally_often(gpu: StandInGpu) -> None:
     stopwatch = graph_of(gpu)
     rehearsed_ns = stopwatch.rehearse()
     launches = stopwatch.launches_for(KERNEL_NS)
@@ -132,7 +132,7 @@ def test_a_graph_holds_whole_turns_of_a_millisecond_and_its_replays_are_behind_t
     assert samples == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)] * 2
 
 
-def test_a_graph_is_captured_once_for_as_long_as_its_launches_stay_as_many(gpu: StandInGpu) -> None:
+def test_a_graph_is_captured_once_per_launch_count(gpu: StandInGpu) -> None:
     stopwatch = graph_of(gpu)
     stopwatch.rehearse()
     issued_ns = gpu.host_ns
@@ -143,12 +143,12 @@ def test_a_graph_is_captured_once_for_as_long_as_its_launches_stay_as_many(gpu: 
     assert gpu.happened.count("graph of 6") == 1 + 1 + 3
 
 
-def test_a_launch_that_cannot_be_captured_names_the_timers_that_can_and_leaves_nothing_open(gpu: StandInGpu) -> None:
+def test_a_failed_capture_names_other_timers(gpu: StandInGpu) -> None:
     def launch() -> None:
         gpu.launch("mine", KERNEL_NS)
         gpu.synchronize()
 
-    stopwatch = GraphStopwatch(launch, CacheState.HOT, Alone())
+    stopwatch = GraphStopwatch(launch, CacheState.HOT, lambda: None, Alone())
     with pytest.raises(UnsupportedError) as refused:
         stopwatch.take(1, 2)
 
@@ -159,24 +159,17 @@ def test_a_launch_that_cannot_be_captured_names_the_timers_that_can_and_leaves_n
     assert gpu.captured is None
 
 
-def test_memory_that_is_out_while_a_graph_is_captured_is_told_as_that(gpu: StandInGpu) -> None:
-    def launch() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    with pytest.raises(torch.OutOfMemoryError):
-        GraphStopwatch(launch, CacheState.HOT, Alone()).take(1, 1)
-    assert gpu.captured is None
-
-
-def test_launches_that_are_no_whole_turns_are_refused(gpu: StandInGpu) -> None:
-    with pytest.raises(UnsupportedError, match="4 launches per sample are no whole turns of 3 copies"):
+def test_a_launch_count_that_is_not_a_multiple_of_the_copies_is_refused(gpu: StandInGpu) -> None:
+    with pytest.raises(
+        UnsupportedError, match="4 launches per sample, from an earlier block, are not a multiple of 3 copies"
+    ):
         graph_of(gpu).take(1, 4)
 
 
 # --- CUPTI
 
 
-def test_a_launch_by_cupti_begins_on_an_idle_device_and_its_flush_is_none_of_it(
+def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
     gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cupti = StandIn(records_per_buffer=3)
@@ -213,13 +206,13 @@ def test_a_launch_by_cupti_begins_on_an_idle_device_and_its_flush_is_none_of_it(
 
 def driver(monkeypatch: pytest.MonkeyPatch, happened: list[str], status: int) -> None:
     def reset() -> int:
-        happened.append("given back")
+        happened.append("released")
         return status
 
-    monkeypatch.setattr(caches, "_driver", lambda: SimpleNamespace(cuCtxResetPersistingL2Cache=reset))
+    monkeypatch.setattr(memory, "_driver", lambda: SimpleNamespace(cuCtxResetPersistingL2Cache=reset))
 
 
-def test_before_the_cache_is_overwritten_what_was_set_aside_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_releases_persisting_lines_and_overwrites_twice_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[str] = []
     sizes: list[int] = []
 
@@ -228,34 +221,24 @@ def test_before_the_cache_is_overwritten_what_was_set_aside_is_given_back(monkey
         return SimpleNamespace(zero_=lambda: happened.append("overwritten"))
 
     driver(monkeypatch, happened, 0)
-    monkeypatch.setattr(caches, "last_level_cache_bytes", lambda _: 50)
+    monkeypatch.setattr(memory, "last_level_cache_bytes", lambda _: 50)
     monkeypatch.setattr(torch, "empty", empty)
     flush = CacheFlush("cuda")
     flush()
 
     assert sizes == [100]
-    assert happened == ["given back", "overwritten"]
+    assert happened == ["released", "overwritten"]
 
 
 @pytest.mark.parametrize("status", [0, 801])
-def test_a_device_that_sets_nothing_aside_has_nothing_to_give_back(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_without_persisting_lines_is_accepted(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[str] = []
     driver(monkeypatch, happened, status)
     release_persisting_lines()
-    assert happened == ["given back"]
+    assert happened == ["released"]
 
 
-def test_a_driver_that_refuses_to_give_it_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     driver(monkeypatch, [], 201)
     with pytest.raises(TimerError, match="persisting L2 cache: CUDA error 201"):
         release_persisting_lines()
-
-
-def test_amds_driver_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    happened: list[str] = []
-    driver(monkeypatch, happened, 1)
-    monkeypatch.setattr(torch.version, "hip", "7.0")
-    release_persisting_lines()
-    assert happened == []

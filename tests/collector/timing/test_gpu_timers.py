@@ -9,8 +9,7 @@ import torch
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.caches import Copies
-from roofwatch.collector.timing.memory import measure_memory, memory_floor
+from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
 from roofwatch.collector.timing.method import SamplingPlan, possible_methods
 from roofwatch.collector.timing.stopwatch import Launch
 from roofwatch.collector.timing.timing import TimedLaunches, choose_method, sample_launches, timing_stream

@@ -1,6 +1,11 @@
-"""Memory of one launch, from the allocator's statistics in the form of torch.cuda.memory_stats."""
+"""Rotation through copies, and memory of a launch from allocator statistics."""
 
-from roofwatch.collector.timing.memory import MemoryFloor, memory_floor, memory_use
+import weakref
+
+import pytest
+
+from roofwatch.collector.timing.memory import MemoryFloor, Rotation, copy_count, memory_floor, memory_use
+from roofwatch.spec import UnsupportedError
 
 MIB = 2**20
 BEFORE = {
@@ -21,26 +26,54 @@ AFTER = BEFORE | {
 }
 
 
-def test_peaks_are_counted_from_what_was_held_before_the_case_was_there() -> None:
+@pytest.mark.parametrize(
+    ("touched_bytes", "count"),
+    [(200 * MIB, 2), (100 * MIB, 2), (99 * MIB, 3), (50 * MIB, 4), (MIB, 200), (0, 2)],
+)
+def test_copies_together_exceed_twice_the_cache(touched_bytes: int, count: int) -> None:
+    assert copy_count(touched_bytes, cache_bytes=100 * MIB) == count
+
+
+def test_too_many_copies_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="--cache hot or cold"):
+        copy_count(1_000, cache_bytes=50 * MIB)
+
+
+def test_launches_take_turns() -> None:
+    called: list[int] = []
+    rotation = Rotation([lambda number=number: called.append(number) for number in range(3)])  # type: ignore[misc]
+
+    for _ in range(7):
+        rotation()
+
+    assert called == [0, 1, 2, 0, 1, 2, 0]
+    assert rotation.count == 3
+
+
+class Result:
+    pass
+
+
+def test_a_result_is_kept_until_its_launch_is_called_again() -> None:
+    made: list[weakref.ref[Result]] = []
+
+    def launch() -> Result:
+        result = Result()
+        made.append(weakref.ref(result))
+        return result
+
+    rotation = Rotation([launch, launch, launch])
+    for _ in range(4):
+        rotation()
+
+    assert [result() is not None for result in made] == [False, False, True, True]
+
+
+def test_memory_counts_from_the_floor() -> None:
     use = memory_use(MemoryFloor(allocated_bytes=32 * MIB, reserved_bytes=40 * MIB), BEFORE, AFTER)
 
-    assert use.peak_allocated_bytes == 128 * MIB
-    assert use.peak_reserved_bytes == 180 * MIB
-
-
-def test_requests_are_those_of_one_launch() -> None:
-    assert memory_use(MemoryFloor(0, 0), BEFORE, AFTER).allocation_count == 3
-
-
-def test_fragmentation_is_what_lies_free_beside_memory_in_use() -> None:
-    assert memory_use(MemoryFloor(0, 0), BEFORE, AFTER).fragmentation == 0.25
-
-
-def test_nothing_reserved_is_not_fragmented() -> None:
+    assert (use.peak_allocated_bytes, use.peak_reserved_bytes) == (128 * MIB, 180 * MIB)
+    assert (use.allocation_count, use.fragmentation) == (3, 0.25)
     empty = dict.fromkeys(BEFORE, 0)
-
     assert memory_use(MemoryFloor(0, 0), empty, empty).fragmentation is None
-
-
-def test_a_cpu_s_memory_is_not_counted() -> None:
     assert memory_floor("cpu") is None

@@ -5,7 +5,7 @@ from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.method import ChosenMethod, TimingMethod, default_method, possible_methods
 
 
-def test_a_gpu_is_offered_its_timers_from_the_best_on_each_with_its_own_cold_cache() -> None:
+def test_a_gpu_has_three_timers_best_first() -> None:
     assert possible_methods("cuda") == [
         TimingMethod(Timer.CUPTI, CacheState.COLD),
         TimingMethod(Timer.CUDA_GRAPH, CacheState.ROTATED),
@@ -17,27 +17,27 @@ def test_a_cpu_has_one_timer_on_a_hot_cache() -> None:
     assert possible_methods("cpu") == [default_method("cpu")] == [TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)]
 
 
-def test_a_timer_asked_for_by_name_is_not_replaced() -> None:
+def test_a_requested_timer_is_not_replaced() -> None:
     assert possible_methods("cuda", Timer.CUDA_EVENT) == [TimingMethod(Timer.CUDA_EVENT, CacheState.COLD)]
 
 
-def test_a_cache_state_leaves_the_timers_that_offer_it() -> None:
+def test_a_cache_state_selects_timers() -> None:
     methods = possible_methods("cuda", cache=CacheState.COLD)
 
     assert [method.timer for method in methods] == [Timer.CUPTI, Timer.CUDA_EVENT]
 
 
-def test_a_timer_of_another_device_is_refused_with_the_one_there_is() -> None:
+def test_a_timer_of_another_device_is_refused() -> None:
     with pytest.raises(TimerError, match=r"cupti: .* on cpu here, where the timer is perf_counter"):
         possible_methods("cpu", Timer.CUPTI)
 
 
-def test_a_graph_cannot_be_cold_and_says_what_can() -> None:
+def test_a_graph_cannot_have_a_cold_cache() -> None:
     with pytest.raises(TimerError, match="cuda_graph offers rotated or hot; --timer cupti or cuda_event offers cold"):
         possible_methods("cuda", Timer.CUDA_GRAPH, CacheState.COLD)
 
 
-def test_what_was_chosen_says_what_was_passed_over_and_why() -> None:
+def test_the_chosen_method_names_unavailable_ones() -> None:
     chosen = ChosenMethod(TimingMethod(Timer.CUDA_GRAPH, CacheState.ROTATED), ("cupti: not installed",))
 
     assert str(chosen) == "timed by cuda_graph, rotated cache; cupti: not installed"

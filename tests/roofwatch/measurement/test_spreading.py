@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from roofwatch.collector.outbox.journal import journal_path
 from roofwatch.collector.record.record import RunRecord
 from tests.roofwatch.command import SUITES, Done, roofwatch
-from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
+from tests.roofwatch.measurement.test_affected import BENCHMARK, commit, git
 
 KERNELS = [f"waiting{number}" for number in range(4)]
 

@@ -8,7 +8,7 @@ from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import Activity, Subject
-from roofwatch.measuring.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided, needs_more
+from roofwatch.measurement.pair import AdaptiveBlocks, is_noise_floor_unknown, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 
 DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")
@@ -34,42 +34,42 @@ def clock_of(times_s: Sequence[float]) -> Callable[[], float]:
 def asked(
     records: tuple[RunRecord, RunRecord], *, budget_s: float, times_s: Sequence[float] = (0.0, 0.0)
 ) -> tuple[dict[Subject, int], str]:
-    said: list[str] = []
-    more = MoreWhileItHelps(
-        judge_pull_request, is_undecided, budget_s=budget_s, say=said.append, clock=clock_of(times_s)
+    lines: list[str] = []
+    more = AdaptiveBlocks(
+        judge_pull_request, is_undecided, budget_s=budget_s, on_status=lines.append, clock=clock_of(times_s)
     )
-    return dict(more(*records)), said[0]
+    return dict(more(*records)), lines[0]
 
 
 def test_only_what_is_undecided_gets_more_blocks_up_to_the_next_look() -> None:
-    wanted, said = asked(make_looked_at(), budget_s=1_000)
+    wanted, line = asked(make_looked_at(), budget_s=1_000)
 
     assert wanted == {Subject(NEAR, "eager"): 12, Subject(FAR, "eager"): 12}
-    assert said == "1 of 3 settled, 2 open, 2 of them get more blocks; 1000 s left"
+    assert line == "1 of 3 decided, 2 open, 2 of them get more blocks; 1000 s left"
 
 
 def test_what_is_nearest_to_a_verdict_goes_first_where_time_is_short() -> None:
     # four more blocks on each of two sides, at a second each
-    wanted, said = asked(make_looked_at(seconds_per_block=1.0), budget_s=8.5)
+    wanted, line = asked(make_looked_at(seconds_per_block=1.0), budget_s=8.5)
 
     assert wanted == {Subject(NEAR, "eager"): 12}
-    assert said == "1 of 3 settled, 2 open, 1 of them get more blocks; 8 s left"
+    assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
 def test_where_no_look_is_affordable_the_measuring_ends() -> None:
-    wanted, said = asked(make_looked_at(seconds_per_block=1.0), budget_s=7.5)
+    wanted, line = asked(make_looked_at(seconds_per_block=1.0), budget_s=7.5)
 
     assert wanted == {}
-    assert said == "1 of 3 settled, 2 open; 8 s left, too few for another look"
+    assert line == "1 of 3 decided, 2 open; 8 s left, not enough for another block"
 
 
 def test_the_budget_begins_with_the_first_look_and_is_not_renewed() -> None:
-    said: list[str] = []
-    more = MoreWhileItHelps(
+    lines: list[str] = []
+    more = AdaptiveBlocks(
         judge_pull_request,
         is_undecided,
         budget_s=100,
-        say=said.append,
+        on_status=lines.append,
         clock=clock_of([5_000.0, 5_000.0, 5_099.0]),
     )
     records = make_looked_at()
@@ -78,16 +78,16 @@ def test_the_budget_begins_with_the_first_look_and_is_not_renewed() -> None:
 
     assert first
     assert second == {}
-    assert said[1].endswith("1 s left, too few for another look")
+    assert lines[1].endswith("1 s left, not enough for another block")
 
 
 def test_where_all_is_decided_nothing_more_is_measured() -> None:
     records = make_records([make_timed(levels=EIGHT_QUIET)], [make_timed(levels=EIGHT_QUIET[::-1])])
 
-    wanted, said = asked(records, budget_s=100)
+    wanted, line = asked(records, budget_s=100)
 
     assert wanted == {}
-    assert said == "1 of 1 settled"
+    assert line == "1 of 1 decided"
 
 
 @pytest.mark.parametrize(("block_count", "is_open"), [(8, True), (12, True), (18, False)])
@@ -95,7 +95,7 @@ def test_a_floor_is_known_from_eighteen_blocks_on(block_count: int, is_open: boo
     levels = [1 + 0.001 * (number % 5) for number in range(block_count)]
     judged = judge_pull_request(*make_records([make_timed(levels=levels)], [make_timed(levels=levels[::-1])]))
 
-    assert is_floor_unknown(judged.cases[0]) is is_open
+    assert is_noise_floor_unknown(judged.cases[0]) is is_open
 
 
 def test_what_is_flagged_is_measured_again_before_all_else_and_once() -> None:
@@ -115,8 +115,8 @@ def test_what_is_flagged_is_measured_again_before_all_else_and_once() -> None:
     )
 
     def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
-        ask = MoreWhileItHelps(
-            judge_pull_request, needs_more, budget_s=budget_s, say=lambda _: None, clock=clock_of((0.0, 0.0))
+        ask = AdaptiveBlocks(
+            judge_pull_request, needs_more, budget_s=budget_s, on_status=lambda _: None, clock=clock_of((0.0, 0.0))
         )
         return dict(ask(*records))
 

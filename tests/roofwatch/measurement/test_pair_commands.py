@@ -10,7 +10,7 @@ from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.ab.noise_floor import noise_floor_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.comparison_tables import noise_floor_table
-from roofwatch.measuring.calibrating import summary
+from roofwatch.measurement.pair import noise_floor_summary
 from tests.builders import CASE_ID, make_record
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_noise_floor_is_named(tmp_path: Path) -> None:
     done = roofwatch("ab", SUITE, "--base", "HEAD", "--noise-floor", wrong, "-o", tmp_path)
 
     assert done.status == 2
-    assert f"{wrong}: no noise floor as roofwatch calibrate writes it" in done.error
+    assert f"{wrong}: not a noise floor from roofwatch calibrate" in done.error
 
 
 def test_the_table_and_the_sentences_say_what_the_runner_can_see() -> None:
@@ -70,12 +70,12 @@ def test_the_table_and_the_sentences_say_what_the_runner_can_see() -> None:
 
     assert "detectable with 8" in output.getvalue()
     assert "false alarm" in output.getvalue()
-    assert list(summary(noise))[1] == (
-        "false alarms: 1 of 1 cases; 1 intervals leave out no change, at most 0.1 are expected to"
+    assert list(noise_floor_summary(noise))[1] == (
+        "false alarms: 1 of 1 cases; 1 intervals exclude zero change, at most 0.1 expected"
     )
 
 
 def test_where_nothing_was_timed_that_is_said() -> None:
     noise = noise_floor_of(make_record(), {}, threshold=0.03)
 
-    assert list(summary(noise)) == ["nothing was timed, so nothing is known about the noise of this runner"]
+    assert list(noise_floor_summary(noise)) == ["nothing was timed, so the noise of this runner is unknown"]

@@ -1,7 +1,8 @@
-"""What `roofwatch check` is asked, and what it says of a failure."""
+"""The target of `roofwatch check`, its summary, and the explanation of a failure."""
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections import Counter
@@ -18,57 +19,56 @@ from roofwatch.collector.suite import SuiteSource
 
 @dataclass(frozen=True)
 class CheckTarget:
-    """Kernels of roofwatch's own suite, or a benchmark file or folder."""
+    """Kernels of the bundled suite, or a benchmark file or folder."""
 
-    as_typed: str
+    text: str
     source: SuiteSource
     kernels: tuple[str, ...] = ("*",)
 
 
 def check_target(text: str) -> CheckTarget:
-    """Read the argument of the command: a path if it looks like one or exists, else a pattern of kernel names.
+    """Read the argument of the command: an existing path, or a pattern of kernel names.
 
     Raises:
         SuiteError: there is no such file or folder.
     """
-    is_path = os.sep in text or text.endswith(".py") or Path(text).exists()
-    if is_path:
+    if os.sep in text or text.endswith(".py") or Path(text).exists():
         return CheckTarget(text, suite_source(Path(text)))
     return CheckTarget(text, suite_source(None), (text,))
 
 
 def exit_status(reports: Sequence[CheckReport]) -> int:
-    """0 if all that could be checked is right, 1 if something failed, 2 if nothing could be checked."""
+    """0 if every check passed, 1 if one failed, 2 if nothing could be checked."""
     if any(report.has_failed for report in reports):
         return 1
     return 0 if any(report.outcome is Outcome.OK for report in reports) else 2
 
 
-def summary(reports: Sequence[CheckReport]) -> str:
-    """How many of each outcome, of cases and of layouts."""
-    of_cases = Counter(str(report.outcome) for report in reports if report.layout is None)
-    of_layouts = Counter(
+def check_summary(reports: Sequence[CheckReport]) -> str:
+    """Number of cases and layouts per outcome."""
+    cases = Counter(str(report.outcome) for report in reports if report.layout is None)
+    layouts = Counter(
         "refused" if report.outcome is Outcome.UNSUPPORTED else str(report.outcome)
         for report in reports
         if report.layout is not None
     )
     return "; ".join(
         f"{what}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        for what, counts in (("checked", of_cases), ("in other layouts", of_layouts))
+        for what, counts in (("checked", cases), ("in other layouts", layouts))
         if counts
     )
 
 
 def repeat_command(target: CheckTarget, report: CheckReport, device: str | None) -> str:
     """The command that checks one case of one implementation again."""
-    words = ["roofwatch", "check", target.as_typed, "--case", report.case_id, "--implementation", report.implementation]
+    words = ["roofwatch", "check", target.text, "--case", report.case_id, "--implementation", report.implementation]
     return shlex.join([*words, *(["--device", device] if device else [])])
 
 
 def to_json(target: CheckTarget, reports: Sequence[CheckReport], device: str | None) -> dict[str, Any]:
     """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
     return {
-        "target": target.as_typed,
+        "target": target.text,
         "exit_status": exit_status(reports),
         "reports": [
             {
@@ -81,9 +81,10 @@ def to_json(target: CheckTarget, reports: Sequence[CheckReport], device: str | N
     }
 
 
-def explanation(report: CheckReport) -> Iterator[str]:
-    """What is known of a failure, line by line."""
-    where = f" with {_in_words(report)}" if report.layout else ""
+def explain_failure(report: CheckReport) -> Iterator[str]:
+    """Describe a failure, line by line."""
+    layout = report.layout
+    where = "" if layout is None else f" with {layout.tensor} {layout.arrangement.replace('_', '-')} in memory"
     yield f"{report.case_id} {report.implementation}{where}: {report.outcome}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
     if report.message and not wrong:
@@ -91,31 +92,22 @@ def explanation(report: CheckReport) -> Iterator[str]:
     for tensor in wrong:
         yield from _explain_tensor(tensor)
     if wrong and report.baseline_missing:
-        yield f"  the caps decide alone: {report.baseline_missing}"
-
-
-def _in_words(report: CheckReport) -> str:
-    assert report.layout is not None
-    return f"{report.layout.tensor} {report.layout.arrangement.replace('_', '-')} in memory"
+        yield f"  only the caps apply: {report.baseline_missing}"
 
 
 def _explain_tensor(tensor: TensorReport) -> Iterator[str]:
-    count = 1
-    for length in tensor.shape:
-        count *= length
+    count = math.prod(tensor.shape)
     yield f"  {tensor.tensor} ({tensor.dtype} {list(tensor.shape)}): {tensor.wrong_count} of {count} elements are wrong"
     if tensor.where:
         yield f"    where     {tensor.where}"
     if tensor.values:
-        yield f"    what      {tensor.values}"
-    if tensor.unlike_count:
-        yield f"    unlike    {tensor.unlike_count} are NaN or infinite in the result or in the reference alone"
-    if tensor.unlike_count < tensor.wrong_count:
-        for name, error, limit, baseline in (
-            ("overall", tensor.rmse_ratio, tensor.rmse_limit, tensor.baseline_rmse_ratio),
-            ("largest", tensor.elementwise, tensor.elementwise_limit, tensor.baseline_elementwise),
-        ):
-            eager = "" if baseline is None else f", eager {baseline:.1e}"
+        yield f"    values    {tensor.values}"
+    if tensor.nonfinite_count:
+        yield f"    NaN, inf  {tensor.nonfinite_count} elements, on one side only"
+    if tensor.nonfinite_count < tensor.wrong_count:
+        for name, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
+            error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
+            eager = "" if tensor.baseline is None else f", eager {getattr(tensor.baseline, quantity):.1e}"
             yield f"    {name}   {error:.1e}, limit {limit:.1e}{eager}"
     for element in tensor.worst:
         yield f"    {list(element.index)}  expected {element.expected:.6g}, got {element.got:.6g}"

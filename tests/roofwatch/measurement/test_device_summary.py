@@ -3,7 +3,7 @@ from typing import Any
 
 from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.measuring.device_summary import device_summary
+from roofwatch.measurement.run_tables import device_summary
 from tests.builders import NOON, make_blocks, make_measurement, make_record
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -38,7 +38,7 @@ def test_what_spoils_times_comes_first_with_its_number_of_blocks() -> None:
 
     first, second = device_summary(record)
 
-    assert first == ("device: 2 of 3 blocks say little of the kernels: foreign_process in 2, hw_thermal_slowdown in 1")
+    assert first == ("device: 2 of 3 blocks are not reliable: foreign_process in 2, hw_thermal_slowdown in 1")
     assert second.endswith("at the power limit in 1 of 3 blocks")
 
 
@@ -49,7 +49,7 @@ def test_the_blocks_of_both_sides_of_a_pair_are_counted_together() -> None:
 def test_a_device_that_could_not_be_watched_says_why() -> None:
     refused = Telemetry(status="not_permitted", started_at=NOON, message="this user may not")
 
-    assert device_summary(make_record(telemetry=refused)) == ["device: not watched (not_permitted): this user may not"]
+    assert device_summary(make_record(telemetry=refused)) == ["device: no telemetry (not_permitted): this user may not"]
 
 
 def test_what_is_missing_among_the_readings_is_said() -> None:

@@ -3,9 +3,7 @@ from typing import Any
 from rich.table import Table
 
 from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
-from roofwatch.measuring.launch_table import launches
-from roofwatch.measuring.memory_table import memory_of_launches
-from roofwatch.measuring.profile_table import profiles
+from roofwatch.measurement.run_tables import launch_table, memory_table, profile_table
 from tests.builders import CASE_ID, NOON, make_activity, make_measurement, make_profile, make_record
 
 
@@ -27,15 +25,15 @@ def cells(table: Table | None) -> dict[str, str]:
 
 
 def test_a_launch_is_told_apart_from_its_kernels() -> None:
-    shown = cells(launches(make_record(measurements=[on_a_gpu()])))
+    shown = cells(launch_table(make_record(measurements=[on_a_gpu()])))
 
     assert (shown["timer"], shown["cache"], shown["kernels"]) == ("cupti", "cold", "2")
     assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == ("3 µs", "500 ns", "6 µs", "9 µs")
 
 
 def test_a_launch_that_is_shorter_than_issuing_it_is_called_host_bound_and_one_that_is_not_is_not() -> None:
-    assert cells(launches(make_record(measurements=[on_a_gpu(busy_ns=13_400)])))[""] == "host-bound"
-    assert cells(launches(make_record(measurements=[on_a_gpu(busy_ns=13_600)])))[""] == ""
+    assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_400)])))[""] == "host-bound"
+    assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_600)])))[""] == ""
 
 
 def test_kernels_that_vary_are_counted_at_their_most() -> None:
@@ -44,7 +42,7 @@ def test_kernels_that_vary_are_counted_at_their_most() -> None:
         update={"blocks": (measured.blocks[0].model_copy(update={"is_kernel_set_varying": True}),)}
     )
 
-    assert cells(launches(make_record(measurements=[varying])))["kernels"] == "up to 2"
+    assert cells(launch_table(make_record(measurements=[varying])))["kernels"] == "up to 2"
 
 
 def test_memory_is_shown_where_it_was_counted() -> None:
@@ -53,20 +51,18 @@ def test_memory_is_shown_where_it_was_counted() -> None:
     )
 
     shown = cells(
-        memory_of_launches(
-            make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)])
-        )
+        memory_table(make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)]))
     )
 
     assert (shown["allocated"], shown["reserved"]) == ("1 MiB", "2 MiB")
     assert (shown["allocations"], shown["fragmentation"]) == ("1,234", "12.5%")
     unshared = memory.model_copy(update={"fragmentation": None})
-    assert cells(memory_of_launches(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
-    assert memory_of_launches(make_record(measurements=[on_a_gpu()])) is None
+    assert cells(memory_table(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
+    assert memory_table(make_record(measurements=[on_a_gpu()])) is None
 
 
 def test_a_cpu_has_nothing_to_launch() -> None:
-    assert launches(make_record(measurements=[make_measurement()])) is None
+    assert launch_table(make_record(measurements=[make_measurement()])) is None
 
 
 def test_of_what_was_profiled_the_longest_rows_are_told_and_the_others_together() -> None:
@@ -75,10 +71,10 @@ def test_of_what_was_profiled_the_longest_rows_are_told_and_the_others_together(
     ]
     profile = make_profile(CASE_ID, *rows, busy_ns=10_000, span_ns=12_000, left_out_count=2, left_out_ns=500)
 
-    table = profiles(make_record(profiles=[profile]))
+    table = profile_table(make_record(profiles=[profile]))
 
     shown = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
     assert shown["name"] == ["k0 [red]", "k1 [red]", "k2 [red]", "and 3 more"]
-    assert shown["of a call"] == ["2", "2", "2", ""]
-    assert shown["in all"] == ["5 µs", "3 µs", "1 µs", "1 µs"]
+    assert shown["per call"] == ["2", "2", "2", ""]
+    assert shown["total"] == ["5 µs", "3 µs", "1 µs", "1 µs"]
     assert shown["share of busy"] == ["50.0%", "30.0%", "10.0%", "10.0%"]

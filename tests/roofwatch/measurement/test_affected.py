@@ -7,7 +7,7 @@ import pytest
 
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.measuring.affected import Affected, find_affected
+from roofwatch.measurement.affected import Affected, find_affected
 from tests.roofwatch.command import roofwatch
 
 BENCHMARK = """

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
 from roofwatch.collector.timing.method import EFFORTS, Preset
-from roofwatch.measuring.pairing import PairPlan
+from roofwatch.measurement.pair import PairPlan
 from tests.roofwatch.command import SUITES
 
 PAIRS = [["ab", str(SUITES / "bench_good.py"), "--base", "HEAD"], ["calibrate", str(SUITES / "bench_good.py")]]
@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[PairPlan]:
         plans.append(plan)
         raise MeasuredNothingError
 
-    monkeypatch.setattr("roofwatch.measuring.pairing.measure_revisions", measure)
+    monkeypatch.setattr("roofwatch.measurement.pair.measure_revisions", measure)
     return plans
 
 

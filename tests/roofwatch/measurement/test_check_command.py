@@ -7,7 +7,14 @@ import pytest
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
+from roofwatch.measurement.check import (
+    check_summary,
+    check_target,
+    exit_status,
+    explain_failure,
+    repeat_command,
+    to_json,
+)
 from tests.roofwatch.command import SUITES, roofwatch
 
 BROKEN = SUITES / "bench_broken.py"
@@ -33,14 +40,11 @@ def make_tensor(**fields: object) -> TensorReport:
         "dtype": "float32",
         "shape": (4, 2),
         "passed": False,
-        "rmse_ratio": 0.5,
-        "rmse_limit": 1e-5,
-        "baseline_rmse_ratio": 1e-7,
-        "elementwise": 0.25,
-        "elementwise_limit": 1e-4,
-        "baseline_elementwise": None,
+        "errors": {"rmse_ratio": 0.5, "elementwise": 0.25},
+        "limits": {"rmse_ratio": 1e-5, "elementwise": 1e-4},
+        "baseline": {"rmse_ratio": 1e-7, "elementwise": 1e-6},
         "max_abs_error": 2.0,
-        "unlike_count": 0,
+        "nonfinite_count": 0,
         "wrong_count": 3,
         "where": "column 1",
         "values": "zero",
@@ -125,7 +129,7 @@ def test_the_exit_status_is_that_of_the_worst(outcomes: list[Outcome], status: i
 def test_a_layout_that_is_refused_is_counted_as_such_and_is_no_failure() -> None:
     layout = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
     reports = [make_report(), make_report(Outcome.UNSUPPORTED, layout), make_report(Outcome.INCORRECT, layout)]
-    assert summary(reports) == "checked: 1 ok; in other layouts: 1 refused, 1 incorrect"
+    assert check_summary(reports) == "checked: 1 ok; in other layouts: 1 refused, 1 incorrect"
     assert exit_status(reports[:2]) == 0
 
 
@@ -138,21 +142,21 @@ def test_a_failure_is_explained_line_by_line() -> None:
         baseline_missing="there is no eager implementation",
         tensors=(make_tensor(), make_tensor(tensor="out", passed=True)),
     )
-    assert list(explanation(report)) == [
+    assert list(explain_failure(report)) == [
         "k/n=8/float32/fwd triton with x row-strided in memory: incorrect",
         "  grad_x (float32 [4, 2]): 3 of 8 elements are wrong",
         "    where     column 1",
-        "    what      zero",
+        "    values    zero",
         "    overall   5.0e-01, limit 1.0e-05, eager 1.0e-07",
-        "    largest   2.5e-01, limit 1.0e-04",
+        "    largest   2.5e-01, limit 1.0e-04, eager 1.0e-06",
         "    [2, 1]  expected 1.5, got 0",
-        "  the caps decide alone: there is no eager implementation",
+        "  only the caps apply: there is no eager implementation",
     ]
 
 
 def test_what_never_came_to_numbers_is_explained_by_its_message() -> None:
     report = make_report(Outcome.CRASHED, message="the process ended: killed by SIGSEGV")
-    assert list(explanation(report)) == [
+    assert list(explain_failure(report)) == [
         "k/n=8/float32/fwd triton: crashed",
         "  the process ended: killed by SIGSEGV",
     ]

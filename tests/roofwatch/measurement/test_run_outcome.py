@@ -59,7 +59,7 @@ def test_the_reasons_stand_below_the_table_each_with_its_count_and_the_run_exits
 ) -> None:
     parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]
     record = record_of(measurements=tuple(one for part in parts for one in part.measurements))
-    monkeypatch.setattr("roofwatch.measuring.running.measure", lambda _: [(Path("record.json"), record)])
+    monkeypatch.setattr("roofwatch.measurement.run.measure", lambda _: [(Path("record.json"), record)])
 
     done = CliRunner().invoke(app, ["run", str(SUITES / "bench_good.py"), *as_json])
 
