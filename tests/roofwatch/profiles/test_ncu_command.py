@@ -9,20 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import RecordError, SuiteError
+from roofwatch.collector.errors import RecordError
 from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding
-from roofwatch.collector.workers.protocol import (
-    CaseKind,
-    CheckableCase,
-    Failure,
-    ImplementationInfo,
-    KernelInfo,
-    SuiteInfo,
-)
-from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, with_counters
+from roofwatch.collector.workers.protocol import Failure
+from roofwatch.profiles.counting import exit_status, name_report, tables, with_counters
 from roofwatch.terminal import print_table
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch
@@ -72,6 +65,7 @@ def test_facts_and_advice_of_a_call_are_shown(tmp_path: Path) -> None:
     assert (tmp_path / "kept.ncu-rep").read_bytes() == (DATA / "sgemm_profile.ncu-rep").read_bytes()
 
 
+@pytest.mark.slow
 def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
     suite = tmp_path / "suite" / "bench_good.py"
@@ -108,6 +102,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_raw_page_can_be_kept(tmp_path: Path) -> None:
     pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
     done = ncu(PRINTS_PAGES, tmp_path, TOTAL, GOOD, "-o", tmp_path / "new" / "kept.csv")
@@ -123,6 +118,7 @@ def test_a_failing_kernel_is_an_outcome(tmp_path: Path) -> None:
     assert "raises/n=64/float32/fwd eager: crashed: IndexError: index 1000 is out of bounds" in done.error
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_gpu_is_reported(tmp_path: Path) -> None:
     import torch
 
@@ -163,64 +159,24 @@ def test_stalls_are_bars_and_advice_says_what_it_may_save(capsys: pytest.Capture
     assert text.index("31%") < text.index("90% of a part")
 
 
-def make_implementation(name: str, language: str = "triton", **fields: object) -> ImplementationInfo:
-    usual = {
-        "name": name,
-        "language": language,
-        "directions": ("fwd", "bwd"),
-        "is_compiled": False,
-        "is_deterministic": False,
-        "unsupported_targets": {},
-    }
-    return ImplementationInfo.model_validate(usual | fields)
-
-
-def make_info(*implementations: ImplementationInfo, cases: int = 1, rank_dimension: str | None = None) -> SuiteInfo:
-    records = tuple(make_case(f"k/n={2 + number}/float32/fwd") for number in range(cases))
-    checkable = tuple(
-        CheckableCase(
-            case_id=case.case_id, kind=CaseKind.DECLARED, direction="fwd", tags=(), stand_in_id="", rank_count=1
-        )
-        for case in records
-    )
-    kernel = KernelInfo(
-        name="k",
-        family="other",
-        formula="",
-        source="",
-        cases=records,
-        edge_ids=(),
-        implementations=implementations,
-        checkable=checkable,
-        rank_dimension=rank_dimension,
-    )
-    return SuiteInfo(device="cuda", kernels=(kernel,))
-
-
-def test_the_default_implementations_are_triton_and_cuda() -> None:
-    eager = make_implementation("eager", "torch")
-    compile_ = make_implementation("compile", "torch", is_compiled=True)
-    both = (make_implementation("triton"), make_implementation("cuda", "cuda"))
-
-    assert select_calls(make_info(eager, compile_, *both), "k", None)[1] == ("triton", "cuda")
-    assert select_calls(make_info(eager, compile_), "k", None)[1] == ("eager",)
-    assert select_calls(make_info(eager, compile_, *both), "k/*", ["comp*"])[1] == ("compile",)
+@pytest.mark.slow
+def test_the_default_implementations_are_triton_and_cuda(tmp_path: Path) -> None:
+    done = ncu(WORKS, tmp_path, "scale/n=1000/float32/fwd", GOOD, "--json")
+    assert [call["implementation"] for call in done.parsed["calls"]] == ["triton"]
 
 
 @pytest.mark.parametrize(
-    ("info", "pattern", "implementations", "message"),
+    ("arguments", "message"),
     [
-        (make_info(make_implementation("triton"), cases=7), "k", None, r"matches 7 cases; name one: .* and 2 more"),
-        (make_info(make_implementation("triton")), "gone", None, r"no case matches gone; .* k/n=2/float32/fwd"),
-        (make_info(make_implementation("triton")), "k", ["cuda"], "no implementation matches cuda; there are triton"),
-        (make_info(make_implementation("triton"), rank_dimension="n"), "k", None, "2 ranks make the call"),
+        (["*"], r"\* matches \d+ cases; name one: "),
+        (["gone"], "no case matches gone; a case ID is for example "),
+        ([TOTAL, "-i", "cuda"], "no implementation matches cuda; there are eager"),
     ],
 )
-def test_an_ambiguous_or_unknown_case_is_refused(
-    info: SuiteInfo, pattern: str, implementations: list[str] | None, message: str
-) -> None:
-    with pytest.raises(SuiteError, match=message):
-        select_calls(info, pattern, implementations)
+def test_an_ambiguous_or_unknown_case_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = ncu(WORKS, tmp_path, arguments[0], GOOD, *arguments[1:])
+    assert done.status == 2
+    assert re.search(message, " ".join(done.error.split()))
 
 
 def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome: Outcome = Outcome.OK) -> CountedCall:
