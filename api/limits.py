@@ -8,7 +8,7 @@ import io
 import math
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -28,9 +28,6 @@ _HINT = "compress it, or split the run"
 
 _ENCODINGS = ("gzip", "zstd", "identity")
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
-_UNPACKED_CHUNK_BYTES = _MIB
-_PACKED_CHUNK_BYTES = 2**16
-_PACKED_OVERHEAD_BYTES = _MIB
 _ZSTD_WINDOW_BYTES = 2**27
 """Default maximum of the zstd tools."""
 
@@ -197,17 +194,24 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
     if kind not in _ENCODINGS:
         detail = f"unknown Content-Encoding; send one of {', '.join(_ENCODINGS)}"
         raise ProblemError(415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)})
+    limit = limits.document_bytes
+    document, is_complete = body, True
     try:
         if kind == "gzip":
-            return _join(_gunzip(body), limits.document_bytes)
-        if kind == "zstd":
-            decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-            with decompressor.stream_reader(body, read_across_frames=True) as unpacked:
-                return _join(iter(lambda: unpacked.read(_UNPACKED_CHUNK_BYTES), b""), limits.document_bytes)
-    except (EOFError, zlib.error, zstandard.ZstdError):
-        detail = f"the body is not complete {kind}; send it again"
-        raise ProblemError(400, "bad-request", detail) from None
-    return body
+            gzip = zlib.decompressobj(_GZIP_WBITS)
+            document = gzip.decompress(body, limit + 1)
+            is_complete = gzip.eof and not gzip.unused_data
+        elif kind == "zstd":
+            zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+            with zstd.stream_reader(body, read_across_frames=True) as reader:
+                document = reader.read(limit + 1)
+    except (zlib.error, zstandard.ZstdError):
+        is_complete = False
+    if len(document) > limit:
+        raise ProblemError(413, "too-large", f"the body decompresses to more than {limit} bytes; split the run")
+    if not is_complete:
+        raise ProblemError(400, "bad-request", f"the body is not complete {kind}; send it again")
+    return document
 
 
 def parse_json(document: bytes, limits: Limits) -> object:
@@ -266,38 +270,6 @@ class HeaderTimeoutProtocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-def _gunzip(body: bytes) -> Iterator[bytes]:
-    """Decompress all members of a gzip file (RFC 1952, 2.2).
-
-    Empty members cost time without output, so a body may hardly be longer than its content.
-    """
-    view, at, size_bytes = memoryview(body), 0, 0
-    while at < len(view):
-        member = zlib.decompressobj(_GZIP_WBITS)
-        while not member.eof:
-            packed = view[at : at + _PACKED_CHUNK_BYTES]
-            chunk = member.decompress(packed, _UNPACKED_CHUNK_BYTES)
-            if not packed and not chunk:
-                raise EOFError
-            at += len(packed) - len(member.unused_data if member.eof else member.unconsumed_tail)
-            size_bytes += len(chunk)
-            if at > size_bytes + _PACKED_OVERHEAD_BYTES:
-                detail = "the body is longer than its content; compress it in one piece"
-                raise ProblemError(422, "too-complex", detail)
-            yield chunk
-
-
-def _join(chunks: Iterator[bytes], limit: int) -> bytes:
-    parts: list[bytes] = []
-    size_bytes = 0
-    for chunk in chunks:
-        size_bytes += len(chunk)
-        if size_bytes > limit:
-            raise ProblemError(413, "too-large", f"the body decompresses to more than {limit} bytes; split the run")
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def _check_values(parsed: object, limits: Limits) -> None:

@@ -73,8 +73,8 @@ def restore_backup(
     if not replaces:
         _refuse_to_replace(engine)
     database = str(engine.url.database)
-    with _administering(engine) as admin, _new_database(admin, database) as beside:
-        with open_url(engine.url.set(database=beside)) as restored:
+    with _administering(engine) as admin, _new_database(admin, database) as new_name:
+        with open_url(engine.url.set(database=new_name)) as restored:
             on_step("restoring")
             options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
             run_client(client, "pg_restore", options, describe_server(restored))
@@ -89,7 +89,7 @@ def restore_backup(
                 add_entry(session, actor=actor, action="store.restore", project=None, subject=path.name)
         on_step("replacing the database")
         engine.dispose()
-        before = _swap(admin, database, beside)
+        before = _swap(admin, database, new_name)
         if keeps_old:
             return Restored(verification, kept_as=before)
         _run(admin, "DROP DATABASE {} WITH (FORCE)", before)
@@ -133,7 +133,7 @@ def _administering(engine: Engine) -> Iterator[Engine]:
 @contextmanager
 def _new_database(admin: Engine, database: str) -> Iterator[str]:
     """Create an empty database, and drop it at the end unless it was renamed."""
-    name = _beside(database, "restored")
+    name = _unique_name(database, "restored")
     _run(admin, "CREATE DATABASE {} TEMPLATE template0", name)
     try:
         yield name
@@ -142,9 +142,9 @@ def _new_database(admin: Engine, database: str) -> Iterator[str]:
             _run(admin, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
 
-def _swap(admin: Engine, database: str, beside: str) -> str:
+def _swap(admin: Engine, database: str, new_name: str) -> str:
     """Replace a database by another; return the new name of the replaced one."""
-    before = _beside(database, "before")
+    before = _unique_name(database, "before")
     with admin.connect() as connection:
         driver = driver_connection(connection)
         try:
@@ -152,11 +152,11 @@ def _swap(admin: Engine, database: str, beside: str) -> str:
             _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS false", database)
             connection.execute(
                 text("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname IN (:one, :other)"),
-                {"one": database, "other": beside},
+                {"one": database, "other": new_name},
             )
             with driver.transaction():
                 _execute(driver, "ALTER DATABASE {} RENAME TO {}", database, before)
-                _execute(driver, "ALTER DATABASE {} RENAME TO {}", beside, database)
+                _execute(driver, "ALTER DATABASE {} RENAME TO {}", new_name, database)
         except psycopg.Error as error:
             with suppress(psycopg.Error):
                 _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", database)
@@ -165,7 +165,7 @@ def _swap(admin: Engine, database: str, beside: str) -> str:
     return before
 
 
-def _beside(database: str, what: str) -> str:
+def _unique_name(database: str, what: str) -> str:
     suffix = f"_{what}_{secrets.token_hex(4)}"
     return database.encode()[: _NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
 

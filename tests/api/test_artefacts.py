@@ -156,19 +156,3 @@ def test_the_spool_carries_a_record_s_files_to_the_server(store: Engine, make_to
     ((_, reason),) = delivery.incomplete
     assert reason == "lost.txt: the file is missing"
     assert list(spool.folder.iterdir()) == []
-
-
-def test_a_client_with_too_large_a_file_hears_why(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
-    folder = ArtefactFolder(tmp_path / "artefacts")
-    (tmp_path / "trace.json").write_bytes(
-        bytes(30_000_000)
-    )  # more than lies on the way: a client that is cut off sees it
-    record, spool = make_record(artefacts=[folder.add(tmp_path / "trace.json")]), Spool(tmp_path / "spool")
-    spool.submit(record, folder)
-    with served(store, Limits(artefact_bytes=10)) as (host, port):
-        sender = HttpSender(f"http://{host}:{port}", make_token(Scope.INGEST).text)
-        delivery = spool.deliver(sender, send_artefact=sender.send_artefact)
-
-    ((_, reason),) = delivery.incomplete
-    assert "HTTP 413" in reason
-    assert (len(delivery.sent), delivery.left) == (1, ())

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.outbox.spool import Backoff, Spool
@@ -21,8 +20,6 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.engine.migrate import upgrade
 from roofwatch.db.engine.session import open_server, open_store
-from roofwatch.db.errors import FullDiskError, StoreError
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
 from tests.api.serving import served, token_of_today
@@ -133,15 +130,3 @@ def test_what_finds_no_room_stays_in_the_spool_and_arrives_once_there_is_some(
     assert known_while_full == [str(first.run_id)]
     assert len(after.sent) == 1
     assert (verification.run_count, verification.proven_count, verification.problems) == (2, 2, ())
-
-
-def test_who_works_without_the_api_is_told_to_make_room(server: Server, disk: Path) -> None:
-    with filled(disk):
-        with open_store(url_of(server)) as store, pytest.raises(FullDiskError, match="Free space there"):
-            ingest_record(store, numbered(3))
-        with (
-            pytest.raises(StoreError, match=r"the server's disk is full; free space there"),
-            open_store(url_of(server)) as store,
-            store.begin() as connection,
-        ):
-            connection.execute(text("CREATE TABLE more AS SELECT generate_series(1, 100000)"))

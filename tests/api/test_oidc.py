@@ -19,7 +19,6 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.auth import Workflows
-from roofwatch.api.limits import Limits
 from roofwatch.db.auth.tokens import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
@@ -219,13 +218,3 @@ def test_without_an_audience_no_workflow_is_let_in(store: Engine, issuer: Issuer
 def test_keys_never_come_unencrypted(store: Engine) -> None:
     with pytest.raises(ValueError, match="must be https"):
         Workflows(store, AUDIENCE, "http://issuer.example")
-
-
-def test_workflows_of_a_repository_are_counted_together_whatever_their_ref(store: Engine, issuer: Issuer) -> None:
-    trust_repository(store, REPOSITORY, PROJECT, [MAIN], actor="test")
-    client = TestClient(make_app(store, Limits(requests="2 per 1 hour"), audience=AUDIENCE, issuer=issuer.url))
-    refs = (MAIN, *(f"refs/pull/{number}/merge" for number in range(3)))
-
-    answers = [send(client, issuer.token(ref=ref)) for ref in refs]
-
-    assert [answer.status_code for answer in answers] == [201, 201, 429, 429]

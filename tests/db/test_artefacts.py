@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -125,34 +124,3 @@ def test_what_was_damaged_is_not_given_out_as_whole(store: Engine) -> None:
 
     with pytest.raises(StoreError, match="the stored content is damaged"):
         read(store, record, CONTENT)
-
-
-class Zeros(io.RawIOBase):
-    """Many of them, of which none is held."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self._left = size_bytes
-
-    def read(self, size: int = -1) -> bytes:
-        taken = min(size, self._left)
-        self._left -= taken
-        return bytes(taken)
-
-
-def test_a_file_is_stored_and_read_in_pieces_however_far_it_unpacks(store: Engine) -> None:
-    size_bytes = 64 * 2**20
-    digest = hashlib.sha256()
-    for _ in range(64):
-        digest.update(bytes(2**20))
-    artefact = make_artefact(sha256=digest.hexdigest(), size_bytes=size_bytes)
-    record = make_record(artefacts=[artefact])
-    ingest_record(store, record)
-    tracemalloc.start()
-
-    store_artefact(store, record.run_id, artefact.sha256, Zeros(size_bytes))  # type: ignore[arg-type]  # reads as one
-    lengths = {len(chunk) for chunk in read_artefact(store, record.run_id, artefact.sha256)}
-
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert lengths == {2**20}
-    assert peak_bytes < 16 * 2**20

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from roofwatch.db.bisections import (
@@ -167,34 +166,3 @@ def test_what_nobody_asked_for_can_be_begun_and_what_runs_elsewhere_cannot(store
     assert only(store).state is BisectionState.RUNNING
     with pytest.raises(StoreError, match="another runner works on it"):
         begin_bisection(store, ASKED, requested_by="command line")
-
-
-IMPOSSIBLE = {
-    "an unknown state": (
-        "UPDATE bisection SET state = 'lost', claim_id = NULL, leased_until = NULL, finished_at = now()",
-        "ck_bisection_bisectionstate",
-    ),
-    "running by nobody": (
-        "UPDATE bisection SET claim_id = NULL, leased_until = NULL",
-        "ck_bisection_claimed_while_running",
-    ),
-    "a claim without end": ("UPDATE bisection SET leased_until = NULL", "ck_bisection_claim_has_lease"),
-    "over without an end": (
-        "UPDATE bisection SET state = 'failed', claim_id = NULL, leased_until = NULL",
-        "ck_bisection_finished_when_over",
-    ),
-    "found and not said what": (
-        "UPDATE bisection SET state = 'found', claim_id = NULL, leased_until = NULL, finished_at = now()",
-        "ck_bisection_answer_if_found",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_the_tables_refuse(store: Engine, what: str) -> None:
-    ask(store)
-    note_progress(store, claim_of(store), PROGRESS)
-    statement, constraint = IMPOSSIBLE[what]
-
-    with pytest.raises(IntegrityError, match=constraint), store.begin() as connection:
-        connection.execute(text(statement))

@@ -11,7 +11,7 @@ import pytest
 
 from roofwatch.db.engine import embedded
 from roofwatch.db.errors import StoreError
-from tests.db.engine.embedded_server import USE, answers, ask, server_pid, using
+from tests.db.engine.embedded_server import answers, ask, server_pid, using
 
 FORK = """
 import os, sys
@@ -110,11 +110,6 @@ def test_a_folder_may_have_any_name(name: str) -> None:
         assert ask(server.url, "SELECT 1") == 1
 
 
-def test_a_name_too_long_for_a_socket_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"bytes too long .* choose a shorter data_dir"):
-        embedded.start(tmp_path / ("x" * 180))
-
-
 def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
     (folder / "data" / "PG_VERSION").write_text("9\n")
 
@@ -180,14 +175,6 @@ def test_a_forked_child_neither_stops_nor_holds_the_server(folder: Path) -> None
             assert server.url == url
         # the child lives on, since its input is still open
         assert not answers(url)
-
-
-def test_a_process_that_just_ends_lets_go_of_the_server(folder: Path) -> None:
-    program = USE.replace("with start(Path(sys.argv[1])) as server:", "server = start(Path(sys.argv[1]))\nif True:")
-    with using(folder, program=program) as user:
-        url = user.url()
-        assert user.end() == 0
-    assert not answers(url)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")

@@ -38,13 +38,6 @@ def test_a_url_is_taken_as_people_write_it(database_url: URL, scheme: str) -> No
         assert migrate.current_revision(engine) == migrate.head_revision()
 
 
-def test_times_come_back_in_utc_whatever_the_servers_zone(database_url: URL) -> None:
-    elsewhere = text_of(database_url.update_query_dict({"options": "-ctimezone=Asia/Tokyo"}))
-
-    with open_store(elsewhere) as engine, engine.connect() as connection:
-        assert connection.execute(text("SHOW timezone")).scalar() == "UTC"
-
-
 def test_a_store_without_a_schema_is_refused_until_it_is_upgraded(empty_database_url: URL) -> None:
     url = text_of(empty_database_url)
     with pytest.raises(StoreError, match="run: roofwatch db upgrade"), open_store(url):
@@ -95,11 +88,6 @@ def test_a_server_lost_in_the_middle_is_one_clear_error(database_url: URL) -> No
         engine.connect() as connection,
     ):
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
-
-
-def test_neither_a_url_nor_a_folder_is_an_error_that_names_both() -> None:
-    with pytest.raises(StoreError, match=r"give its URL, .* or a folder"), open_store():
-        pass
 
 
 def test_engines_are_made_in_one_place() -> None:

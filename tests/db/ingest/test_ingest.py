@@ -194,15 +194,6 @@ def test_new_values_of_known_series_beside_new_rows_that_others_store_too_end_in
         assert connection.scalar(text("SELECT count(*) FROM static_fact")) == len(CASE_IDS)
 
 
-def test_a_series_that_has_values_keeps_saying_so_when_a_run_has_none_of_them(store: Engine) -> None:
-    for number, utilisation in enumerate((0.5, None, 0.25)):
-        ingest_record(store, make_record(number, measurements=[make_measurement(utilisation=utilisation)]))
-
-        with store.connect() as connection:
-            flags = connection.execute(text("SELECT has_utilisation, has_energy, has_host_time FROM series")).one()
-            assert flags == (True, False, False)
-
-
 def test_a_run_that_comes_often_uses_up_no_ids(store: Engine) -> None:
     for number in range(5):
         ingest_record(store, make_record(number))

@@ -1,26 +1,20 @@
 """A backup is whole or not there, and restoring one leaves either it or what was before."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.measurement import Block
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.backup import restore_backup
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
 from roofwatch.store.keeping import back_up
-from tests.builders import NOON, make_measurement, make_record
+from tests.builders import make_record
 from tests.db.queries.test_records import full_record
-
-_LIMIT_BYTES = 4_096
 
 
 @pytest.fixture
@@ -148,39 +142,3 @@ def test_only_its_owner_may_read_a_backup(store: Engine, tmp_path: Path) -> None
     back_up(store, tmp_path / "roofwatch.dump")
 
     assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600
-
-
-def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_stays(
-    store: Engine, database_url: URL, tmp_path: Path
-) -> None:
-    samples_ns = tuple(1e4 * (1 + noise) for noise in np.random.default_rng(7).random(2_000))
-    block = Block(started_at=NOON, samples_ns=samples_ns)
-    ingest_record(store, make_record(measurements=[make_measurement(blocks=(block,))]))
-    file = tmp_path / "copy"
-    file.write_text("of yesterday")
-    limited = (
-        "import resource; "
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({_LIMIT_BYTES}, {_LIMIT_BYTES})); "
-        "from roofwatch.cli.main import main; main()"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", limited, "db", "backup", str(file)],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-            # or its own half-written files would be left for others
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 2, done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert any(words in done.stderr for words in ("File too large", "exit status -25"))
-    assert file.read_text() == "of yesterday"
-    assert list(tmp_path.iterdir()) == [file]

@@ -1,7 +1,7 @@
 """What is old goes, what something rests on stays, and nobody takes what is missing for damage."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from io import BytesIO
 from typing import Any
 
@@ -184,24 +184,6 @@ def test_a_dry_run_says_what_would_go_and_removes_nothing(store: Engine) -> None
     assert with_samples(store, records) == [2]
 
 
-def test_more_runs_than_a_batch_all_go_in_several_transactions(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofwatch.db.maintenance.retention._BATCH_RUNS", 2)
-    records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
-    told: list[int] = []
-
-    prune(
-        store,
-        {Part.SAMPLES: 30},
-        now=NOW,
-        is_dry_run=False,
-        actor="a test",
-        on_progress=lambda so_far: told.append(so_far.run_count),
-    )
-
-    assert told == [2, 4, 5]
-    assert with_samples(store, records) == [5]
-
-
 def test_a_pruned_store_is_whole_and_says_what_aged(store: Engine) -> None:
     stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(4)))
 
@@ -210,21 +192,6 @@ def test_a_pruned_store_is_whole_and_says_what_aged(store: Engine) -> None:
     verification = verify_store(store)
     assert verification.is_whole
     assert (verification.proven_count, verification.aged_count) == (1, 3)
-
-
-def test_who_pruned_what_is_in_the_audit_trail_unless_it_was_nothing(store: Engine) -> None:
-    stored(store, *(days_old(number, 90 - number) for number in range(3)))
-
-    prune_all(store, is_dry_run=True)
-    prune_all(store)
-    prune_all(store)
-
-    with store.connect() as connection:
-        entries = connection.execute(text("SELECT actor, subject, after, reason FROM audit_entry")).all()
-    assert [(entry.actor, entry.subject, entry.reason) for entry in entries] == [
-        ("a test", "samples", "older than 30 days")
-    ]
-    assert entries[0].after.startswith("2 runs, 2 rows, ")
 
 
 def test_a_file_goes_with_the_last_old_run_that_has_it_and_its_name_stays(store: Engine) -> None:
@@ -241,15 +208,3 @@ def test_a_file_goes_with_the_last_old_run_that_has_it_and_its_name_stays(store:
         assert kept == [False, False, True], "new runs are compared with the newest"
         assert load_record(session, old.run_id) == old
     assert b"".join(read_artefact(store, newest.run_id, trace.sha256)) == b"a trace"
-
-
-def test_the_content_of_a_quarantined_run_goes_with_it(store: Engine) -> None:
-    trace = make_artefact(b"a trace")
-    record = days_old(0, 90, artefacts=(trace,))
-    ingest_record(store, record, is_quarantined=True)
-    store_artefact(store, record.run_id, trace.sha256, BytesIO(b"a trace"))
-
-    prune(store, {Part.QUARANTINED: 1}, now=datetime.now(UTC) + timedelta(days=2), is_dry_run=False, actor="a test")
-
-    with store.connect() as connection:
-        assert connection.scalar(text("SELECT count(*) FROM artefact_content")) == 0
