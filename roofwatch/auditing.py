@@ -101,7 +101,9 @@ def exit_status(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> int:
     """Return 1 if an upgrade made code worse, 2 if memory or time ran out or nothing compiled, else 0."""
     if any(upgrade.worse for upgrade in upgrades):
         return 1
-    is_complete = all(build.is_whole and any(facts.outcome is Outcome.OK for facts in build.facts) for build in builds)
+    is_complete = all(
+        build.is_complete and any(facts.outcome is Outcome.OK for facts in build.facts) for build in builds
+    )
     return 0 if is_complete else 2
 
 

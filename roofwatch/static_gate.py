@@ -14,8 +14,16 @@ from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
-from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
+from roofwatch.ci.static.baseline import (
+    AppliedBaseline,
+    Baseline,
+    BaselineError,
+    apply_baseline,
+    judge_without_base,
+    parse_baseline,
+    to_toml,
+)
+from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, function_key
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError
@@ -43,14 +51,14 @@ class StaticRequest:
     Args:
         path: Benchmark file or folder, or signature file; None for the bundled suite.
         module: Compile only this module's functions of a signature file.
-        is_whole: The plan selects all kernels, implementations and tags.
+        is_complete: The plan selects all kernels, implementations and tags.
         accept: Reason for accepting what got worse.
     """
 
     path: Path | None
     plan: RunPlan
     module: str | None = None
-    is_whole: bool = True
+    is_complete: bool = True
     base: str | None = None
     baseline: Path | None = None
     accept: str | None = None
@@ -64,14 +72,14 @@ class StaticAnswer:
 
     Args:
         compared: Empty without a base.
-        held: The verdicts after applying the baseline.
+        applied: The verdicts after applying the baseline.
         written: Changes that were written to the baseline file.
     """
 
     facts: tuple[StaticFacts, ...]
     base: Commit | None
     compared: StaticComparison
-    held: Held
+    applied: AppliedBaseline
     baseline: Baseline
     baseline_file: Path
     written: tuple[str, ...] = ()
@@ -79,13 +87,13 @@ class StaticAnswer:
     @property
     def exit_status(self) -> int:
         """0 if nothing is worse, 1 if something is, 2 if that cannot be decided."""
-        verdicts = [item.verdict for item in self.held.judged if item.reason is not Reason.NEW_CASE]
+        verdicts = [item.verdict for item in self.applied.judged if item.reason is not Reason.NEW_CASE]
         if Verdict.REGRESSED in verdicts:
             return 1
         if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome not in _NOT_FAILURES]
-        entries = [(self.baseline.by_place.get(place_of(facts)), facts) for facts in failed]
+        entries = [(self.baseline.by_function.get(function_key(facts)), facts) for facts in failed]
         return 0 if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries) else 2
 
 
@@ -108,26 +116,26 @@ def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
     facts = compile_suite(source, request.plan, on_progress, use_cache=request.use_cache)
     compared = StaticComparison((), {}, ()) if commit is None else compare_static(before, facts)
 
-    def apply(baseline: Baseline) -> Held:
-        judged = judge_alone(baseline, facts) if commit is None else compared.judged
-        return hold(baseline, judged, facts, is_whole=request.is_whole)
+    def apply(baseline: Baseline) -> AppliedBaseline:
+        judged = judge_without_base(baseline, facts) if commit is None else compared.judged
+        return apply_baseline(baseline, judged, facts, is_complete=request.is_complete)
 
-    held = apply(baseline)
+    applied = apply(baseline)
     written: list[str] = []
     if request.accept is not None:
-        worse = [item.head for item in held.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
+        worse = [item.head for item in applied.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
         baseline = baseline.with_accepted(worse, request.accept.strip())
         written.append(f"accepted: {len(worse)}")
     if request.tighten:
-        baseline = baseline.tightened(held)
-        written.append(f"updated: {len(held.better)}, removed: {len(held.stale)}")
-    if written and (baseline.by_place or file.exists()):
+        baseline = baseline.tightened(applied)
+        written.append(f"updated: {len(applied.better)}, removed: {len(applied.stale)}")
+    if written and (baseline.by_function or file.exists()):
         write_text(file, to_toml(baseline))
     return StaticAnswer(
         facts=facts,
         base=commit,
         compared=compared,
-        held=apply(baseline),
+        applied=apply(baseline),
         baseline=baseline,
         baseline_file=file,
         written=tuple(written),
@@ -194,7 +202,7 @@ def _signature_file(path: Path | None) -> Path:
 def notes(answer: StaticAnswer) -> Iterator[str]:
     """Yield the lines below the table."""
     if answer.base is not None:
-        counts = Counter(item.word for item in answer.held.judged)
+        counts = Counter(item.word for item in answer.applied.judged)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
         listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
         yield f"compared with {answer.base.sha[:12]}: {listed or 'nothing to compare'}"
@@ -203,20 +211,20 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
         yield f"only in the base: {listed}{' and more' if len(gone) > _MAX_GONE else ''}"
     for line in answer.written:
         yield f"{line} ({answer.baseline_file})"
-    yield from map(str, answer.held.notes)
+    yield from map(str, answer.applied.notes)
 
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
     """Return the document that `--json` prints."""
-    held = answer.held
-    entries = {"better": [entry for entry, _ in held.better], "stale": held.stale}
+    applied = answer.applied
+    entries = {"better": [entry for entry, _ in applied.better], "stale": applied.stale}
     listed = {
-        name: [asdict(entry.place) | {"reason": entry.reason} for entry in found] for name, found in entries.items()
+        name: [asdict(entry.key) | {"reason": entry.reason} for entry in found] for name, found in entries.items()
     }
     return {
         "static_facts": answer.facts,
         "base": answer.base,
-        "judged": [judgement_to_json(item) | {"base": item.base, "head": item.head} for item in held.judged],
+        "judged": [judgement_to_json(item) | {"base": item.base, "head": item.head} for item in applied.judged],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
         "baseline": {"file": str(answer.baseline_file), **listed},
@@ -226,7 +234,7 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
 
 def judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
     detail = None if item.detail is None else str(item.detail)
-    return {**asdict(item.place), "verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
+    return {**asdict(item.key), "verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
 
 
 # --- `roofwatch static capture`

@@ -25,7 +25,7 @@ from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.static.baseline import Baseline, hold
+from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
     StaticComparison,
     StaticJudgement,
@@ -194,8 +194,8 @@ def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple
         head_toolchain=toolchain_of(head.environment),
         known=[(measured.case_id, measured.implementation) for measured in head.measurements],
     )
-    held = hold(baseline, compared.judged, head.static_facts)
-    return replace(compared, judged=held.judged), held.notes
+    applied = apply_baseline(baseline, compared.judged, head.static_facts)
+    return replace(compared, judged=applied.judged), applied.notes
 
 
 def _detectable_change(compared: Sequence[Comparison]) -> float | None:
@@ -370,5 +370,5 @@ def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
         [facts for facts in record.static_facts if (facts.case_id, facts.implementation) == key]
         for record in (base, head)
     )
-    own_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    return is_same_machine_code(there, here, own_target=own_target)
+    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
+    return is_same_machine_code(there, here, device_target=device_target)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.static.comparison import Place, StaticJudgement, place_of
+from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -73,8 +73,8 @@ class Accepted(BaseModel):
         )
 
     @property
-    def place(self) -> Place:
-        return Place(self.case, self.implementation, self.function, self.target)
+    def key(self) -> FunctionKey:
+        return FunctionKey(self.case, self.implementation, self.function, self.target)
 
     @property
     def facts(self) -> CodeFacts:
@@ -101,22 +101,22 @@ class Accepted(BaseModel):
 class Baseline:
     """All entries of a baseline file."""
 
-    by_place: Mapping[Place, Accepted] = field(default_factory=dict)
+    by_function: Mapping[FunctionKey, Accepted] = field(default_factory=dict)
 
     def with_accepted(self, facts: Iterable[StaticFacts], reason: str) -> Self:
         """Add or replace entries."""
-        added = {place_of(one): Accepted.of(one, reason) for one in facts}
-        return replace(self, by_place={**self.by_place, **added})
+        added = {function_key(one): Accepted.of(one, reason) for one in facts}
+        return replace(self, by_function={**self.by_function, **added})
 
-    def tightened(self, held: Held) -> Self:
+    def tightened(self, applied: AppliedBaseline) -> Self:
         """Update entries that got better, and remove those of deleted functions."""
-        better = {place_of(facts): Accepted.of(facts, entry.reason) for entry, facts in held.better}
-        kept = {place: entry for place, entry in self.by_place.items() if entry not in held.stale}
-        return replace(self, by_place={**kept, **better})
+        better = {function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better}
+        kept = {key: entry for key, entry in self.by_function.items() if entry not in applied.stale}
+        return replace(self, by_function={**kept, **better})
 
 
 @dataclass(frozen=True)
-class Held:
+class AppliedBaseline:
     """A comparison after applying a baseline.
 
     Args:
@@ -143,32 +143,32 @@ class Held:
         )
 
 
-def hold(
-    baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_whole: bool = False
-) -> Held:
+def apply_baseline(
+    baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_complete: bool = False
+) -> AppliedBaseline:
     """Apply a baseline to a comparison.
 
     Args:
         baseline: Accepted facts.
         judged: Verdicts on the head.
         head: All facts of the head.
-        is_whole: The head has all kernels of the suite, so a missing kernel was deleted.
+        is_complete: The head has all kernels of the suite, so a missing kernel was deleted.
     """
-    known = {place_of(facts): facts for facts in head}
-    entries = [entry for _, entry in sorted(baseline.by_place.items())]
-    present = [(entry, known[entry.place]) for entry in entries if entry.place in known]
-    return Held(
-        judged=tuple(_apply(item, baseline.by_place.get(item.place)) for item in judged),
+    known = {function_key(facts): facts for facts in head}
+    entries = [entry for _, entry in sorted(baseline.by_function.items())]
+    present = [(entry, known[entry.key]) for entry in entries if entry.key in known]
+    return AppliedBaseline(
+        judged=tuple(_apply(item, baseline.by_function.get(item.key)) for item in judged),
         better=tuple((entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED),
-        stale=tuple(entry for entry in entries if _is_deleted(entry.place, known, is_whole=is_whole)),
+        stale=tuple(entry for entry in entries if _is_deleted(entry.key, known, is_complete=is_complete)),
     )
 
 
-def judge_alone(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple[StaticJudgement, ...]:
+def judge_without_base(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple[StaticJudgement, ...]:
     """Return functions that are worse than accepted, without a base to compare with."""
     judged = []
-    for facts in sorted(head, key=place_of):
-        entry = baseline.by_place.get(place_of(facts))
+    for facts in sorted(head, key=function_key):
+        entry = baseline.by_function.get(function_key(facts))
         if entry is not None and entry.judge(facts) is Verdict.REGRESSED:
             named = (facts.case_id, facts.implementation, facts.function, facts.target)
             verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
@@ -187,14 +187,14 @@ def _apply(item: StaticJudgement, entry: Accepted | None) -> StaticJudgement:
     return replace(item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
 
 
-def _is_deleted(place: Place, known: Mapping[Place, StaticFacts], *, is_whole: bool) -> bool:
+def _is_deleted(key: FunctionKey, known: Mapping[FunctionKey, StaticFacts], *, is_complete: bool) -> bool:
     """Return whether the target was compiled, but not this function of a compiled launch, or not this kernel."""
-    compiled = [other for other in known if other.target == place.target]
-    if place in known or not compiled:
+    compiled = [other for other in known if other.target == key.target]
+    if key in known or not compiled:
         return False
-    if any(other.subject == place.subject for other in compiled):
+    if any(other.subject == key.subject for other in compiled):
         return True
-    return is_whole and place.kernel not in {other.kernel for other in compiled}
+    return is_complete and key.kernel not in {other.kernel for other in compiled}
 
 
 # --- the file
@@ -225,18 +225,18 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"]) or "the file"
         raise BaselineError(f"{name}: {where}: {first['msg']}") from None
-    by_place: dict[Place, Accepted] = {}
+    by_function: dict[FunctionKey, Accepted] = {}
     for entry in file.accepted:
-        if entry.place in by_place:
+        if entry.key in by_function:
             raise BaselineError(f"{name}: {entry.function} for {entry.target} of {entry.case} is accepted twice")
-        by_place[entry.place] = entry
-    return Baseline(by_place)
+        by_function[entry.key] = entry
+    return Baseline(by_function)
 
 
 def to_toml(baseline: Baseline) -> str:
     """Return the text of a baseline file; equal baselines give equal text."""
     tables = [_HEADING]
-    for _, entry in sorted(baseline.by_place.items()):
+    for _, entry in sorted(baseline.by_function.items()):
         fields = entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         tables.append("[[accepted]]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in fields.items()))
     return "\n".join(tables)

@@ -23,7 +23,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class FunctionKey:
     """Identifies the machine code of one function for one target."""
 
     case_id: str
@@ -40,8 +40,8 @@ class Place:
         return self.case_id, self.implementation
 
 
-def place_of(facts: StaticFacts) -> Place:
-    return Place(facts.case_id, facts.implementation, facts.function, facts.target)
+def function_key(facts: StaticFacts) -> FunctionKey:
+    return FunctionKey(facts.case_id, facts.implementation, facts.function, facts.target)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class StaticJudgement:
     detail: Remark | None = None
 
     @property
-    def place(self) -> Place:
-        return Place(self.case_id, self.implementation, self.function, self.target)
+    def key(self) -> FunctionKey:
+        return FunctionKey(self.case_id, self.implementation, self.function, self.target)
 
     @property
     def has_compiled(self) -> bool:
@@ -159,18 +159,18 @@ def toolchain_of(environment: Environment) -> dict[str, str]:
 
 
 def is_same_machine_code(
-    base: Iterable[StaticFacts], head: Iterable[StaticFacts], *, own_target: str | None = None
+    base: Iterable[StaticFacts], head: Iterable[StaticFacts], *, device_target: str | None = None
 ) -> bool:
     """Return whether two sides of one case and implementation have the same code.
 
     Args:
         base: All facts of the base.
         head: All facts of the head.
-        own_target: Target of the device. If it was compiled, only its code counts; otherwise that of all targets.
+        device_target: Target of the device. If it was compiled, only its code counts; otherwise that of all targets.
     """
     old, new = ({(facts.target, facts.function): facts.code_hash for facts in side} for side in (base, head))
-    if any(target == own_target for target, _ in new):
-        old, new = ({key: code for key, code in side.items() if key[0] == own_target} for side in (old, new))
+    if any(target == device_target for target, _ in new):
+        old, new = ({key: code for key, code in side.items() if key[0] == device_target} for side in (old, new))
     return bool(new) and old == new and None not in new.values()
 
 

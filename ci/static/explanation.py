@@ -119,7 +119,8 @@ def _instruction_reasons(before: CodeFacts, after: CodeFacts) -> Iterator[Remark
             yield Remark(f"{_factor(was.main_width // now.main_width)} the instructions for the same bytes")
         elif was.is_narrower_than(now):
             yield Remark(f"the same bytes with instructions {_factor(now.main_width // was.main_width)} as wide")
-    if before.is_disassembled and after.is_disassembled and _copies(before) and not _copies(after):
+    had_copies, has_copies = (_async_count(side) + _tma_count(side) > 0 for side in (before, after))
+    if before.is_disassembled and after.is_disassembled and had_copies and not has_copies:
         yield Remark("loads no longer overlap with arithmetic through shared memory")
 
 
@@ -147,10 +148,6 @@ def _async_count(facts: CodeFacts) -> int:
 
 def _tma_count(facts: CodeFacts) -> int:
     return facts.instructions.get("tma", 0)
-
-
-def _copies(facts: CodeFacts) -> int:
-    return _async_count(facts) + _tma_count(facts)
 
 
 def _factor(factor: int) -> str:

@@ -53,7 +53,7 @@ class Build:
         return tuple(facts for facts in self.facts if facts.outcome not in _MACHINE_FAILURES)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return len(self.tried) == len(self.facts)
 
 
@@ -94,7 +94,7 @@ class Upgrade:
 
     def _judged(self, verdict: Verdict) -> tuple[StaticJudgement, ...]:
         items = [item for item in self.comparison.judged if item.verdict is verdict]
-        return tuple(sorted(items, key=lambda item: (item.reason.value, item.place)))
+        return tuple(sorted(items, key=lambda item: (item.reason.value, item.key)))
 
 
 def judge_upgrades(builds: Sequence[Build]) -> tuple[Upgrade, ...]:

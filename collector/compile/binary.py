@@ -38,7 +38,7 @@ _INSTRUCTION_BYTES = 16
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources of one kernel, per thread or block as in `StaticFacts`."""
+    """Resources of one kernel; the fields are those of `StaticFacts`."""
 
     registers: int
     local_bytes: int

@@ -85,23 +85,19 @@ class DiskCache:
         except (OSError, orjson.JSONDecodeError):
             return None
 
-    def put(self, kind: str, key: str, value: dict[str, Any]) -> None:
+    def put(self, kind: str, key: str, value: Any) -> None:
         """Store a value; ignore failures to write."""
         write_to_cache(self._file(kind, key), orjson.dumps(value))
 
     def shrink(self, max_bytes: int = MAX_BYTES) -> None:
         """Delete the oldest entries until the rest fits."""
-        entries = []
-        for file in self.folder.glob("*/*/*.json"):
-            with contextlib.suppress(OSError):  # another process may delete it too
-                status = file.stat()
-                entries.append((status.st_mtime_ns, status.st_size, file))
-        excess = sum(size for _, size, _ in entries) - max_bytes
-        for _, size, file in sorted(entries):
-            if excess <= 0:
-                return
-            file.unlink(missing_ok=True)
-            excess -= size
+        with contextlib.suppress(FileNotFoundError):  # another process deletes entries
+            entries = [(file.stat(), file) for file in self.folder.glob("*/*/*.json")]
+            excess = sum(status.st_size for status, _ in entries) - max_bytes
+            for status, file in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
+                if excess > 0:
+                    file.unlink()
+                    excess -= status.st_size
 
     def _file(self, kind: str, key: str) -> Path:
         return self.folder / kind / key[:2] / f"{key}.json"

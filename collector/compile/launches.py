@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -116,26 +117,15 @@ def without_aslr() -> Iterator[bool]:
             personality(ctypes.c_ulong(before))
 
 
-class _TargetDriver:
-    """The part of a Triton driver that compiling needs."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        pass
-
-    def get_current_stream(self, _device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
+def target_driver(target: Any) -> SimpleNamespace:
+    """Make the part of a Triton driver that compiling needs, for a `GPUTarget`."""
+    return SimpleNamespace(
+        get_current_device=lambda: 0,
+        set_current_device=lambda _device: None,
+        get_current_stream=lambda _device: 0,
+        get_current_target=lambda: target,
+        get_active_torch_device=lambda: torch.device("cpu"),
+    )
 
 
 @contextlib.contextmanager
@@ -192,11 +182,11 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
         return kernel
 
     wanted = parse_target(target)
-    target_driver = _TargetDriver(GPUTarget(wanted.backend, wanted.arch, wanted.warp_size))
+    gpu = GPUTarget(wanted.backend, wanted.arch, wanted.warp_size)
     with (
         _replaced(JITFunction, "run", compile_only),
         _replaced(Autotuner, "run", every_configuration),
-        _replaced(driver, "_active", target_driver),
+        _replaced(driver, "_active", target_driver(gpu)),
         _replaced(triton.knobs.compilation, "listener", note_times),
         _without_line_information(),
     ):

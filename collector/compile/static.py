@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -109,17 +110,12 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
             LIMITS[target], threads=compiled.thread_count, registers=resources.registers, shared_bytes=shared_bytes
         )
     return {
+        **asdict(resources),
         "toolchain": compiled.toolchain,
         "thread_count": compiled.thread_count,
-        "registers": resources.registers,
-        "accumulation_registers": resources.accumulation_registers,
-        "scalar_registers": resources.scalar_registers,
-        "spilled_registers": resources.spilled_registers,
         "spill_store_count": counts.get("local_store", 0),
         "spill_load_count": counts.get("local_load", 0),
-        "local_bytes": resources.local_bytes,
         "shared_bytes": shared_bytes,
-        "static_shared_bytes": resources.static_shared_bytes,
         "tensor_memory_columns": compiled.tensor_memory_columns,
         "theoretical_occupancy": None if occupancy is None else occupancy.share,
         "occupancy_limits": () if occupancy is None else occupancy.limited_by,

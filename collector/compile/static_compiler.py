@@ -1,7 +1,7 @@
 """Compiles a suite's cases for GPUs that are not present: results come from the cache or from worker processes.
 
 Two kinds of results are cached. The listing of a suite's kernels is valid until a file in one of its folders changes.
-The facts of a case have a key of toolchain, kernel code, case, implementation and target.
+The facts of a case have a key of toolchain, kernel code, case, implementation and targets.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from roofwatch.collector.compile.cache import DiskCache, digest_of, digest_of_file, toolchain_digest
 from roofwatch.collector.compile.sources import SuiteSources
@@ -39,23 +38,16 @@ _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 """Other failures may come from a lack of memory and are tried again."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+_FACTS = TypeAdapter(tuple[StaticFacts, ...])
 
 
-class Listing(_Entry):
+class Listing(BaseModel):
     """The kernels of a suite and their sources."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     info: SuiteInfo
     sources: SuiteSources
-
-
-class _CachedFacts(_Entry):
-    facts: tuple[StaticFacts, ...]
-
-
-_E = TypeVar("_E", bound=_Entry)
-_Facts = tuple[StaticFacts, ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ class CompiledSubject:
     """Facts of one case and implementation, in the order of the targets."""
 
     subject: Subject
-    facts: _Facts
+    facts: tuple[StaticFacts, ...]
     was_cached: bool
 
 
@@ -109,9 +101,10 @@ class StaticCompiler(contextlib.ExitStack):
         files = [] if path is None else [(str(file), digest_of_file(file)) for file in benchmark_files(path)]
         roots = list(map(str, self._source.import_roots))
         key = digest_of(self._toolchain, str(path), files, roots, self._source.module)
-        cached = self._cached("suites", key, Listing)
-        if cached is not None and cached.sources.are_unchanged:
-            return cached
+        with contextlib.suppress(ValidationError):
+            cached = Listing.model_validate(self._cache.get("suites", key))
+            if cached.sources.are_unchanged:
+                return cached
         on_loading()
         (worker,) = self._start_workers(1)
         info = worker.start()
@@ -131,19 +124,17 @@ class StaticCompiler(contextlib.ExitStack):
             SuiteError: the suite cannot be loaded.
         """
         codes = (listing or self.listing()).sources.codes
-        known: dict[Subject, dict[str, _Facts]] = {}
+        keys: dict[Subject, str] = {}
         missing: list[CompileStatic] = []
         for subject in subjects:
-            entries = {
-                target: self._cached("facts", self._facts_key(codes, subject, target), _CachedFacts)
-                for target in targets
-            }
-            known[subject] = {target: entry.facts for target, entry in entries.items() if entry is not None}
-            uncached = tuple(target for target in targets if target not in known[subject])
-            if uncached:
-                missing.append(CompileStatic(**subject.named, targets=uncached))
+            code = codes[subject.case_id.partition("/")[0]]
+            keys[subject] = digest_of(self._toolchain, code, subject.case_id, subject.implementation, targets)
+            try:
+                facts = _FACTS.validate_python(self._cache.get("facts", keys[subject]))
+            except ValidationError:
+                missing.append(CompileStatic(**subject.named, targets=tuple(targets)))
             else:
-                yield CompiledSubject(subject, _in_order(known[subject], targets), was_cached=True)
+                yield CompiledSubject(subject, facts, was_cached=True)
         if not missing:
             return
         workers = self._start_workers(min(len(missing), self._worker_count))
@@ -153,34 +144,25 @@ class StaticCompiler(contextlib.ExitStack):
         )
         for job, reply, _ in replies:
             subject = Subject(job.case_id, job.implementation)
-            for target, facts in self._facts(subject, job.targets, reply).items():
-                known[subject][target] = facts
-                if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
-                    entry = _CachedFacts(facts=facts)
-                    self._cache.put("facts", self._facts_key(codes, subject, target), entry.model_dump(mode="json"))
-            yield CompiledSubject(subject, _in_order(known[subject], targets), was_cached=False)
+            facts = reply.static_facts or self._failed(subject, targets, reply)
+            if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
+                self._cache.put("facts", keys[subject], _FACTS.dump_python(facts, mode="json"))
+            yield CompiledSubject(subject, facts, was_cached=False)
         self._cache.shrink()
 
-    def _facts(self, subject: Subject, targets: tuple[str, ...], reply: Reply) -> dict[str, _Facts]:
-        if reply.static_facts is not None:
-            return {target: tuple(fact for fact in reply.static_facts if fact.target == target) for target in targets}
+    def _failed(self, subject: Subject, targets: Sequence[str], reply: Reply) -> tuple[StaticFacts, ...]:
         failure = explained(reply.failure, compile_limit(self._timeout_s))
         assert failure is not None
-        named = {**subject.named, "function": subject.implementation}
-        return {
-            target: (StaticFacts(**named, target=target, outcome=failure.outcome, message=failure.message),)
+        return tuple(
+            StaticFacts(
+                **subject.named,
+                function=subject.implementation,
+                target=target,
+                outcome=failure.outcome,
+                message=failure.message,
+            )
             for target in targets
-        }
-
-    def _facts_key(self, codes: dict[str, str], subject: Subject, target: str) -> str:
-        code = codes[subject.case_id.partition("/")[0]]
-        return digest_of(self._toolchain, code, subject.case_id, subject.implementation, target)
-
-    def _cached(self, kind: str, key: str, model: type[_E]) -> _E | None:
-        try:
-            return model.model_validate(self._cache.get(kind, key))
-        except ValidationError:
-            return None
+        )
 
     def _start_workers(self, count: int) -> list[Worker]:
         if not self._workers:
@@ -190,7 +172,3 @@ class StaticCompiler(contextlib.ExitStack):
             worker = Worker(self._fork_server, settings)
             self._workers.append(self.enter_context(worker))
         return self._workers[:count]
-
-
-def _in_order(facts: dict[str, _Facts], targets: Sequence[str]) -> _Facts:
-    return tuple(fact for target in targets for fact in facts[target])

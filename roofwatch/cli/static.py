@@ -65,7 +65,7 @@ def static(
         path=path,
         module=module,
         plan=replace(options, device="cpu").plan(usual_tag="quick"),  # a compiler can handle the sizes of a GPU
-        is_whole=not (options.kernel or options.implementation or options.tag),
+        is_complete=not (options.kernel or options.implementation or options.tag),
         base=base,
         baseline=baseline,
         accept=accept,
@@ -83,8 +83,8 @@ def static(
             print_note("nothing to compile: the suite has no Triton or CUDA C++ kernels")
         elif base is None:
             print_table(tables.static_facts(answered.facts))
-        if any(item.is_listed for item in answered.held.judged):
-            print_table(comparison_tables.static_changes_table(answered.held.judged))
+        if any(item.is_listed for item in answered.applied.judged):
+            print_table(comparison_tables.static_changes_table(answered.applied.judged))
         for note in notes(answered):
             print_note(note)
     raise typer.Exit(answered.exit_status)

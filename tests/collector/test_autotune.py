@@ -11,7 +11,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from roofwatch.collector.autotune import AutotuneRecorder, merged
-from roofwatch.collector.compile.launches import _TargetDriver
+from roofwatch.collector.compile.launches import target_driver
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 
@@ -25,7 +25,7 @@ Tune = Callable[..., None]
 def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
     """Call the tuned function with what each configuration takes, in ms."""
     monkeypatch.setattr(JITFunction, "run", lambda *_, **__: None)
-    monkeypatch.setattr(driver, "_active", _TargetDriver(GPUTarget("cuda", 90, 32)))
+    monkeypatch.setattr(driver, "_active", target_driver(GPUTarget("cuda", 90, 32)))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(scale, "cache", {})
 

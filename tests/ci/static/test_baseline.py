@@ -10,7 +10,15 @@ from roofwatch.ci.gate import exit_code
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
+from roofwatch.ci.static.baseline import (
+    AppliedBaseline,
+    Baseline,
+    BaselineError,
+    apply_baseline,
+    judge_without_base,
+    parse_baseline,
+    to_toml,
+)
 from roofwatch.ci.static.comparison import compare_static
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -27,48 +35,48 @@ def spilling(local_bytes: int, **fields: Any) -> StaticFacts:
     return SPILLS.model_copy(update={"local_bytes": local_bytes, **fields})
 
 
-def held(head: StaticFacts, baseline: Baseline = ACCEPTED) -> Held:
-    return hold(baseline, compare_static([BASE], [head]).judged, [head])
+def applied(head: StaticFacts, baseline: Baseline = ACCEPTED) -> AppliedBaseline:
+    return apply_baseline(baseline, compare_static([BASE], [head]).judged, [head])
 
 
 @pytest.mark.parametrize("local_bytes", [96, 48])
 def test_accepted_code_does_not_fail(local_bytes: int) -> None:
-    (item,) = held(spilling(local_bytes)).judged
+    (item,) = applied(spilling(local_bytes)).judged
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
     assert str(item.detail) == "accepted: the tile pays for it"
 
 
 def test_code_that_is_worse_than_accepted_fails_with_the_difference() -> None:
-    (item,) = held(spilling(128)).judged
+    (item,) = applied(spilling(128)).judged
 
     assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
     assert str(item.detail).endswith("worse than accepted (local memory per thread 96 B to 128 B)")
 
 
 def test_better_code_is_noted_and_tightens_the_baseline() -> None:
-    better = held(spilling(48))
+    better = applied(spilling(48))
     tightened = ACCEPTED.tightened(better)
 
     assert [str(note) for note in better.notes] == [
         "_rms_norm_kernel for sm_90 is better than the baseline: update it with --tighten"
     ]
-    assert held(spilling(48), tightened).better == ()
-    assert held(spilling(96), tightened).judged[0].verdict is Verdict.REGRESSED
-    assert next(iter(tightened.by_place.values())).reason == "the tile pays for it"
+    assert applied(spilling(48), tightened).better == ()
+    assert applied(spilling(96), tightened).judged[0].verdict is Verdict.REGRESSED
+    assert next(iter(tightened.by_function.values())).reason == "the tile pays for it"
 
 
 def test_a_compile_error_can_be_accepted() -> None:
     failing = make_static_facts(outcome=Outcome.COMPILE_ERROR)
     baseline = Baseline().with_accepted([failing], "sm_90 comes later")
 
-    assert held(failing, baseline).judged[0].reason is Reason.ACCEPTED
-    assert len(held(BASE, baseline).better) == 1
-    assert held(failing).judged[0].verdict is Verdict.REGRESSED
+    assert applied(failing, baseline).judged[0].reason is Reason.ACCEPTED
+    assert len(applied(BASE, baseline).better) == 1
+    assert applied(failing).judged[0].verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize(
-    ("head", "is_whole", "is_stale"),
+    ("head", "is_complete", "is_stale"),
     [
         (make_static_facts(function="_other"), False, True),
         (make_static_facts(SOFTMAX), True, True),
@@ -78,16 +86,16 @@ def test_a_compile_error_can_be_accepted() -> None:
     ],
     ids=["function", "kernel", "kernel not chosen", "target not compiled", "case of another tag"],
 )
-def test_an_entry_of_a_deleted_function_is_stale(head: StaticFacts, is_whole: bool, is_stale: bool) -> None:
-    found = hold(ACCEPTED, (), [head], is_whole=is_whole)
+def test_an_entry_of_a_deleted_function_is_stale(head: StaticFacts, is_complete: bool, is_stale: bool) -> None:
+    found = apply_baseline(ACCEPTED, (), [head], is_complete=is_complete)
 
     assert bool(found.stale) is is_stale
-    assert bool(ACCEPTED.tightened(found).by_place) is not is_stale
+    assert bool(ACCEPTED.tightened(found).by_function) is not is_stale
 
 
 def test_without_a_base_code_is_compared_with_the_baseline() -> None:
-    assert judge_alone(ACCEPTED, [SPILLS, make_static_facts(SOFTMAX, local_bytes=999)]) == ()
-    (item,) = judge_alone(ACCEPTED, [spilling(128)])
+    assert judge_without_base(ACCEPTED, [SPILLS, make_static_facts(SOFTMAX, local_bytes=999)]) == ()
+    (item,) = judge_without_base(ACCEPTED, [spilling(128)])
     assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED)
 
 

@@ -94,6 +94,6 @@ def test_only_the_code_for_the_device_decides() -> None:
     base = [make_static_facts(), make_static_facts(target="sm_80")]
     head = [make_static_facts(), make_static_facts(target="sm_80", code="b")]
 
-    assert is_same_machine_code(base, head, own_target="sm_90")
-    assert not is_same_machine_code(base, head, own_target="sm_100")
+    assert is_same_machine_code(base, head, device_target="sm_90")
+    assert not is_same_machine_code(base, head, device_target="sm_100")
     assert not is_same_machine_code([], [])

@@ -51,7 +51,7 @@ def test_failures_of_the_machine_are_not_compared(outcome: Outcome) -> None:
     upgrades = judge_upgrades(builds)
 
     assert [upgrade.worse + upgrade.better for upgrade in upgrades] == [(), ()]
-    assert [build.is_whole for build in builds] == [True, False, True]
+    assert [build.is_complete for build in builds] == [True, False, True]
     assert len(builds[1].failed) == 1
 
 
