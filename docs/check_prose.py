@@ -1,0 +1,110 @@
+"""Check the prose of documents, docstrings and comments: words that we avoid, and long sentences.
+
+    python docs/check_prose.py [--long]
+
+Avoided words fail the check. Long sentences fail it in documents only; `--long` lists those of docstrings too.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parents[1]
+MAX_WORDS = 35
+AVOIDED = {
+    "that which": "name the thing",
+    "of which": "start a new sentence",
+    "whoever": "name the user",
+    "who asks": "name the client",
+    "is told": "say what is shown or returned",
+    "are told": "say what is shown or returned",
+    "nobody vouches": "untrusted",
+    "nobody has decided": "not triaged",
+    "somebody is at it": "acknowledged",
+    "held against": "compared with",
+    "looked at again": "analysed again",
+    "by whom": "name the person or program",
+    "put together": "build, join or group",
+    "so many at most": "maximum",
+    "left out:": "default:",
+    "may be given again": "repeatable",
+    "the door of": "the endpoint",
+    "at hand": "available",
+    "beside it": "next to it, or name the place",
+    "alike": "identical, or equal",
+}
+_AVOIDED = re.compile(rf"\b(?:{'|'.join(map(re.escape, AVOIDED))})", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\"(])|\n\s*\n")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of prose and where it starts."""
+
+    file: Path
+    line: int
+    text: str
+    is_document: bool
+
+
+def passages() -> Iterator[Passage]:
+    """All prose of the files that git tracks, tests excluded."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.splitlines():
+        file = ROOT / name
+        if name.startswith("tests/") or file.is_symlink():
+            continue
+        if file.suffix == ".md" and "decisions" not in name:
+            yield from _of_document(file)
+        elif file.suffix == ".py" and file != Path(__file__):
+            yield from _of_code(file)
+
+
+def _of_document(file: Path) -> Iterator[Passage]:
+    for token in MarkdownIt("commonmark").enable("table").parse(file.read_text()):
+        if token.type == "inline" and token.map is not None:
+            yield Passage(file, token.map[0] + 1, token.content, is_document=True)
+
+
+def _of_code(file: Path) -> Iterator[Passage]:
+    source = file.read_text()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield Passage(file, node.lineno, node.value, is_document=False)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield Passage(file, token.start[0], token.string.lstrip("# "), is_document=False)
+
+
+def problems(passage: Passage, *, lists_long: bool) -> Iterator[str]:
+    """Describe each problem of a passage, one line each."""
+    where = f"{passage.file.relative_to(ROOT)}:{passage.line}"
+    for found in _AVOIDED.finditer(passage.text):
+        word = found[0].lower()
+        yield f"{where}: avoid {word!r}: {AVOIDED[word]}"
+    if passage.is_document or lists_long:
+        for sentence in _SENTENCE_END.split(passage.text):
+            if (count := len(sentence.split())) > MAX_WORDS:
+                yield f"{where}: sentence of {count} words: {' '.join(sentence.split()[:8])} …"
+
+
+def main() -> int:
+    """Print all problems; exit status 1 if there are any."""
+    lists_long = "--long" in sys.argv[1:]
+    found = [line for passage in passages() for line in problems(passage, lists_long=lists_long)]
+    print("\n".join(found) or "prose: no problem found")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
