@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -110,6 +111,17 @@ def find_postgres(data: Path) -> Postgres:
     return Postgres(programs, (nobody.pw_uid, nobody.pw_gid))
 
 
+@cache
+def _socket_folder(data: Path) -> Path:
+    """Folder of the socket for clients: `data`, or a link to it if its path is too long for a socket address."""
+    if len(os.fsencode(data / _SOCKET)) <= _MAX_SOCKET_BYTES:
+        return data
+    link = Path(tempfile.mkdtemp(prefix="roofwatch-", dir="/tmp")) / "data"
+    link.symlink_to(data)
+    atexit.register(shutil.rmtree, link.parent, ignore_errors=True)
+    return link
+
+
 class ServerHandle:
     """A use of the embedded server. The last `close` stops the server; a process that exits closes its uses.
 
@@ -123,7 +135,7 @@ class ServerHandle:
             username=_USER,
             database=_USER,
             # overrides the user's PG... variables
-            query={"host": str(folder / "data"), "port": str(_PORT), "options": "-ctimezone=UTC"},
+            query={"host": str(_socket_folder(folder / "data")), "port": str(_PORT), "options": "-ctimezone=UTC"},
         )
         self._postgres = postgres
         self._lease_fd: int | None = lease_fd
@@ -168,12 +180,6 @@ def start(folder: Path) -> ServerHandle:
         StoreError: it cannot be created, started or reached.
     """
     folder = folder.absolute()
-    extra_bytes = len(os.fsencode(folder / "data" / _SOCKET)) - _MAX_SOCKET_BYTES
-    if extra_bytes > 0:
-        raise StoreError(
-            f"{folder}: {extra_bytes} bytes too long for the socket of the embedded Postgres; "
-            "choose a shorter data_dir (ROOFWATCH_DATA_DIR)"
-        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _process_lock, _exclusive(folder / "lock"):
@@ -253,7 +259,7 @@ def _ensure_running(folder: Path, postgres: Postgres) -> None:
                 _launch(folder, postgres, alive_fd)
         finally:
             os.close(alive_fd)  # the server has inherited the lock
-        if PGconn.ping(make_conninfo("", host=str(folder / "data"), port=_PORT).encode()) == Ping.OK:
+        if PGconn.ping(make_conninfo("", host=str(_socket_folder(folder / "data")), port=_PORT).encode()) == Ping.OK:
             return
         if time.monotonic() > deadline_s:
             raise StoreError(
