@@ -1,4 +1,4 @@
-"""The commands of alerts, and the service that does the same beside."""
+"""The alert commands, and alerts of the service."""
 
 import signal
 import sys
@@ -101,7 +101,7 @@ def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., D
     assert "acknowledged by A Person" in command("list").output
 
 
-def test_a_message_that_cannot_be_sent_ends_a_run_with_1_and_waits(command: Callable[..., Done], hook: Hook) -> None:
+def test_a_failed_message_waits_and_the_exit_status_is_1(command: Callable[..., Done], hook: Hook) -> None:
     hook.status = 500
 
     ran = command("run", "--json")
@@ -111,7 +111,7 @@ def test_a_message_that_cannot_be_sent_ends_a_run_with_1_and_waits(command: Call
     assert "HTTP 500" in command("list").output
 
 
-def test_a_test_says_that_it_is_one_and_an_unknown_channel_is_named(command: Callable[..., Done], hook: Hook) -> None:
+def test_a_test_message_is_sent_and_an_unknown_channel_refused(command: Callable[..., Done], hook: Hook) -> None:
     assert command("test", "filed").status == 0
     unknown = command("test", "pigeon")
 
@@ -119,7 +119,7 @@ def test_a_test_says_that_it_is_one_and_an_unknown_channel_is_named(command: Cal
     assert (unknown.status, "the rules have hook, filed" in unknown.error) == (2, True)
 
 
-def test_the_service_tells_what_it_has_judged(
+def test_the_service_sends_alerts_after_analysis(
     judged: Engine, folder: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_HOOK", hook.url)

@@ -1,4 +1,4 @@
-"""Which regressions, levels and silences a rule tells of."""
+"""What rules report: regressions, levels and silent runners."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -76,7 +76,7 @@ def test_a_sure_regression_is_reported(fields: dict[str, Any]) -> None:
         *({"triage": state} for state in (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)),
     ],
 )
-def test_what_is_unsure_better_refuted_over_small_or_decided_is_not_reported(fields: dict[str, Any]) -> None:
+def test_uncertain_improved_dismissed_small_or_triaged_regressions_are_not_reported(fields: dict[str, Any]) -> None:
     assert reported(**fields) == []
 
 
@@ -92,7 +92,7 @@ def test_a_rule_reports_its_kernels_tags_and_runners_alone() -> None:
     assert not reports(runners=("*H200*",))
 
 
-def test_a_message_says_since_when_why_and_where_to_look() -> None:
+def test_a_message_has_commit_suspects_and_links() -> None:
     suspects = (Suspect(Cause.CODE, 0.75, "the machine code changed"),)
     (one,) = reported(suspects=suspects)
 
@@ -126,9 +126,7 @@ def nightly(count: int) -> list[datetime]:
     ("fields", "silent_after_days"),
     [({"after_hours": 36}, 1.5), ({}, 3)],
 )
-def test_a_runner_is_silent_after_the_time_that_the_rule_gives_it(
-    fields: dict[str, float], silent_after_days: float
-) -> None:
+def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float], silent_after_days: float) -> None:
     rule = SilenceRule(name="silent", kind="silence", channels=("chat",), **fields)
     last = nightly(10)[-1]
 

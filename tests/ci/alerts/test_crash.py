@@ -1,4 +1,4 @@
-"""A process is killed at every step of an alert: nothing is lost, and nothing is told under two keys."""
+"""A process is killed at every step of an alert: nothing is lost."""
 
 import os
 import signal
@@ -83,7 +83,7 @@ def clients(engine: Engine) -> set[int]:
         return set(connection.scalars(text(serving)))
 
 
-def told(mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> list[str]:
+def received_keys(mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> list[str]:
     """Keys of all that came, on whichever channel; of issues their markers."""
     return mailbox.keys + hook.keys + [issue["body"].splitlines()[0] for issue in github.issues.values()]
 
@@ -92,17 +92,17 @@ def told(mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> list[str]:
 @pytest.mark.parametrize(
     ("channel", "step"), [*(("hook", step) for step in STEPS), ("mail", "after sending"), ("issues", "after sending")]
 )
-def test_a_sender_that_is_killed_loses_nothing_and_tells_nothing_under_two_keys(
+def test_a_killed_sender_loses_nothing_and_repeats_the_same_key(
     judged: Engine, tmp_path: Path, mailbox: Mailbox, hook: Hook, github: GitHubStandIn, channel: str, step: str
 ) -> None:
     rules = write_rules(tmp_path, channel)
     raise_alerts(judged, configured(rules).plan, LATER)
 
     run_until_killed(judged, rules, "deliver", step)
-    assert len(told(mailbox, hook, github)) == STEPS[step]
+    assert len(received_keys(mailbox, hook, github)) == STEPS[step]
     deliver_waiting(judged, configured(rules).channels, lambda: LATER)
 
-    keys = told(mailbox, hook, github)
+    keys = received_keys(mailbox, hook, github)
     assert len(set(keys)) == 1
     repeats = channel != "issues" and step in {"after sending", "before commit 2"}
     assert len(keys) == (2 if repeats else 1)
@@ -112,7 +112,7 @@ def test_a_sender_that_is_killed_loses_nothing_and_tells_nothing_under_two_keys(
 
 
 @pytest.mark.parametrize("step", ["before commit 1", "after commit 1"])
-def test_an_alert_and_what_tells_of_it_are_written_together_or_not_at_all(
+def test_an_alert_and_its_notifications_are_stored_in_one_transaction(
     judged: Engine, tmp_path: Path, step: str
 ) -> None:
     rules = write_rules(tmp_path, "hook")

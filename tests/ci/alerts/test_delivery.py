@@ -1,4 +1,4 @@
-"""Messages as they arrive, and what becomes of those that do not."""
+"""Delivery of messages, and retries."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -74,7 +74,7 @@ def recover(engine: Engine) -> None:
     replace_regressions(engine, PROJECT, [recovered])
 
 
-def test_a_regression_is_mailed_and_so_is_its_end_in_one_thread(judged: Engine, mailbox: Mailbox) -> None:
+def test_a_regression_and_its_resolution_are_one_mail_thread(judged: Engine, mailbox: Mailbox) -> None:
     service = Service(judged, "mail")
 
     service.at(LATER)
@@ -100,7 +100,7 @@ def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None
         assert hook.keys == [str(one.key) for one in list_deliveries(session)]
 
 
-def test_any_service_of_apprise_is_told(judged: Engine, hook: Hook) -> None:
+def test_apprise_services_are_notified(judged: Engine, hook: Hook) -> None:
     Service(judged, "chat").at(LATER)
 
     (document,) = hook.documents
@@ -108,9 +108,7 @@ def test_any_service_of_apprise_is_told(judged: Engine, hook: Hook) -> None:
     assert document["type"] == "failure"
 
 
-def test_an_issue_is_opened_commented_on_and_closed_and_a_new_episode_has_a_new_one(
-    judged: Engine, github: GitHubStandIn
-) -> None:
+def test_an_issue_is_opened_commented_on_and_closed_per_episode(judged: Engine, github: GitHubStandIn) -> None:
     service = Service(judged, "issues", github.url)
 
     service.at(LATER)
@@ -126,7 +124,7 @@ def test_an_issue_is_opened_commented_on_and_closed_and_a_new_episode_has_a_new_
 
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
-def test_an_issue_that_github_said_nothing_about_is_opened_once(
+def test_an_issue_with_an_unknown_outcome_is_opened_once(
     judged: Engine,
     github: GitHubStandIn,
     monkeypatch: pytest.MonkeyPatch,
@@ -156,7 +154,7 @@ def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(j
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
 
 
-def test_a_receiver_that_asks_for_time_gets_it(judged: Engine, hook: Hook) -> None:
+def test_retry_after_is_respected(judged: Engine, hook: Hook) -> None:
     service = Service(judged, "hook")
     hook.status, hook.headers = 429, {"Retry-After": "3600"}
 
@@ -166,7 +164,7 @@ def test_a_receiver_that_asks_for_time_gets_it(judged: Engine, hook: Hook) -> No
     assert len(service.at(LATER + timedelta(minutes=60))) == 1
 
 
-def test_after_a_day_of_attempts_it_is_given_up_for_all_to_see(judged: Engine, hook: Hook) -> None:
+def test_after_the_last_attempt_a_message_is_marked_failed(judged: Engine, hook: Hook) -> None:
     service = Service(judged, "hook")
     hook.status = 500
 
@@ -179,7 +177,7 @@ def test_after_a_day_of_attempts_it_is_given_up_for_all_to_see(judged: Engine, h
     assert (delivery.state, delivery.attempt_count, delivery.error) == (DeliveryState.FAILED, MAX_ATTEMPTS, "HTTP 500")
 
 
-def test_a_mail_server_that_refuses_is_asked_again_later(judged: Engine, mailbox: Mailbox) -> None:
+def test_a_refused_mail_is_sent_again_later(judged: Engine, mailbox: Mailbox) -> None:
     service = Service(judged, "mail")
     mailbox.refusal = "451 try later"
     (failed,) = service.at(LATER)
@@ -200,7 +198,7 @@ class _Broken:
         raise ZeroDivisionError(f"{delivery.alert.rule} {delivery.key}")
 
 
-def test_a_fault_that_nobody_foresaw_holds_no_other_message(judged: Engine, mailbox: Mailbox, hook: Hook) -> None:
+def test_an_unexpected_error_does_not_block_other_messages(judged: Engine, mailbox: Mailbox, hook: Hook) -> None:
     service = Service(judged, "hook")
     service.channels["hook"] = _Broken()
 
@@ -230,7 +228,7 @@ def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None
     assert sum(map(len, done)) == 12
 
 
-def test_who_acknowledges_an_alert_acknowledges_its_regression_and_nobody_is_called_further(
+def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation(
     judged: Engine, mailbox: Mailbox
 ) -> None:
     service = Service(judged, "hook")
@@ -256,7 +254,7 @@ def test_who_acknowledges_an_alert_acknowledges_its_regression_and_nobody_is_cal
         ("chat", "json://SECRET-user:SECRET-word@127.0.0.1:1/SECRET-path"),
     ],
 )
-def test_no_part_of_an_address_is_in_the_store_an_error_or_the_log(
+def test_addresses_are_not_in_the_store_errors_or_the_log(
     judged: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channel: str, address: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -284,7 +282,7 @@ def test_no_part_of_an_address_is_in_the_store_an_error_or_the_log(
         ("apprise", "no-such-service://x", "no form that apprise supports"),
     ],
 )
-def test_an_address_that_is_none_is_refused_by_the_name_of_its_variable_at_most(
+def test_an_invalid_address_is_refused_without_showing_it(
     monkeypatch: pytest.MonkeyPatch, kind: str, address: str, said: str
 ) -> None:
     rules = parse_rules(f'[channels]\none = {{ kind = "{kind}", url_env = "ONE" }}\n')

@@ -1,4 +1,4 @@
-"""From records to a mail and a webhook, and to the end of both: judged, told, bisected, recovered."""
+"""From records to messages: analysed, notified, bisected, resolved."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,7 +36,7 @@ RULES = parse_rules(
 )
 
 
-def test_a_slowdown_of_the_main_branch_is_told_once_bisected_and_told_to_be_over(
+def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
     store: Engine, mailbox: Mailbox, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)

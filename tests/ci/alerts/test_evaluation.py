@@ -1,4 +1,4 @@
-"""What the rules report of a store, and how an alert goes on: notified once, cooled down, escalated, resolved."""
+"""Evaluation of rules on a store, and the life of an alert."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_says_whose_it_is(history: Engine) -> None:
+def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_the_owner(history: Engine) -> None:
     line = SourceLine(kernel="rms_norm", implementation="eager", function="f", file="kernels/rms_norm.py", line=3)
     low = make_measurement(utilisation=0.1)
     ingest_record(history, make_record(3, measurements=[low], source_lines=(line,)))
@@ -61,14 +61,14 @@ def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_says_wh
 
 
 @pytest.mark.parametrize("fields", [{"branch": "topic"}, {"is_dirty": True}])
-def test_another_branch_or_an_uncommitted_change_calls_nobody(history: Engine, fields: dict[str, object]) -> None:
+def test_other_branches_and_uncommitted_changes_raise_no_alert(history: Engine, fields: dict[str, object]) -> None:
     commit = make_commit(3, **fields)
     ingest_record(history, make_record(3, commit=commit, measurements=[make_measurement(utilisation=0.1)]))
 
     assert seen(history) == []
 
 
-def test_what_is_in_quarantine_calls_nobody(history: Engine) -> None:
+def test_quarantined_records_raise_no_alert(history: Engine) -> None:
     low = make_record(3, measurements=[make_measurement(utilisation=0.1)])
     ingest_record(history, low, is_quarantined=True)
 
@@ -76,7 +76,7 @@ def test_what_is_in_quarantine_calls_nobody(history: Engine) -> None:
     assert quarantine_name(PROJECT) != PROJECT
 
 
-def test_an_error_that_has_grown_and_a_tag_are_read_from_the_records(store: Engine) -> None:
+def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
     rule = RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "accuracy" + "grown_by = 0.5\n"
     case = make_case(tags=("quick",))
     for number, ratio in enumerate([1e-7, 1e-7, 1.1e-7, 3e-7]):
@@ -138,13 +138,13 @@ Timeline = list[tuple[float, list[AlertCondition], list[str]]]
         [(0, [condition(is_past=True)], []), (1, [ONE], FIRED), (2, [condition(is_past=True)], [])],
     ],
 )
-def test_an_alert_goes_on_with_its_condition(timeline: Timeline) -> None:
+def test_an_alert_follows_its_condition(timeline: Timeline) -> None:
     alerts: dict[str, Alert] = {}
     for hours, conditions, expected in timeline:
         assert [f"{one.event} {one.channel} {cause}" for cause, one in step(alerts, hours, conditions)] == expected
 
 
-def test_the_reason_of_an_end_is_kept_and_an_alert_whose_rule_is_gone_ends_in_silence() -> None:
+def test_a_resolution_has_its_reason_and_a_removed_rule_resolves_silently() -> None:
     alerts: dict[str, Alert] = {}
     step(alerts, 0, [ONE, TWO])
 

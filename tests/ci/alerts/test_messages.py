@@ -1,4 +1,4 @@
-"""What an alert says, and that nothing in a record makes it do anything."""
+"""Messages of alerts, safe against untrusted text."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED, project:
 
 
 @pytest.mark.parametrize("write", [to_title, to_text])
-def test_hostile_words_do_nothing_in_plain_text(write: object) -> None:
+def test_hostile_text_is_inert_in_plain_text(write: object) -> None:
     text = write(delivery())  # type: ignore[operator]  # one of two functions
 
     ours = text.replace("https://dash.example/trends?kernel=a", "")
@@ -39,13 +39,13 @@ def test_hostile_words_do_nothing_in_plain_text(write: object) -> None:
     assert all(character.isprintable() for line in text.splitlines() for character in line)
 
 
-def test_a_title_is_one_line_whatever_a_kernel_is_called() -> None:
+def test_a_title_is_one_short_line() -> None:
     assert len(to_title(delivery("a\nb" * 500)).splitlines()) == 1
     longest = delivery("a\nb" * 500, AlertEvent.ESCALATED, project="p" * 200)
     assert len(to_title(longest)) <= 256, "more is no title of an issue"
 
 
-def test_hostile_words_are_only_shown_in_markdown() -> None:
+def test_hostile_text_is_code_in_markdown() -> None:
     rendered = MarkdownIt("commonmark", {"html": True}).render(to_markdown(delivery()))
 
     outside = re.sub(r"<code>.*?</code>", "", rendered, flags=re.DOTALL)
@@ -56,7 +56,7 @@ def test_hostile_words_are_only_shown_in_markdown() -> None:
     assert "not an owner" not in outside
 
 
-def test_each_event_says_what_it_is_and_one_that_may_be_a_repetition_says_so() -> None:
+def test_events_and_possible_repetitions_are_marked() -> None:
     assert to_title(delivery("x", AlertEvent.RESOLVED)) == "[example/project] resolved: rms_norm x"
     assert "not acknowledged: " in to_title(delivery("x", AlertEvent.ESCALATED))
     assert "may be a repetition" in to_text(replace(delivery("x"), is_uncertain=True))

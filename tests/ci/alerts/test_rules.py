@@ -1,4 +1,4 @@
-"""A file of rules is read whole, or refused with the place that is wrong and nothing secret."""
+"""Files of rules."""
 
 import pytest
 
@@ -42,12 +42,12 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
         ('[channels]\nx = { kind = "pigeon" }\n', r"channels\.x: .*'github'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(text: str, said: str) -> None:
+def test_an_invalid_file_is_refused_with_the_place(text: str, said: str) -> None:
     with pytest.raises(AlertError, match=said):
         parse_rules(text)
 
 
-def test_an_address_in_the_file_itself_is_refused_without_being_shown() -> None:
+def test_an_address_in_the_file_is_refused_without_showing_it() -> None:
     secret = "https://hooks.example.com/T0KEN"
 
     with pytest.raises(AlertError, match=r"channels\.x\.url: Extra inputs") as caught:

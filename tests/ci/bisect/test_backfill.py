@@ -1,4 +1,4 @@
-"""The order in which commits that nobody measured are measured."""
+"""The order in which commits are measured."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ def places(
     return [choice.position for choice in order]
 
 
-def test_a_known_change_is_narrowed_down_before_anything_else() -> None:
+def test_known_changes_are_narrowed_down_first() -> None:
     order = choose_order(20, measured=[2, 9], skipped=[], changes=[CHANGE])
 
     assert {choice.position for choice in order[:6]} == {3, 4, 5, 6, 7, 8}
@@ -35,11 +35,11 @@ def test_of_equal_gaps_the_later_is_first() -> None:
     assert places(9, [0, 4, 8])[:2] == [6, 2]
 
 
-def test_what_was_measured_or_tells_nothing_is_left_out_and_all_else_is_there_once() -> None:
+def test_measured_and_skipped_commits_are_left_out() -> None:
     found = places(30, [3, 17], [5, 6, 29], CHANGE)
 
     assert sorted(found) == sorted(set(range(30)) - {3, 17, 5, 6, 29})
 
 
-def test_where_the_last_commits_tell_nothing_the_newest_that_does_is_first() -> None:
+def test_the_newest_commit_that_is_not_skipped_is_first() -> None:
     assert places(10, [0], [8, 9])[0] == 7

@@ -84,7 +84,7 @@ def test_a_commit_that_cannot_be_compared_has_a_reason(commit: RunRecord, implem
     assert error in found.error
 
 
-def test_the_time_that_moved_most_is_bisected_between_the_commits_around_its_step() -> None:
+def test_the_largest_step_of_a_time_is_bisected_between_its_commits() -> None:
     little = make_change_point(5, after=11_000.0, series=make_series_key(implementation="eager"))
     most = make_change_point(5, after=15_000.0, series=make_series_key(implementation="triton"))
     static = make_change_point(5, after=99_000.0, series=make_series_key("registers", implementation="triton"))
@@ -98,7 +98,7 @@ def test_the_time_that_moved_most_is_bisected_between_the_commits_around_its_ste
     assert asked.runner_class == most.series.runner_class
 
 
-def test_with_the_series_at_hand_the_ends_lie_two_measured_commits_apart_from_the_step() -> None:
+def test_with_the_series_the_range_includes_two_more_measured_commits() -> None:
     regression = make_regression(5, change_points=(make_change_point(5),))
     points = tuple(make_point(number, 10_000.0, measured_at=NOON) for number in (0, 1, 3, 4, 5, 8, 9, 10))
     failed = replace(points[2], value=None, outcome=Outcome.CRASHED)
@@ -110,7 +110,7 @@ def test_with_the_series_at_hand_the_ends_lie_two_measured_commits_apart_from_th
     assert (asked.good_sha, asked.bad_sha) == (sha_of(0), sha_of(9))
 
 
-def test_what_moved_in_no_step_of_a_time_is_not_bisected() -> None:
+def test_without_a_step_of_a_time_there_is_nothing_to_bisect() -> None:
     static = make_change_point(5, series=make_series_key("registers"))
     drift = make_change_point(5, is_gradual=True)
     broken = make_change_point(5, after=None)

@@ -1,4 +1,4 @@
-"""The search for the commit of a step: what it names, how surely, and what it leaves alone."""
+"""Probabilistic bisection."""
 
 import math
 
@@ -66,7 +66,7 @@ def test_three_percent_in_one_percent_noise_take_less_than_half_of_what_a_plain_
     assert np.mean([trial.measurement_count for trial in found]) < PLAIN_SAMPLES * math.log2(scenario.commit_count)
 
 
-def test_a_machine_whose_speed_drifts_misleads_a_plain_bisection_and_not_the_search() -> None:
+def test_drifting_speed_misleads_a_plain_bisection_and_not_the_search() -> None:
     scenario = Scenario(kind=Noise.DRIFTING_LEVEL)
 
     found = trials_of(scenario)
@@ -75,7 +75,7 @@ def test_a_machine_whose_speed_drifts_misleads_a_plain_bisection_and_not_the_sea
     assert np.mean([plain_bisection(scenario, seed).is_right for seed in TRIALS]) < 0.9
 
 
-def test_what_cannot_matter_is_never_measured() -> None:
+def test_commits_of_weight_zero_are_not_measured() -> None:
     weights = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
 
     named, pairs = finish(change=3, weights=weights)
@@ -86,14 +86,14 @@ def test_what_cannot_matter_is_never_measured() -> None:
     assert not measured & {4, 5, 6}
 
 
-def test_where_only_one_commit_can_matter_it_is_named_from_the_ends_alone() -> None:
+def test_the_only_possible_commit_is_named_from_the_ends() -> None:
     named, pairs = finish(change=2, weights=[0.0, 0.0, 1.0, 0.0])
 
     assert (named.first, named.last) == (2, 2)
     assert [len(of_commit) for of_commit in pairs] == [0, 0, 0, 8]
 
 
-def test_a_change_of_the_host_s_part_is_found_though_the_machine_code_is_the_same() -> None:
+def test_a_change_of_host_code_is_found_despite_identical_machine_code() -> None:
     weights = [1.0, 0.01, 0.01, 0.01, 1.0, 0.01]
 
     named, _ = finish(change=2, weights=weights)
@@ -116,7 +116,7 @@ def test_a_commit_is_named_only_when_it_and_the_one_before_were_measured() -> No
         assert change == 0 or len(pairs[change - 1]) >= 2
 
 
-def test_noise_that_hides_the_step_leaves_it_open_rather_than_name_a_commit_at_random() -> None:
+def test_too_much_noise_leaves_the_result_undecided() -> None:
     plan = SearchPlan(max_pairs=10)
 
     ends = [finish(change=5, weights=[1.0] * 12, noise=0.2, seed=seed, plan=plan)[0] for seed in range(4)]
@@ -143,7 +143,7 @@ def test_probabilities_agree_with_a_sum_written_out_for_normal_noise_of_a_known_
     assert found.sum() == pytest.approx(1)
 
 
-def test_one_wild_pair_convinces_nobody() -> None:
+def test_one_outlier_does_not_decide() -> None:
     bad_end = [0.030, 0.031, 0.029, 0.030, 0.032, 0.028, 0.031, 0.030]
 
     calm = change_probabilities([1.0, 1.0], [[0.0, 0.001, -0.001], bad_end])
@@ -153,7 +153,7 @@ def test_one_wild_pair_convinces_nobody() -> None:
     assert wild[1] > 0.99
 
 
-def test_times_that_are_all_equal_are_no_division_by_zero() -> None:
+def test_identical_times_do_not_divide_by_zero() -> None:
     found = change_probabilities([1.0, 1.0, 1.0], [[0.0, 0.0], [0.1, 0.1], [0.1, 0.1, 0.1]])
 
     assert found == pytest.approx([0, 1, 0], abs=1e-6)
@@ -162,7 +162,7 @@ def test_times_that_are_all_equal_are_no_division_by_zero() -> None:
 BROKEN = BuildInputs(error="does not import")
 
 
-def test_identical_sources_weigh_nothing_and_identical_machine_code_little() -> None:
+def test_identical_sources_have_weight_zero_and_identical_machine_code_little() -> None:
     inputs = [BuildInputs("a", "x"), BuildInputs("a", "x"), BuildInputs("b", "x"), BuildInputs("c", "y")]
 
     found = prior_weights(inputs)

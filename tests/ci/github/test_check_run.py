@@ -1,4 +1,4 @@
-"""One check-run for each run, its conclusion, and its annotations beside the source."""
+"""Check-runs: conclusion and annotations."""
 
 import math
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_the_check_run_that_is_in_progress_is_the_one_that_concludes(github: Git
     assert ended["details_url"] == URL
 
 
-def test_without_a_beginning_it_is_made_at_the_end_and_a_later_beginning_changes_nothing(
+def test_a_late_beginning_changes_nothing(
     github: GitHubStandIn,
 ) -> None:
     post(github, FAILED)
@@ -59,7 +59,7 @@ def test_without_a_beginning_it_is_made_at_the_end_and_a_later_beginning_changes
     assert [(each["status"], each["conclusion"]) for each in github.check_runs.values()] == [("completed", "failure")]
 
 
-def test_the_pull_request_of_a_fork_is_found_by_its_commit_and_of_several_none_is_guessed(
+def test_the_pull_request_of_a_fork_is_found_by_its_commit(
     github: GitHubStandIn,
 ) -> None:
     heads = [(7, "someone:fix/faster", SHA), (8, "someone:other", SHA), (9, "someone:fix/faster", sha_of(2))]
@@ -79,7 +79,7 @@ def annotated(count: int) -> CheckRun:
 
 
 @pytest.mark.parametrize("count", [0, 50, 51])
-def test_annotations_are_sent_fifty_at_a_time_and_all_of_them_once(github: GitHubStandIn, count: int) -> None:
+def test_annotations_are_sent_once_in_batches_of_fifty(github: GitHubStandIn, count: int) -> None:
     post(github, BEGUN)
     post(github, annotated(count))
 
@@ -90,7 +90,7 @@ def test_annotations_are_sent_fifty_at_a_time_and_all_of_them_once(github: GitHu
 
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
-def test_a_request_that_broke_leaves_one_check_run_with_each_annotation_once(
+def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
     github: GitHubStandIn, waits_s: list[float], is_carried_out: bool
 ) -> None:
     github.break_connection("checks/create", is_carried_out=is_carried_out)
@@ -106,7 +106,7 @@ def test_a_request_that_broke_leaves_one_check_run_with_each_annotation_once(
 
 
 @pytest.mark.parametrize("situation", sorted(SITUATIONS.keys() - {"huge"}))
-def test_the_check_run_fails_where_the_gate_does_and_is_neutral_where_it_cannot_tell(situation: str) -> None:
+def test_the_conclusion_agrees_with_the_gate(situation: str) -> None:
     judgement = judge_pull_request(*SITUATIONS[situation]())
 
     check = concluded(judgement, to_markdown(judgement))
@@ -140,7 +140,7 @@ def annotations(records: tuple[RunRecord, RunRecord], *lines: SourceLine) -> tup
     return annotations_of(judge_pull_request(base, head.model_copy(update={"source_lines": lines})))
 
 
-def test_a_slowdown_stands_beside_what_is_called_or_the_only_compiled_function() -> None:
+def test_a_slowdown_is_annotated_at_the_launcher_or_the_only_compiled_function() -> None:
     kernel = make_source_line(function="_rms_norm_kernel", line=3, is_jitted=True)
     other = make_source_line(function="_b", line=5, is_jitted=True)
 
@@ -154,7 +154,7 @@ def test_a_slowdown_stands_beside_what_is_called_or_the_only_compiled_function()
     assert (compiled.line, of_several.line) == (3, 12)
 
 
-def test_worse_machine_code_stands_beside_the_function_that_it_was_made_from() -> None:
+def test_worse_machine_code_is_annotated_at_its_function() -> None:
     function = make_static_facts().function
     lines = [
         make_source_line(implementation="triton"),
@@ -180,7 +180,7 @@ def test_regressions_come_before_improvements_and_not_all_are_shown() -> None:
     assert [(one.line, one.is_failure) for one in found[:2]] == [(999, True), (1, False)]
 
 
-def test_foreign_names_are_on_one_line_and_show_what_they_hide() -> None:
+def test_untrusted_names_are_one_printable_line() -> None:
     line = make_source_line(function=f"f\n\u202e{HOSTILE}")
 
     (found,) = annotations(make_records([make_timed()], [head_timed(median_ns=1.4e6)]), line)
@@ -196,6 +196,6 @@ def test_foreign_names_are_on_one_line_and_show_what_they_hide() -> None:
         *("C:/a.py", "a\n.py", "a\u202e.py", ".git/config", "", "a" * 501),
     ],
 )
-def test_a_path_that_may_lead_elsewhere_makes_a_record_invalid(file: str) -> None:
+def test_a_path_outside_of_the_repository_makes_a_record_invalid(file: str) -> None:
     with pytest.raises(ValidationError):
         make_source_line(file=file)

@@ -1,4 +1,4 @@
-"""What GitHub may answer, and what the client does about it."""
+"""The GitHub client with errors and rate limits."""
 
 import logging
 import time
@@ -68,7 +68,7 @@ def test_a_server_error_is_waited_out_longer_each_time(
     ],
 )
 @pytest.mark.parametrize("operation", [LIST, CREATE])
-def test_a_rate_limit_is_waited_out_as_long_as_it_says(
+def test_a_rate_limit_is_waited_for(
     *,
     github: GitHubStandIn,
     waits_s: list[float],
@@ -86,7 +86,7 @@ def test_a_rate_limit_is_waited_out_as_long_as_it_says(
     assert github.bodies == [BODY]
 
 
-def test_a_limit_that_lasts_longer_than_a_job_should_wait_ends_it(github: GitHubStandIn, waits_s: list[float]) -> None:
+def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits_s: list[float]) -> None:
     github.fail(LIST, 429, "API rate limit exceeded", headers={"Retry-After": "3000"})
 
     with pytest.raises(GitHubError, match=f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most"):
@@ -97,9 +97,7 @@ def test_a_limit_that_lasts_longer_than_a_job_should_wait_ends_it(github: GitHub
 
 @pytest.mark.parametrize("operation", [LIST, CREATE])
 @pytest.mark.parametrize("body", [b"<html>Log in first</html>", b'"text"', b"[1]"])
-def test_an_answer_of_another_form_is_taken_for_another_server_s(
-    github: GitHubStandIn, operation: str, body: bytes
-) -> None:
+def test_an_answer_that_is_not_github_s_is_refused(github: GitHubStandIn, operation: str, body: bytes) -> None:
     github.failing.append(Failing(operation, Answer(200, body)))
 
     with pytest.raises(GitHubError, match="is GITHUB_API_URL correct"):
@@ -114,7 +112,7 @@ def test_a_redirect_is_not_followed(github: GitHubStandIn) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://github.example/api/v3", "ftp://127.0.0.1", "github.example"])
-def test_the_token_is_sent_nowhere_unprotected(url: str) -> None:
+def test_the_token_is_not_sent_over_plain_http(url: str) -> None:
     with pytest.raises(GitHubError, match="plain http would reveal the token"):
         GitHubRepository(url, REPOSITORY, TOKEN)
 

@@ -1,4 +1,4 @@
-"""What people ask for in comments: who is obeyed, what is done, and how long an acceptance holds."""
+"""Commands in comments: permissions, effects and acceptances."""
 
 import json
 from pathlib import Path
@@ -38,13 +38,13 @@ def request(github: GitHubStandIn, body: str, login: str = "maintainer") -> Comm
     return CommandRequest(ActionsRun(github.url, REPOSITORY, RunOrder(500, 1), None), comment, "main")
 
 
-def ask(github: GitHubStandIn, body: str, login: str = "maintainer") -> tuple[str, str | None]:
+def write_comment(github: GitHubStandIn, body: str, login: str = "maintainer") -> tuple[str, str | None]:
     """The answer and the reaction."""
     reply = carry_out(github.repository(), request(github, body, login), "roofwatch")
     return reply.line, reply.reaction
 
 
-def tell(github: GitHubStandIn, folder: Path, situation: str = "regression", run_id: int = 10) -> Posted:
+def post_report(github: GitHubStandIn, folder: Path, situation: str = "regression", run_id: int = 10) -> Posted:
     base, head = SITUATIONS[situation]()
     files = [folder / "base.json", folder / "head.json"]
     base.write(files[0])
@@ -66,11 +66,11 @@ def newest_check_run(github: GitHubStandIn) -> dict[str, Any]:
 # --- accept
 
 
-def test_an_accepted_slowdown_is_neutral_and_says_who_when_and_why(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path)
+def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path)
     assert newest_check_run(github)["conclusion"] == "failure"
 
-    line, reaction = ask(github, f"{PREFIX} accept  the new layout costs this\nand more")
+    line, reaction = write_comment(github, f"{PREFIX} accept  the new layout costs this\nand more")
 
     said = "**Accepted** by `maintainer` on `2026-01-02`: `the new layout costs this`."
     assert reaction == "+1"
@@ -84,33 +84,35 @@ def test_an_accepted_slowdown_is_neutral_and_says_who_when_and_why(github: GitHu
     assert check_run["output"]["summary"].startswith(said)
     assert "#### Time" in check_run["output"]["summary"]
 
-    ask(github, f"{PREFIX} accept a better reason", "owner")
+    write_comment(github, f"{PREFIX} accept a better reason", "owner")
 
     assert report_comment(github).count("**Accepted**") == 1
     assert "by `owner` on `2026-01-02`: `a better reason`" in report_comment(github)
 
 
 @pytest.mark.slow
-def test_it_holds_for_the_same_findings_in_later_runs_and_no_longer(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path)
-    ask(github, f"{PREFIX} accept it is meant")
+def test_an_acceptance_holds_for_the_same_findings_in_later_runs(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path)
+    write_comment(github, f"{PREFIX} accept it is meant")
 
-    again = tell(github, tmp_path, run_id=11)
+    again = post_report(github, tmp_path, run_id=11)
     assert (again.check_run, again.accepted_by) == ("neutral", "maintainer")
     assert "> **Accepted** by `maintainer`" in report_comment(github)
 
-    other = tell(github, tmp_path, "incorrect", run_id=12)
+    other = post_report(github, tmp_path, "incorrect", run_id=12)
     assert (other.check_run, other.accepted_by) == ("failure", None)
     assert "Accepted" not in report_comment(github)
 
-    assert tell(github, tmp_path, run_id=13).check_run == "failure", "it is forgotten once something else was found"
+    assert post_report(github, tmp_path, run_id=13).check_run == "failure", (
+        "it is forgotten once something else was found"
+    )
 
 
 def test_a_slowdown_that_became_larger_than_what_was_accepted_is_not_accepted(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
-    tell(github, tmp_path)
-    ask(github, f"{PREFIX} accept it is meant")
+    post_report(github, tmp_path)
+    write_comment(github, f"{PREFIX} accept it is meant")
     (mine,) = (each for each in github.comments.values() if each["body"].startswith("<!-- roofwatch:report -->"))
     state = read_state(mine["body"])
     assert state.acceptance is not None
@@ -118,28 +120,26 @@ def test_a_slowdown_that_became_larger_than_what_was_accepted_is_not_accepted(
     smaller = state.acceptance.model_copy(update={"high": state.findings.low / 2})
     mine["body"] = with_acceptance(mine["body"], smaller, "by `maintainer`")
 
-    assert tell(github, tmp_path, run_id=11).check_run == "failure"
+    assert post_report(github, tmp_path, run_id=11).check_run == "failure"
 
 
 def test_an_acceptance_ends_when_its_comment_is_deleted_or_its_author_may_no_longer_write(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
-    tell(github, tmp_path)
-    ask(github, f"{PREFIX} accept it is meant")
+    post_report(github, tmp_path)
+    write_comment(github, f"{PREFIX} accept it is meant")
     github.permissions["maintainer"] = "read"
-    assert tell(github, tmp_path, run_id=11).check_run == "failure"
+    assert post_report(github, tmp_path, run_id=11).check_run == "failure"
 
-    ask(github, f"{PREFIX} accept it is meant", "owner")
-    assert tell(github, tmp_path, run_id=12).check_run == "neutral"
+    write_comment(github, f"{PREFIX} accept it is meant", "owner")
+    assert post_report(github, tmp_path, run_id=12).check_run == "neutral"
     del github.comments[max(key for key, each in github.comments.items() if each["body"].startswith(PREFIX))]
-    assert tell(github, tmp_path, run_id=13).check_run == "failure"
+    assert post_report(github, tmp_path, run_id=13).check_run == "failure"
 
 
-def test_a_mark_in_a_comment_of_somebody_who_may_only_read_is_not_believed(
-    github: GitHubStandIn, tmp_path: Path
-) -> None:
-    tell(github, tmp_path)
-    ask(github, f"{PREFIX} accept it is meant")
+def test_the_state_of_a_comment_without_write_access_is_ignored(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path)
+    write_comment(github, f"{PREFIX} accept it is meant")
     marked = report_comment(github)
     first = min(github.comments)
     github.comments[first] = github.comments[first] | {
@@ -148,19 +148,19 @@ def test_a_mark_in_a_comment_of_somebody_who_may_only_read_is_not_believed(
         "author_association": "COLLABORATOR",
     }
 
-    assert tell(github, tmp_path, run_id=11).check_run == "failure"
+    assert post_report(github, tmp_path, run_id=11).check_run == "failure"
 
 
 def test_only_a_regression_of_the_newest_commit_can_be_accepted(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path, "improvement")
-    assert ask(github, f"{PREFIX} accept it is meant") == (
+    post_report(github, tmp_path, "improvement")
+    assert write_comment(github, f"{PREFIX} accept it is meant") == (
         "No regression is reported on this pull request.",
         "confused",
     )
-    tell(github, tmp_path, run_id=11)
+    post_report(github, tmp_path, run_id=11)
     github.pull_requests[0]["head"]["sha"] = sha_of(9)
 
-    line, reaction = ask(github, f"{PREFIX} accept it is meant")
+    line, reaction = write_comment(github, f"{PREFIX} accept it is meant")
 
     assert reaction == "confused"
     assert line.startswith(f"The report is of `{HEAD[:8]}`")
@@ -168,9 +168,9 @@ def test_only_a_regression_of_the_newest_commit_can_be_accepted(github: GitHubSt
 
 
 def test_a_reason_can_inject_nothing(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path)
+    post_report(github, tmp_path)
 
-    ask(github, f"{PREFIX} accept {' '.join(HOSTILE.split())}")
+    write_comment(github, f"{PREFIX} accept {' '.join(HOSTILE.split())}")
 
     (said,) = [line for line in report_comment(github).splitlines() if line.startswith("> **Accepted**")]
     assert said.count("`") == 6
@@ -180,10 +180,10 @@ def test_a_reason_can_inject_nothing(github: GitHubStandIn, tmp_path: Path) -> N
 # --- rerun and bisect
 
 
-def test_rerun_starts_the_run_that_measured_once_more(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path, run_id=4_242)
+def test_rerun_repeats_the_measuring_run(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path, run_id=4_242)
 
-    line, reaction = ask(github, f"{PREFIX} rerun")
+    line, reaction = write_comment(github, f"{PREFIX} rerun")
 
     assert (github.run_again, reaction) == ([4_242], "+1")
     assert "is being measured again" in line
@@ -192,11 +192,11 @@ def test_rerun_starts_the_run_that_measured_once_more(github: GitHubStandIn, tmp
 
 
 def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
-    line, reaction = ask(github, f"{PREFIX} rerun")
+    line, reaction = write_comment(github, f"{PREFIX} rerun")
     post_check_run(github.repository(), HEAD, "roofwatch", RunOrder(10, 1), BEGUN, URL)
 
     assert ("was not measured yet" in line, reaction) == (True, "confused")
-    assert ask(github, f"{PREFIX} rerun") == ("The measurement is still running.", "confused")
+    assert write_comment(github, f"{PREFIX} rerun") == ("The measurement is still running.", "confused")
     assert github.run_again == []
 
 
@@ -207,9 +207,9 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
 def test_bisect_searches_the_commits_of_the_pull_request(
     github: GitHubStandIn, tmp_path: Path, rest: str, series: str
 ) -> None:
-    tell(github, tmp_path)
+    post_report(github, tmp_path)
 
-    line, reaction = ask(github, f"{PREFIX} bisect{rest}")
+    line, reaction = write_comment(github, f"{PREFIX} bisect{rest}")
 
     inputs = {"series": series, "base": BASE, "head": HEAD, "number": "7"}
     assert github.started == [{"workflow": "bisect.yml", "ref": "main", "inputs": inputs}]
@@ -223,13 +223,13 @@ def test_bisect_searches_the_commits_of_the_pull_request(
     ("login", "body"),
     [("reader", "accept because"), ("stranger", "accept because"), ("reader", "rerun"), ("reader", "x")],
 )
-def test_who_may_not_write_gets_a_reaction_and_no_word(
+def test_without_write_access_there_is_a_reaction_and_no_reply(
     github: GitHubStandIn, tmp_path: Path, login: str, body: str
 ) -> None:
-    tell(github, tmp_path)
+    post_report(github, tmp_path)
     before = len(github.comments)
 
-    line, reaction = ask(github, f"{PREFIX} {body}", login)
+    line, reaction = write_comment(github, f"{PREFIX} {body}", login)
 
     assert (reaction, line) == ("-1", f"`{login}` may not write to the repository")
     assert len(github.comments) == before + 1, "their own"
@@ -237,17 +237,17 @@ def test_who_may_not_write_gets_a_reaction_and_no_word(
     assert (github.run_again, github.started) == ([], [])
 
 
-def test_other_comments_ask_github_for_nothing_and_a_wrong_command_is_answered(github: GitHubStandIn) -> None:
+def test_other_comments_are_ignored_and_an_invalid_command_is_answered(github: GitHubStandIn) -> None:
     reply = carry_out(github.repository(), request(github, "looks good"), "roofwatch")
     assert (reply.verb, reply.reaction, github.requests) == (None, None, [])
 
-    line, reaction = ask(github, f"{PREFIX} aprove")
+    line, reaction = write_comment(github, f"{PREFIX} aprove")
 
     assert ("unknown command; there are" in line, reaction) == (True, "confused")
 
 
-def test_the_command_reads_the_event_and_says_what_it_did(github: GitHubStandIn, tmp_path: Path) -> None:
-    tell(github, tmp_path)
+def test_the_command_line_obeys_the_comment_of_its_event(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path)
     comment = github.comments[request(github, f"{PREFIX} accept it is meant").comment.comment_id]
     event = {
         "action": "created",

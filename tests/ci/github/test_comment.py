@@ -1,4 +1,4 @@
-"""One comment on a pull request, whatever happens meanwhile."""
+"""Keeping one comment on a pull request."""
 
 import pytest
 
@@ -17,19 +17,19 @@ NUMBER = 7
 FIRST, SECOND, THIRD = (RunOrder(run_id, 1) for run_id in (10, 11, 12))
 
 
-def said(text: str, order: RunOrder = FIRST, name: str = "roofwatch") -> str:
+def comment_body(text: str, order: RunOrder = FIRST, name: str = "roofwatch") -> str:
     return compose(report_marker(name), CommentState(order=order), text)
 
 
 def post(github: GitHubStandIn, text: str, order: RunOrder = FIRST, *, is_silent: bool = False) -> CommentAction:
-    return post_comment(github.repository(), NUMBER, said(text, order), is_silent=is_silent)
+    return post_comment(github.repository(), NUMBER, comment_body(text, order), is_silent=is_silent)
 
 
 def test_a_comment_is_posted_once_and_edited_from_then_on(github: GitHubStandIn) -> None:
     assert post(github, "slower") is CommentAction.POSTED
     assert post(github, "fine again", SECOND) is CommentAction.EDITED
 
-    assert github.bodies == [said("fine again", SECOND)]
+    assert github.bodies == [comment_body("fine again", SECOND)]
     assert github.asked_for("issues/create-comment") == 1
 
 
@@ -37,20 +37,20 @@ def test_the_comment_is_found_on_the_third_page(github: GitHubStandIn) -> None:
     github.page_length = 10
     for count in range(24):
         github.add_comment(f"comment {count}", user={"login": "someone", "type": "User"})
-    ours = github.add_comment(said("slower"))
+    ours = github.add_comment(comment_body("slower"))
 
     assert post(github, "fine again", SECOND) is CommentAction.EDITED
 
-    assert github.comments[ours]["body"] == said("fine again", SECOND)
+    assert github.comments[ours]["body"] == comment_body("fine again", SECOND)
     assert len(github.comments) == 25
 
 
 def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_alone(github: GitHubStandIn) -> None:
     others = [
-        github.add_comment(said("slower"), number=8),
-        github.add_comment(said("slower", name="H200")),
-        github.add_comment(said("slower"), user={"login": "someone", "type": "User"}),
-        github.add_comment(f"> {said('slower')}"),
+        github.add_comment(comment_body("slower"), number=8),
+        github.add_comment(comment_body("slower", name="H200")),
+        github.add_comment(comment_body("slower"), user={"login": "someone", "type": "User"}),
+        github.add_comment(f"> {comment_body('slower')}"),
     ]
     before = [github.comments[number]["body"] for number in others]
 
@@ -59,49 +59,49 @@ def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_al
     assert [github.comments[number]["body"] for number in others] == before
 
 
-def test_what_is_not_worth_a_comment_corrects_one_and_posts_none(github: GitHubStandIn) -> None:
+def test_a_silent_report_updates_a_comment_but_posts_none(github: GitHubStandIn) -> None:
     assert post(github, "nothing changed", is_silent=True) is CommentAction.LEFT
     assert github.bodies == []
 
     post(github, "slower", SECOND)
     assert post(github, "nothing changed", THIRD, is_silent=True) is CommentAction.EDITED
-    assert github.bodies == [said("nothing changed", THIRD)]
+    assert github.bodies == [comment_body("nothing changed", THIRD)]
 
 
-def test_the_same_again_asks_for_no_edit(github: GitHubStandIn) -> None:
-    github.add_comment(said("slower").replace("\n", "\r\n"))
+def test_an_equal_comment_is_not_edited(github: GitHubStandIn) -> None:
+    github.add_comment(comment_body("slower").replace("\n", "\r\n"))
 
     assert post(github, "slower") is CommentAction.LEFT
     assert github.asked_for("issues/update-comment") == 0
 
 
-def test_an_older_run_that_comes_late_changes_nothing(github: GitHubStandIn) -> None:
+def test_a_late_older_run_changes_nothing(github: GitHubStandIn) -> None:
     post(github, "fine again", SECOND)
 
     assert post(github, "slower", FIRST) is CommentAction.LEFT
-    assert github.bodies == [said("fine again", SECOND)]
+    assert github.bodies == [comment_body("fine again", SECOND)]
 
 
 def test_two_comments_of_simultaneous_jobs_become_one(github: GitHubStandIn) -> None:
-    oldest = github.add_comment(said("one", FIRST))
-    github.add_comment(said("two", SECOND))
+    oldest = github.add_comment(comment_body("one", FIRST))
+    github.add_comment(comment_body("two", SECOND))
 
     post(github, "three", THIRD)
 
     assert list(github.comments) == [oldest]
-    assert github.bodies == [said("three", THIRD)]
+    assert github.bodies == [comment_body("three", THIRD)]
 
 
 def test_a_comment_that_is_deleted_before_it_is_edited_is_posted_anew(github: GitHubStandIn) -> None:
-    github.add_comment(said("slower"))
+    github.add_comment(comment_body("slower"))
     github.before["issues/update-comment"] = github.comments.clear
 
     assert post(github, "fine again", SECOND) is CommentAction.POSTED
-    assert github.bodies == [said("fine again", SECOND)]
+    assert github.bodies == [comment_body("fine again", SECOND)]
 
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
-def test_a_post_that_broke_is_repeated_only_if_it_was_not_carried_out(
+def test_a_broken_post_is_repeated_only_if_it_was_not_carried_out(
     github: GitHubStandIn, waits_s: list[float], is_carried_out: bool
 ) -> None:
     github.break_connection("issues/create-comment", is_carried_out=is_carried_out)
@@ -109,7 +109,7 @@ def test_a_post_that_broke_is_repeated_only_if_it_was_not_carried_out(
     post(github, "slower")
 
     assert waits_s == [1]
-    assert github.bodies == [said("slower")]
+    assert github.bodies == [comment_body("slower")]
     assert github.asked_for("issues/create-comment") == (1 if is_carried_out else 2)
 
 

@@ -1,4 +1,4 @@
-"""A branch makes a kernel slower: the lines of the workflows, run as Actions would, and what GitHub has in the end."""
+"""A pull request that makes a kernel slower, through the shipped workflows."""
 
 import re
 import shutil
@@ -53,7 +53,7 @@ def make_repository(folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.slow
-def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_can_be_accepted(
+def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
     checkout, default_branch = tmp_path / "pull-request", tmp_path / "default-branch"

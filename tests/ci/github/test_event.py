@@ -74,7 +74,7 @@ def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_requ
         ("workflow_run", workflow_run_event("completed", "HEAD")),
     ],
 )
-def test_an_event_of_another_form_is_refused(name: str, event: dict[str, Any]) -> None:
+def test_an_invalid_event_is_refused(name: str, event: dict[str, Any]) -> None:
     with pytest.raises(GitHubError, match="GITHUB_EVENT_PATH is not valid"):
         job_of(variables(name), event)
 
@@ -85,7 +85,7 @@ def test_a_malformed_repository_is_refused(repository: str) -> None:
         job_of(variables("push", GITHUB_REPOSITORY=repository), {})
 
 
-def test_a_link_that_would_not_stay_one_in_markdown_is_left_out() -> None:
+def test_an_invalid_link_is_left_out() -> None:
     event = workflow_run_event("completed", HEAD, html_url="https://github.example) [click](https://evil.example")
 
     assert job_of(variables("workflow_run"), event).run.url is None

@@ -34,9 +34,7 @@ def post(github: GitHubStandIn, folder: Path, *arguments: str | Path, **variable
     return roofwatch("post", *arguments, cwd=folder, **(defaults | variables))
 
 
-def test_comment_check_run_and_page_of_the_job_say_the_same(
-    github: GitHubStandIn, tmp_path: Path, records: list[Path]
-) -> None:
+def test_comment_check_run_and_job_summary_agree(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:
     done = post(github, tmp_path, *records, "--json", "--name", "H200")
 
     assert done.status == 0, done.error
@@ -69,7 +67,7 @@ def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_pat
         (["--begin"], {"GITHUB_TOKEN": "another-token"}, "HTTP 401"),
     ],
 )
-def test_what_cannot_be_posted_is_one_line_and_status_2(
+def test_an_error_is_one_line_and_exit_status_2(
     github: GitHubStandIn, tmp_path: Path, arguments: list[str], variables: dict[str, str], reason: str
 ) -> None:
     done = post(github, tmp_path, *arguments, **variables)

@@ -1,4 +1,4 @@
-"""Records that anybody may have written: what they can say, and what they cannot."""
+"""Reports of untrusted records."""
 
 import re
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: 
         (b'{"schema_version": "1.2", "run_id": "`@everyone` <script>"}', "problem(s) in all"),
     ],
 )
-def test_what_is_no_record_is_said_and_not_shown_as_markdown(
+def test_an_invalid_record_is_reported_in_a_code_span(
     github: GitHubStandIn, tmp_path: Path, content: bytes, reason: str
 ) -> None:
     paths = write(tmp_path, *SITUATIONS["all_well"]())
@@ -127,7 +127,7 @@ def test_two_records_of_one_side_and_a_broken_baseline_are_refused(github: GitHu
     assert "roofwatch-static.toml" in str(without_baseline.problem)
 
 
-def test_the_pull_request_is_that_of_the_event_whatever_a_record_claims(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_pull_request_comes_from_the_event_not_from_the_record(github: GitHubStandIn, tmp_path: Path) -> None:
     base, head = SITUATIONS["regression"]()
     claiming = head.model_copy(
         update={"commit": make_commit(1, subject="pull request 8", branch="refs/pull/8/merge", is_dirty=True)}

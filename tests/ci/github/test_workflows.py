@@ -1,4 +1,4 @@
-"""The workflows and the action that ship: what they may do, and that nothing is in them but commands."""
+"""Permissions and commands of the shipped workflows and the action."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ def steps_of(path: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("schema", "files"), [("actions", [ACTION]), ("workflows", sorted(WORKFLOWS.glob("*.yml")))], ids=["action", "all"]
 )
-def test_the_files_have_the_form_that_github_publishes(schema: str, files: list[Path]) -> None:
+def test_the_files_match_github_s_schema(schema: str, files: list[Path]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}"]
 
     done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, check=False)
@@ -56,7 +56,7 @@ def test_every_action_is_pinned_to_one_commit_everywhere_and_says_its_version() 
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_step_runs_one_command_into_which_nothing_is_pasted(path: Path) -> None:
+def test_a_step_runs_one_command_without_interpolation(path: Path) -> None:
     lines = [step["run"] for step in steps_of(path) if "run" in step]
 
     assert lines
@@ -69,7 +69,7 @@ def test_a_step_runs_one_command_into_which_nothing_is_pasted(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yml")), ids=name_of)
-def test_what_a_job_may_do_is_listed_and_only_the_report_and_commands_may_write(path: Path) -> None:
+def test_permissions_are_listed_and_only_report_and_commands_may_write(path: Path) -> None:
     document = yaml.safe_load(path.read_text())
 
     assert document["permissions"] == {}
@@ -80,7 +80,7 @@ def test_what_a_job_may_do_is_listed_and_only_the_report_and_commands_may_write(
 
 
 @pytest.mark.parametrize("name", ["report.yml", "command.yml"])
-def test_the_job_that_may_write_runs_nothing_of_the_pull_request(name: str) -> None:
+def test_the_job_with_write_access_runs_no_code_of_the_pull_request(name: str) -> None:
     text = (WORKFLOWS / name).read_text()
 
     checkouts = [step for step in steps_of(WORKFLOWS / name) if "checkout" in step.get("uses", "")]
@@ -90,7 +90,7 @@ def test_the_job_that_may_write_runs_nothing_of_the_pull_request(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["measure.yml", "bisect.yml"])
-def test_the_job_that_runs_a_stranger_s_code_has_no_token_and_no_secret(name: str) -> None:
+def test_the_job_that_runs_untrusted_code_has_no_token_and_no_secret(name: str) -> None:
     text = (WORKFLOWS / name).read_text()
 
     assert "secrets." not in text
@@ -98,7 +98,7 @@ def test_the_job_that_runs_a_stranger_s_code_has_no_token_and_no_secret(name: st
     assert "pull_request_target" not in text
 
 
-def test_what_a_comment_says_decides_alone_whether_the_job_is_started() -> None:
+def test_only_comments_with_a_command_start_the_job() -> None:
     document = yaml.safe_load((WORKFLOWS / "command.yml").read_text())
     (job,) = document["jobs"].values()
 
@@ -113,7 +113,7 @@ def test_a_command_starts_the_workflow_that_ships_with_the_inputs_that_it_takes(
     assert set(inputs) == {"series", "base", "head", "number"}  # as tests/ci/github/test_commands.py sees them sent
 
 
-def test_no_check_out_leaves_its_credentials_behind() -> None:
+def test_no_checkout_keeps_credentials() -> None:
     for path in FILES:
         for step in steps_of(path):
             if "checkout" in step.get("uses", ""):

@@ -61,7 +61,7 @@ def test_the_comment_is_the_golden_one(situation: str) -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_gate_and_the_comment_say_the_same(situation: str) -> None:
+def test_the_gate_and_the_comment_agree(situation: str) -> None:
     status = exit_code(judge_pull_request(*SITUATIONS[situation]()))
 
     assert status == EXIT_CODES[situation]
@@ -69,7 +69,7 @@ def test_the_gate_and_the_comment_say_the_same(situation: str) -> None:
     assert re.search(rf"roofwatch: ({title})", comment(situation))
 
 
-def test_outside_of_code_spans_a_hostile_record_leaves_no_trace() -> None:
+def test_hostile_text_stays_in_code_spans() -> None:
     outside = re.sub(r"`[^`\n]*`", "", comment("hostile_names"))
 
     for trace in ("@", "#1", "evil", "script", "](", "&", "</td>", "\u202e"):
@@ -86,7 +86,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
             assert not is_row or line.count("|") == columns, line
 
 
-def test_a_cut_comment_keeps_the_worst_and_counts_what_it_left_out() -> None:
+def test_a_cut_comment_keeps_the_worst_rows_and_counts_the_others() -> None:
     written = comment("huge")
 
     rows = [line for line in written.splitlines() if line.startswith("| **regressed**")]
@@ -96,7 +96,7 @@ def test_a_cut_comment_keeps_the_worst_and_counts_what_it_left_out() -> None:
     assert written.count("<details>") == written.count("</details>")
 
 
-def test_the_comment_says_which_slowdown_would_have_been_found() -> None:
+def test_the_comment_has_the_detectable_slowdown() -> None:
     judged = judge_pull_request(*SITUATIONS["regression"]())
     changes = [
         detectable_change(case.comparison.block_deviation, case.comparison.block_count)

@@ -1,4 +1,4 @@
-"""What is not covered, by kernel and runner class."""
+"""Gaps of coverage by kernel and runner class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit XML, and SARIF against the rules of its standard that matter to readers: its schema is in no package."""
+"""JUnit XML and SARIF."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def verdicts_of(judgement: PullRequestJudgement) -> list[Verdict]:
 
 
 @pytest.mark.parametrize("situation", SMALL)
-def test_junit_fails_the_regressions_and_skips_what_could_not_be_told(situation: str) -> None:
+def test_junit_fails_regressions_and_skips_inconclusive_results(situation: str) -> None:
     judgement = judged(situation)
 
     root = junit_of(judgement)
@@ -51,7 +51,7 @@ def test_junit_fails_the_regressions_and_skips_what_could_not_be_told(situation:
             assert int(suite.get(count) or -1) == len(suite.findall(tag))
 
 
-def test_a_slower_case_says_how_much() -> None:
+def test_a_slower_case_has_its_change() -> None:
     case = junit_of(judged("regression")).find(".//testcase")
     texts = [result["message"]["text"] for result in sarif_run(judged("regression"))["results"]]
 
@@ -64,7 +64,7 @@ def test_a_slower_case_says_how_much() -> None:
     assert any(re.search(r": time \+40\.\d% \(95 % interval \+", text) for text in texts)
 
 
-def test_what_xml_cannot_hold_is_replaced_and_the_rest_escaped() -> None:
+def test_invalid_xml_characters_are_replaced_and_markup_is_escaped() -> None:
     base, head = SITUATIONS["crash"]()
     broken = head.measurements[0].model_copy(update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"})
     judgement = judge_pull_request(base, head.model_copy(update={"measurements": (broken, *head.measurements[1:])}))
@@ -111,7 +111,7 @@ def test_a_finding_keeps_its_fingerprint_while_its_numbers_move() -> None:
     assert len(first) == 2
 
 
-def test_a_result_stands_beside_the_source_if_the_record_knows_it() -> None:
+def test_a_result_has_its_source_line_if_known() -> None:
     base, head = SITUATIONS["regression"]()
     line = make_source_line(file="my kernels/rms#norm é.py", line=12)
     judgement = judge_pull_request(base, head.model_copy(update={"source_lines": (line,)}))

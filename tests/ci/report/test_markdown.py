@@ -8,7 +8,7 @@ from roofwatch.ci.report.markdown import code
 
 
 @given(text=st.text(max_size=300))
-def test_foreign_text_never_leaves_its_code_span(text: str) -> None:
+def test_untrusted_text_never_leaves_its_code_span(text: str) -> None:
     span = code(text)
 
     assert re.fullmatch(r"`[^`|\r\n]+`", span)
@@ -26,5 +26,5 @@ def test_foreign_text_never_leaves_its_code_span(text: str) -> None:
         ("\u202eesrever\x1b[31m\u200b", "`�esrever�[31m�`"),
     ],
 )
-def test_what_could_end_the_span_or_the_cell_is_replaced(text: str, expected: str) -> None:
+def test_characters_that_end_a_span_or_a_cell_are_replaced(text: str, expected: str) -> None:
     assert code(text) == expected

@@ -43,7 +43,7 @@ def test_a_pair_is_judged_by_its_blocks(factor: float, verdict: Verdict, exit_st
     assert case.comparison.relative_change == pytest.approx(factor - 1, abs=0.01)
 
 
-def test_times_of_two_jobs_are_shown_and_decide_nothing() -> None:
+def test_times_of_two_jobs_are_inconclusive() -> None:
     judgement = judge([make_timed()], [make_timed(median_ns=2e6)], is_paired=False)
 
     case = only_case(judgement)
@@ -107,7 +107,7 @@ def test_records_that_do_not_belong_together_are_refused_whole(fields: dict[str,
     assert exit_code(judgement) == 2
 
 
-def test_a_weak_move_among_many_cases_is_one_of_those_that_happen_by_chance() -> None:
+def test_a_weak_change_among_many_cases_is_inconclusive() -> None:
     # an interval that ends just above the threshold: alone it counts, among forty it does not
     weak = make_timed(median_ns=1.2e6, levels=(1.0, 1.25, 0.95, 1.22, 1.02, 1.15))
     alone = judge([make_timed()], [weak])
@@ -131,7 +131,7 @@ def on_a_gpu(**fields: Any) -> dict[str, Any]:
         ([make_static_facts(code="other"), make_static_facts(target="sm_80")], Reason.BEYOND_THRESHOLD),
     ],
 )
-def test_equal_machine_code_on_the_device_means_that_the_kernel_did_not_move(head_facts: Any, reason: Reason) -> None:
+def test_a_change_with_identical_machine_code_is_inconclusive(head_facts: Any, reason: Reason) -> None:
     judgement = judge(
         [make_timed(implementation="triton"), make_static_facts(), make_static_facts(target="sm_80")],
         [make_timed(implementation="triton", median_ns=1.3e6), *head_facts],
@@ -150,9 +150,7 @@ def test_equal_machine_code_on_the_device_means_that_the_kernel_did_not_move(hea
         (Timer.CUDA_GRAPH, Reason.BEYOND_THRESHOLD),
     ],
 )
-def test_times_that_the_host_may_hide_behind_decide_nothing_and_those_without_it_do(
-    timer: Timer, reason: Reason
-) -> None:
+def test_host_bound_times_are_inconclusive(timer: Timer, reason: Reason) -> None:
     def timed(median_ns: float) -> Measurement:
         measured = make_timed(median_ns=median_ns, timer=timer, cache=CacheState.COLD)
         return measured.model_copy(
@@ -165,7 +163,7 @@ def test_times_that_the_host_may_hide_behind_decide_nothing_and_those_without_it
     assert (case.verdict is Verdict.INCONCLUSIVE) == (reason is Reason.HOST_BOUND)
 
 
-def test_what_else_may_explain_a_move_is_noted() -> None:
+def test_other_explanations_are_noted() -> None:
     base, head = make_records([make_timed()], [make_timed()])
     dirty = head.model_copy(update={"commit": base.commit.model_copy(update={"is_dirty": True})})
 

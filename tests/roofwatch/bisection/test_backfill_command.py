@@ -20,9 +20,7 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
     return make_slowed_repository(tmp_path_factory.mktemp("backfill") / "slowed")
 
 
-def test_commits_are_measured_in_their_order_and_the_same_command_goes_on(
-    slowed: SlowedRepository, tmp_path: Path
-) -> None:
+def test_commits_are_measured_in_order_and_the_same_command_continues(slowed: SlowedRepository, tmp_path: Path) -> None:
     places: list[str | Path] = [
         "--records",
         tmp_path,

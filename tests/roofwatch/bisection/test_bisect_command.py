@@ -1,4 +1,4 @@
-"""`roofwatch bisect` as a user runs it: on a real repository, interrupted, and for who asked in the database."""
+"""`roofwatch bisect` on a real repository: interrupted, and requested in the database."""
 
 import json
 import os
@@ -49,9 +49,7 @@ def state_file(output: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_bisection_that_is_killed_and_gone_on_with_names_the_commit_and_measures_nothing_twice(
-    slowed: SlowedRepository, tmp_path: Path
-) -> None:
+def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedRepository, tmp_path: Path) -> None:
     asked = arguments(slowed, tmp_path)
     program = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *asked]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
@@ -79,7 +77,7 @@ def test_a_bisection_that_is_killed_and_gone_on_with_names_the_commit_and_measur
     assert found["measurement_count"] == 2 * sum(known["pair_count"] for known in commits.values())
 
 
-def test_what_was_asked_for_in_the_database_is_taken_by_a_runner_and_its_answer_written_there(
+def test_a_requested_bisection_is_claimed_and_its_result_stored(
     slowed: SlowedRepository, tmp_path: Path, database_url: URL, store: Engine
 ) -> None:
     asked = BisectionRange("slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page"))
@@ -115,7 +113,7 @@ def test_what_was_asked_for_in_the_database_is_taken_by_a_runner_and_its_answer_
         ('{"format": 1, "comm', True, "damaged, or written by another version"),
     ],
 )
-def test_what_is_there_already_is_neither_lost_nor_mixed_up(
+def test_an_existing_bisection_is_not_overwritten(
     slowed: SlowedRepository, tmp_path: Path, there: str, is_resumed: bool, message: str
 ) -> None:
     plan = BisectPlan(
@@ -136,7 +134,7 @@ def test_what_is_there_already_is_neither_lost_nor_mixed_up(
     assert file.read_text() == there
 
 
-def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp_path: Path, store: Engine) -> None:
+def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, tmp_path: Path, store: Engine) -> None:
     asked = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
     with Session(store) as session, session.begin():
         bisection_id = request_bisection(session, asked, requested_by="rule: slow")
@@ -160,7 +158,7 @@ def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp
         (["--series", SERIES, "--good", "HEAD", "--bad", "HEAD^"], "the good end must be the older"),
     ],
 )
-def test_what_cannot_be_bisected_is_said_in_a_line(
+def test_an_invalid_request_is_one_line(
     slowed: SlowedRepository, tmp_path: Path, wrong: list[str], message: str
 ) -> None:
     done = roofwatch("bisect", slowed.benchmark, *wrong, "--output", tmp_path)
@@ -170,7 +168,7 @@ def test_what_cannot_be_bisected_is_said_in_a_line(
     assert len(done.error.splitlines()) == 1
 
 
-def test_a_regression_of_the_store_says_what_to_bisect(store: Engine, database_url: URL, tmp_path: Path) -> None:
+def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_url: URL, tmp_path: Path) -> None:
     for number in range(8):
         ingest_record(store, make_record(number))
     replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])

@@ -1,4 +1,4 @@
-"""How bisections end, in values and words."""
+"""Results of bisections as values and text."""
 
 import io
 from datetime import timedelta
@@ -56,7 +56,7 @@ def found_in(first: int, last: int, *visits: Visit) -> Ended:
     return end_of(ASKED, state_of(*visits), Result(state, first, last, 0.99), REFS)
 
 
-def test_one_commit_is_named_with_its_author_its_change_and_what_was_left_out() -> None:
+def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
     ended = found_in(1, 1, visit(4, SLOWER), visit(1, SLOWER[:3]), visit(0, EQUAL[:3]))
 
     assert ended.state is BisectionState.FOUND
@@ -75,7 +75,7 @@ def test_one_commit_is_named_with_its_author_its_change_and_what_was_left_out() 
     assert "\x1b" not in text
 
 
-def test_a_range_is_named_where_what_lies_between_cannot_be_measured() -> None:
+def test_commits_that_cannot_be_measured_give_a_range() -> None:
     ended = found_in(2, 3, visit(4, SLOWER), visit(3, SLOWER[:3]), visit(1, EQUAL[:3]))
 
     assert ended.state is BisectionState.NARROWED

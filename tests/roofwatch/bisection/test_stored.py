@@ -1,4 +1,4 @@
-"""A bisection in the database while it goes on: what is written of it, and what is not."""
+"""A bisection in the database while it runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def begin(store: Engine, folder: Path) -> StoredBisection:
     return StoredBisection.begin(url, ASKED, requested_by="command line", regression_id=None, folder=folder)
 
 
-def test_a_process_that_goes_on_in_the_same_folder_writes_to_the_same_bisection(store: Engine, tmp_path: Path) -> None:
+def test_a_resumed_process_writes_to_the_same_bisection(store: Engine, tmp_path: Path) -> None:
     first = begin(store, tmp_path)
 
     again = begin(store, tmp_path)
@@ -32,9 +32,7 @@ def test_a_process_that_goes_on_in_the_same_folder_writes_to_the_same_bisection(
     assert begin(store, tmp_path).claim.bisection_id != first.claim.bisection_id
 
 
-def test_secrets_in_the_reasons_of_a_suite_do_not_reach_the_database(
-    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_in_errors_are_not_stored(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_TOKEN", "q8Zr2kP0vL6tXw4m")
     broken = replace(PROGRESS.commits[1], reason="KeyError: q8Zr2kP0vL6tXw4m")
     stored = begin(store, tmp_path)
@@ -48,7 +46,7 @@ def test_secrets_in_the_reasons_of_a_suite_do_not_reach_the_database(
     assert "q8Zr2kP0vL6tXw4m" not in detail.commits[0].reason
 
 
-def test_a_database_that_is_away_stops_nobody_from_measuring(
+def test_a_lost_database_does_not_stop_measuring(
     store: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = replace(begin(store, tmp_path), url="postgresql://nobody@127.0.0.1:1/gone")
@@ -58,7 +56,7 @@ def test_a_database_that_is_away_stops_nobody_from_measuring(
     assert "the bisection continues without it" in capsys.readouterr().err
 
 
-def test_what_another_runner_took_over_is_given_up(store: Engine, tmp_path: Path) -> None:
+def test_a_lost_claim_ends_the_bisection(store: Engine, tmp_path: Path) -> None:
     stored = begin(store, tmp_path)
     with store.begin() as connection:
         connection.execute(text("UPDATE bisection SET claim_id = gen_random_uuid()"))
