@@ -71,7 +71,7 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Observation]:
     is_measured = evidence.has_own_facts and utilisation is not None
     reached = "" if share is None else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
     yield Observation(
-        f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where}, has no tensor core "
+        f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
         f"instructions and runs on far slower units.{reached}",
         words,
         most_speedup=1 / (utilisation or 1.0) if is_measured and evidence.limit is not Limit.MEMORY else None,
@@ -172,14 +172,12 @@ def _where(facts: Sequence[StaticFacts]) -> tuple[str, tuple[str, ...]]:
     """Name the functions and targets as a template with its words."""
     functions, function_names = _listed([fact.function for fact in facts])
     targets, target_names = _listed([fact.target for fact in facts])
-    return f"{functions}, compiled for {targets}", (*function_names, *target_names)
+    return f"{functions} ({targets})", (*function_names, *target_names)
 
 
 def _listed(names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """List distinct names as a template with its words: `{}, {} and {}`, or `{}, {}, {} and 4 more`."""
+    """List distinct names as a template with its words: `{}, {}, {} and 4 more`."""
     distinct = tuple(dict.fromkeys(names))
-    if len(distinct) > _MAX_NAMES + 1:
-        slots = ", ".join("{}" for _ in range(_MAX_NAMES))
-        return f"{slots} and {len(distinct) - _MAX_NAMES} more", distinct[:_MAX_NAMES]
-    *first, last = ["{}" for _ in distinct]
-    return f"{', '.join(first)} and {last}" if first else last, distinct
+    shown = distinct[:_MAX_NAMES]
+    more = f" and {len(distinct) - len(shown)} more" if len(distinct) > len(shown) else ""
+    return ", ".join("{}" for _ in shown) + more, shown

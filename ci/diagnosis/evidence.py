@@ -71,16 +71,13 @@ class Evidence:
     """What a record holds about one case and implementation.
 
     Args:
-        case: The cost model of the case.
-        implementation: The implementation.
-        environment: Where it was measured.
         ceilings: Ceilings measured in the same run, and those of the datasheet.
-        measurement: Its times, or how it failed; None if it was not part of the run.
+        measurement: None if it was not part of the run.
         target: Compile target of the device; None on a CPU or if unknown.
-        facts: Facts about its machine code for the target of the device, or else for all targets.
-        counters: Hardware counters, one entry per kernel of a call.
+        facts: Machine code for the target of the device, or else for all targets.
+        counters: One entry per kernel of a call.
         others: Medians in ns of the other implementations that were timed the same way.
-        floor_ns: Time of an empty kernel in the same record, if measured.
+        floor_ns: Time of an empty kernel in the same record.
         highest_clock_mhz: Highest SM clock in the run.
         at_ceilings: State of the device while the ceilings were measured.
     """

@@ -25,20 +25,16 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What a rule found in the evidence.
-
-    Args:
-        text: The evidence in numbers, with one `{}` for each word from a record.
-        words: Those words.
-        most_speedup: Upper bound of the speedup if this is fixed; None if unknown.
-        is_measured: The speedup was measured and is not a bound.
-        weight: Overrides that of the rule, as do `limit`, `title` and `advice`.
-    """
+    """What a rule found in the evidence; `weight`, `limit`, `title` and `advice` override those of the rule."""
 
     text: str
+    """The evidence in numbers, with one `{}` for each of `words`."""
     words: tuple[str, ...] = ()
+    """Words from the record."""
     most_speedup: float | None = None
+    """Upper bound of the speedup if this is fixed; None if unknown."""
     is_measured: bool = False
+    """The speedup was measured and is not a bound."""
     weight: Weight | None = None
     limit: Limit | None = None
     title: str | None = None
@@ -50,21 +46,13 @@ Observe = Callable[[Evidence], Iterator[Observation]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A condition with its evidence, and advice; docs/how-to/diagnose.md lists all rules with their sources.
-
-    Args:
-        name: Name of the rule.
-        title: The finding in a few words.
-        advice: What to try.
-        observe: Yields nothing if the condition does not hold.
-        limit: The limit that the rule is about, if any.
-        weight: Kind of its findings.
-    """
+    """A condition with its evidence, and advice; docs/how-to/diagnose.md lists all rules with their sources."""
 
     name: str
     title: str
     advice: str
     observe: Observe
+    """Yields nothing if the condition does not hold."""
     limit: Limit | None
     weight: Weight
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 TOP_COUNT = 10
 """Kernel names in a summary unless the caller asks for more."""
@@ -109,23 +109,17 @@ def to_us(nanoseconds: float) -> float:
     return round(nanoseconds / 1e3, 6)
 
 
-def group_by_name(activities: Iterable[Activity]) -> dict[str, list[Activity]]:
+def group_by(activities: Iterable[Activity], field: Literal["name", "device"]) -> dict[str, list[Activity]]:
+    """Group activities by a field, in the order of its values."""
     groups: defaultdict[str, list[Activity]] = defaultdict(list)
     for activity in activities:
-        groups[activity.name].append(activity)
-    return groups
-
-
-def group_by_device(activities: Iterable[Activity]) -> dict[str, list[Activity]]:
-    groups: defaultdict[str, list[Activity]] = defaultdict(list)
-    for activity in activities:
-        groups[activity.device].append(activity)
+        groups[getattr(activity, field)].append(activity)
     return dict(sorted(groups.items()))
 
 
 def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
     """Totals of all kernels, and one row for each of the `top` names with the longest total time."""
-    groups = group_by_name(kernels)
+    groups = group_by(kernels, "name")
     rows = name_totals(groups)
     return {
         "count": len(kernels),
@@ -161,8 +155,8 @@ def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
 
 
 def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
-    groups = sorted(group_by_name(transfers).items())
-    return transfer_totals(transfers) | {"by_kind": {kind: transfer_totals(members) for kind, members in groups}}
+    by_kind = {kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()}
+    return transfer_totals(transfers) | {"by_kind": by_kind}
 
 
 def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:

@@ -31,12 +31,6 @@ def profile_calls(call: Callable[[], object], device: str, *, case_id: str, impl
 
     Run it in a process of its own: CUPTI serves one profiler at a time, and a timer may use it.
 
-    Args:
-        call: Does the work of the case.
-        device: Device that it runs on.
-        case_id: The case.
-        implementation: The implementation.
-
     Raises:
         ProfileError: the profiler recorded nothing.
     """

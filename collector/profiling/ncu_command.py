@@ -90,15 +90,7 @@ class NcuAnswer(BaseModel):
 def profile_command(
     executable: Path, target: Sequence[str], report: Path, *, metrics: str = "full", cache: CacheState = CacheState.COLD
 ) -> list[str]:
-    """Build the command that profiles `target`, which starts and stops the profiler itself.
-
-    Args:
-        executable: The program ncu.
-        target: Command to profile.
-        report: Report to write.
-        metrics: A set of sections such as `basic` or `full`, or names of metrics separated by commas.
-        cache: `cold` flushes the caches before each pass, `hot` does not.
-    """
+    """Build the command that profiles `target`, which starts and stops the profiler itself."""
     are_names = "__" in metrics  # all names of metrics have two underscores
     return [
         str(executable),

@@ -89,17 +89,17 @@ def count_call(
     timeout_s: float = 900.0,
     output: Path | None = None,
 ) -> CountedCall:
-    """Make one call of a case under Nsight Compute.
+    """Make one call of a case under Nsight Compute; all passes over its kernels share `timeout_s`.
 
     Args:
-        source: The suite.
-        case_id: A case of the suite.
-        implementation: An implementation of the case.
+        source: The suite of the case.
+        case_id: The case.
+        implementation: One of its implementations.
         executable: From `find_ncu`.
-        metrics: See `profile_command`, as for `cache`.
-        cache: State of the caches.
-        timeout_s: For all passes over all kernels of the call.
-        output: Keep the report here; a `.csv` file gets its raw page.
+        metrics: A set of sections such as `basic` or `full`, or names of metrics separated by commas.
+        cache: `cold` flushes the caches before each pass, `hot` does not.
+        timeout_s: Time limit.
+        output: Where to keep the report; a `.csv` file gets its raw page.
 
     Raises:
         NcuError: counters cannot be read on this machine.

@@ -23,7 +23,7 @@ from roofwatch.collector.profiling.activities import (
     HostEvent,
     busy_time,
     delay_totals,
-    group_by_device,
+    group_by,
     join_launches,
     kernel_totals,
     transfer_totals_by_kind,
@@ -75,7 +75,7 @@ class _Export:
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
         copies = self._transfers("MEMCPY", "copyKind", kinds)
         fills = self._transfers("MEMSET", "memKind", {})
-        by_device = group_by_device([*kernels, *copies, *fills])
+        by_device = group_by([*kernels, *copies, *fills], "device")
         return {
             "format": "nsys-sqlite",
             "tables": len(self._tables),

@@ -102,14 +102,14 @@ def profile_program(
     max_seconds: float | None = None,
     stdout_to_stderr: bool = False,
 ) -> Capture:
-    """Run a program to its end and keep its traces.
+    """Run a program to its end, and write its traces and `kernels.jsonl` to a folder.
 
     Args:
         command: The program with its arguments; a file that ends in `.py` runs under this Python.
-        folder: Where to write the traces and `kernels.jsonl`; created if missing.
+        folder: Created if missing.
         window: Which part to record.
         redaction: What the traces may contain.
-        max_seconds: Then end the program, with time to write its trace.
+        max_seconds: Time after which to end the program; it may still write its trace.
         stdout_to_stderr: Send the output of the program to standard error.
 
     Raises:

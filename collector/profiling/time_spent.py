@@ -12,8 +12,7 @@ from roofwatch.collector.profiling.activities import (
     Activity,
     ActivityKind,
     Interval,
-    group_by_device,
-    group_by_name,
+    group_by,
     join_launches,
     length_ns,
     union,
@@ -124,7 +123,7 @@ def read_time_spent(path: Path) -> TimeSpent:
 def time_spent(trace: Trace) -> TimeSpent:
     window_ns, host = trace.window_ns, trace.host_events
     devices = tuple(
-        _device_time(device, members, window_ns) for device, members in group_by_device(trace.activities).items()
+        _device_time(device, members, window_ns) for device, members in group_by(trace.activities, "device").items()
     )
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
@@ -157,7 +156,7 @@ def time_spent(trace: Trace) -> TimeSpent:
 
 def _longest_gaps(trace: Trace) -> tuple[Gap, ...]:
     found: list[tuple[Interval, str, str]] = []
-    for device, activities in group_by_device(trace.activities).items():
+    for device, activities in group_by(trace.activities, "device").items():
         names = {activity.start_ns: activity.name for activity in activities}
         disjoint = union(activity.interval for activity in activities)
         found += [((left[1], right[0]), device, names[right[0]]) for left, right in pairwise(disjoint)]
@@ -194,7 +193,7 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
 
 def _device_rows(activities: Iterable[Activity], busy_ns: int) -> list[TimeRow]:
     rows = []
-    for name, members in group_by_name(activities).items():
+    for name, members in group_by(activities, "name").items():
         total_ns = sum(member.duration_ns for member in members)
         rows.append(
             TimeRow(

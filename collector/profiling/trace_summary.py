@@ -18,8 +18,7 @@ from roofwatch.collector.profiling.activities import (
     HostKind,
     busy_time,
     delay_totals,
-    group_by_device,
-    group_by_name,
+    group_by,
     join_launches,
     kernel_totals,
     length_ns,
@@ -62,7 +61,7 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
         "memset": _transfers(trace.of_kind(ActivityKind.MEMSET)),
         "runtime_calls": {"count": len(calls), "by_name": _counts(call.name for call in calls)},
         "launches": _launches(calls, kernels),
-        "devices": {device: _device(members) for device, members in group_by_device(trace.activities).items()},
+        "devices": {device: _device(members) for device, members in group_by(trace.activities, "device").items()},
     }
     if trace.counters:
         summary["cupti_profiler_ranges"] = {
@@ -93,7 +92,7 @@ def count_launch_configurations(kernels: Iterable[Activity]) -> int:
 
 
 def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
-    groups, totals = group_by_name(kernels), kernel_totals(kernels, top)
+    groups, totals = group_by(kernels, "name"), kernel_totals(kernels, top)
     for row in totals["top_by_total_time"]:
         members = groups[row["name"]]
         row["distinct_launch_configs"] = count_launch_configurations(members)
@@ -114,7 +113,7 @@ def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
 
 
 def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
-    groups = group_by_name(transfers)
+    groups = group_by(transfers, "name")
     rows = [row | {"bytes": sum(member.bytes for member in groups[row["name"]])} for row in name_totals(groups)]
     return transfer_totals(transfers) | {"by_name": rows}
 

@@ -57,8 +57,7 @@ def select_calls(
     Args:
         info: The suite.
         case_pattern: A case ID, a shell pattern of IDs, or the name of a kernel with one case.
-        implementations: Shell patterns of names. None selects Triton and CUDA C++ implementations, or if there are none
-            all that torch.compile does not make.
+        implementations: Shell patterns of names; None selects Triton and CUDA C++, or else all but torch.compile.
 
     Raises:
         SuiteError: not exactly one case matches, no implementation does, or several ranks make the call.
@@ -95,13 +94,7 @@ def select_calls(
 
 
 def with_counters(record: RunRecord, commit: Commit, calls: Sequence[CountedCall], *, name: str) -> RunRecord:
-    """Add counters to a record; they replace those of the same case and implementation.
-
-    Args:
-        record: The record of a run.
-        commit: The commit whose code was counted.
-        calls: What was counted; failed calls add nothing.
-        name: Name of the record file, for errors.
+    """Add counters of a commit to a record; they replace those of the same case and implementation.
 
     Raises:
         RecordError: the record has another commit or device, or lacks the case.

@@ -39,13 +39,7 @@ def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
 def diagnose_record(
     record: RunRecord, case_pattern: str, implementations: Sequence[str] | None, *, name: str
 ) -> list[Diagnosed]:
-    """Diagnose some cases of a record.
-
-    Args:
-        record: The record.
-        case_pattern: A case ID, a shell pattern of IDs, or the name of a kernel.
-        implementations: Shell patterns of names; None selects all.
-        name: Name of the record, for the error.
+    """Diagnose the cases of a record that a pattern matches, or those of a kernel.
 
     Raises:
         RecordError: no case matches.

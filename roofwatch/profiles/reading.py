@@ -24,12 +24,7 @@ _FACT_COLUMNS = {
 
 
 def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
-    """Make the tables of one file.
-
-    Args:
-        profile: From `read_profile`.
-        top: Number of kernels and findings of a report of Nsight Compute; None for all.
-    """
+    """Make the tables of one file, with `top` kernels and findings of a report of Nsight Compute."""
     if profile["format"].startswith("ncu"):
         yield _ncu_kernels(profile, top)
         if any(kernel.get("findings") for kernel in profile["kernels"]):
