@@ -1,10 +1,10 @@
-"""Name the commit of a step in many made-up histories, with a plain bisection beside it.
+"""Bisect a planted step in many synthetic histories, compared with plain bisection.
 
     PYTHONPATH=. python bench/bisection.py [--trials N]
 
-Prints for each step and noise how often the right commit was named and with how many measurements, those of both sides
-and of the check of the ends counted. Exit status 1 unless of 64 commits a step of 3 % in noise of 1 % is named rightly
-95 times in 100 or more, with fewer than half of what the steps of a plain bisection take with 10 samples a side.
+Prints how often each step and noise gives the right commit, and the number of measurements on both sides. Exit status 1
+unless a step of 3 % in 1 % noise over 64 commits is found in at least 95 % of the trials, with fewer than half of the
+measurements of a plain bisection with 10 samples per side.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.ci.simulated_bisection import (
     search,
 )
 
-_ASKED = Scenario()
+_DEFAULT = Scenario()
 _SCENARIOS = (
-    _ASKED,
+    _DEFAULT,
     *(Scenario(kind=kind) for kind in Noise if kind is not Noise.STEADY),
     Scenario(step=0.02),
     Scenario(step=0.05),
@@ -38,7 +38,7 @@ _SCENARIOS = (
     Scenario(commit_count=8),
     Scenario(commit_count=512),
 )
-_WAYS: tuple[tuple[str, Callable[[Scenario, int], Trial]], ...] = (
+_METHODS: tuple[tuple[str, Callable[[Scenario, int], Trial]], ...] = (
     ("roofwatch", search),
     ("plain", plain_bisection),
     ("plain, good end once", plain_bisection_with_one_base),
@@ -46,24 +46,22 @@ _WAYS: tuple[tuple[str, Callable[[Scenario, int], Trial]], ...] = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How surely, and with how little, a commit is named.")
+    parser = argparse.ArgumentParser(description="Accuracy and cost of bisection.")
     parser.add_argument("--trials", type=int, default=200)
     trial_count = parser.parse_args().trials
-    print("| commits | step | noise | kind | by | right | measurements, mean | 95 in 100 below |")
+    print("| commits | step | noise | kind | by | correct | measurements, mean | 95th percentile |")
     print("|---|---|---|---|---|---|---|---|")
-    asked: list[Trial] = []
+    default: list[Trial] = []
     for scenario in _SCENARIOS:
-        for name, way in _WAYS:
-            trials = [way(scenario, seed) for seed in range(trial_count)]
-            if scenario == _ASKED and way is search:
-                asked = trials
+        for name, method in _METHODS:
+            trials = [method(scenario, seed) for seed in range(trial_count)]
+            if scenario == _DEFAULT and method is search:
+                default = trials
             print(row(scenario, name, trials), flush=True)
-    budget = 2 * PLAIN_SAMPLES * math.log2(_ASKED.commit_count)
-    right = statistics.mean(trial.is_right for trial in asked)
-    mean = statistics.mean(trial.measurement_count for trial in asked)
-    print(
-        f"\n3 % in 1 %: right in {right:.1%}, {mean:.1f} measurements; the steps of a plain bisection take {budget:.0f}"
-    )
+    budget = 2 * PLAIN_SAMPLES * math.log2(_DEFAULT.commit_count)
+    right = statistics.mean(trial.is_right for trial in default)
+    mean = statistics.mean(trial.measurement_count for trial in default)
+    print(f"\n3 % in 1 %: correct in {right:.1%}, {mean:.1f} measurements; plain bisection takes {budget:.0f}")
     return 0 if right >= 0.95 and mean < budget / 2 else 1
 
 

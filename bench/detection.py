@@ -14,7 +14,7 @@ from roofwatch.ci.changepoint.online import LEARNING, OnlineDetector
 Values = NDArray[np.float64]
 
 _MIN_RELATIVE_CHANGE = 0.005
-"""Half of the smallest planted step, so that no step is too small to report."""
+"""Half of the smallest planted step."""
 _THRESHOLD = 0.001
 _ERROR_RATE = 0.02
 """Of the paired rule: one false alarm in a hundred in each direction, without a threshold."""

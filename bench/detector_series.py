@@ -1,6 +1,6 @@
 """Series with planted steps in nine kinds of noise, for the table of detectors when no other data is at hand.
 
-Each kind has a robust width of about 1, so that `noise_width` is its relative noise.
+Each kind has a robust width of about 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Many runners post records at once while readers ask for trends and comparisons: errors, losses, doubles, and times.
+"""Let many runners post records while readers query the API and the database; count errors, losses and duplicates.
 
-Each runner is a thread with a token of its own that sends one copy of a real record after the other through the client
-of `roofwatch push`, every tenth of them a second time; a fifth of the runners share a project, its commits and its
-cases. One reader asks the API and one the database, without a pause.
+Each runner is a thread with its own token that sends copies of a real record, every tenth of them twice. A fifth of the
+runners share a project. One reader queries the API and one the database, without a pause.
 
     PYTHONPATH=. python bench/runners.py record.json.gz --seconds 120
 """
@@ -49,29 +48,29 @@ _LOADED = 200
 
 
 @dataclass
-class Seen:
-    """What a thread saw."""
+class Observed:
+    """Response times, errors and acknowledged records of one thread."""
 
     posts_s: list[float] = field(default_factory=list)
     reads_s: dict[str, list[float]] = field(default_factory=dict)
-    told_to_wait: int = 0
+    retry_requests: int = 0
     errors: list[str] = field(default_factory=list)
     acknowledged: dict[uuid.UUID, str] = field(default_factory=dict)
-    """Content hashes by run."""
+    """Content hash by run."""
 
 
 class Runner:
-    """Posts until the time is over."""
+    """Posts until the end of the benchmark."""
 
     def __init__(self, service: Service, real: RunRecord, number: int, ends_s: float) -> None:
         self._sender = HttpSender(service.url, service.make_token(f"runner {number}"))
         self._real = real
         self._number = number
         self._ends_s = ends_s
-        self._draw = random.Random(f"runner {number}")  # noqa: S311  no secret
+        self._draw = random.Random(f"runner {number}")  # noqa: S311  not for security
 
-    def __call__(self) -> Seen:
-        seen, count = Seen(), 0
+    def __call__(self) -> Observed:
+        observed, count = Observed(), 0
         while time.monotonic() < self._ends_s:
             record = copy_of(self._real, self._draw, project=self._number % _PROJECTS, commit=count)
             count += 1
@@ -79,19 +78,19 @@ class Runner:
                 began_s = time.monotonic()
                 answer = self._sender(record)
                 while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
-                    seen.told_to_wait += 1  # as the spool does it
+                    observed.retry_requests += 1
                     time.sleep(answer.retry_after_s * self._draw.uniform(1, 2))
                     answer = self._sender(record)
-                seen.posts_s.append(time.monotonic() - began_s)
+                observed.posts_s.append(time.monotonic() - began_s)
                 if answer != Acknowledged(record.run_id, record.content_hash):
-                    seen.errors.append(str(answer))
+                    observed.errors.append(str(answer))
                 else:
-                    seen.acknowledged[record.run_id] = record.content_hash
-        return seen
+                    observed.acknowledged[record.run_id] = record.content_hash
+        return observed
 
 
 def copy_of(real: RunRecord, draw: random.Random, *, project: int, commit: int) -> RunRecord:
-    """The record as another run, of the numbered commit."""
+    """A copy of the record as another run, of commit number `commit`."""
     shas = [hashlib.sha256(str(number).encode()).hexdigest()[:40] for number in (commit - 1, commit)]
     return real.model_copy(
         update={
@@ -104,8 +103,8 @@ def copy_of(real: RunRecord, draw: random.Random, *, project: int, commit: int) 
     )
 
 
-def read_api(service: Service, kernel: str, ends_s: float) -> Seen:
-    """Ask the API as a dashboard or a job of CI does."""
+def read_api(service: Service, kernel: str, ends_s: float) -> Observed:
+    """Query the API as a dashboard or a CI job does."""
     token = service.make_token("reader")
     shas = [hashlib.sha256(str(commit).encode()).hexdigest()[:40] for commit in range(2)]
 
@@ -126,8 +125,8 @@ def read_api(service: Service, kernel: str, ends_s: float) -> Seen:
     )
 
 
-def read_store(service: Service, kernel: str, ends_s: float) -> Seen:
-    """Ask the database what the dashboard's pages do: the bar of every page, Overview, Fleet, Trends and Run."""
+def read_store(service: Service, kernel: str, ends_s: float) -> Observed:
+    """Query the database as the dashboard's pages do."""
     project = "fleet/0"
 
     def ask(question: Callable[[Session], Any]) -> Callable[[], None]:
@@ -157,26 +156,25 @@ def read_store(service: Service, kernel: str, ends_s: float) -> Seen:
     )
 
 
-def _read(questions: dict[str, Callable[[], None]], ends_s: float) -> Seen:
-    seen = Seen(reads_s={name: [] for name in questions})
+def _read(questions: dict[str, Callable[[], None]], ends_s: float) -> Observed:
+    observed = Observed(reads_s={name: [] for name in questions})
     while time.monotonic() < ends_s:
         for name, ask in questions.items():
             began_s = time.monotonic()
             try:
                 ask()
-            except Exception as error:  # noqa: BLE001  whatever goes wrong is what is counted
-                seen.errors.append(f"{name}: {type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001  every error is counted
+                observed.errors.append(f"{name}: {type(error).__name__}: {error}")
             else:
-                seen.reads_s[name].append(time.monotonic() - began_s)
-    return seen
+                observed.reads_s[name].append(time.monotonic() - began_s)
+    return observed
 
 
 def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: float) -> dict[str, Any]:
-    """Run all threads to the end of the time, and compare what is stored with what was acknowledged."""
+    """Run all threads, and compare stored with acknowledged records."""
     kernel = real.cases[0].kernel
-    # something for the readers to find from the first question on
     first = HttpSender(service.url, service.token, timeout_s=300)
-    draw = random.Random("before")  # noqa: S311  no secret
+    draw = random.Random("before")  # noqa: S311  not for security
     before = [copy_of(real, draw, project=0, commit=commit) for commit in range(2)]
     for record in before:
         first(record)
@@ -186,16 +184,16 @@ def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: f
     reading = [lambda: read_api(service, kernel, ends_s), lambda: read_store(service, kernel, ends_s)]
     barrier = threading.Barrier(runners + len(reading))
 
-    def start(work: Callable[[], Seen]) -> Seen:
+    def start(work: Callable[[], Observed]) -> Observed:
         barrier.wait()
         return work()
 
     with ThreadPoolExecutor(runners + len(reading)) as pool:
-        seen = list(pool.map(start, [*posting, *reading]))
+        observed = list(pool.map(start, [*posting, *reading]))
     took_s = time.monotonic() - began_s
-    acknowledged = {run_id: said for one in seen for run_id, said in one.acknowledged.items()}
+    acknowledged = {run_id: content_hash for one in observed for run_id, content_hash in one.acknowledged.items()}
     acknowledged |= {record.run_id: record.content_hash for record in before}
-    posts_s = [time_s for one in seen for time_s in one.posts_s]
+    posts_s = [time_s for one in observed for time_s in one.posts_s]
     return {
         "runners": runners,
         "seconds": round(took_s, 1),
@@ -203,11 +201,11 @@ def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: f
         "posts": len(posts_s),
         "records_per_s": round(len(acknowledged) / took_s, 2),
         "samples_per_s": round(len(acknowledged) * _sample_count(real) / took_s),
-        "told_to_wait": sum(one.told_to_wait for one in seen),
-        "errors": sum(len(one.errors) for one in seen),
-        "first_errors": [error for one in seen for error in one.errors][:3],
+        "retry_requests": sum(one.retry_requests for one in observed),
+        "errors": sum(len(one.errors) for one in observed),
+        "first_errors": [error for one in observed for error in one.errors][:3],
         "post_ms": _percentiles_ms(posts_s),
-        "read_ms": {name: _percentiles_ms(times) for one in seen for name, times in one.reads_s.items()},
+        "read_ms": {name: _percentiles_ms(times) for one in observed for name, times in one.reads_s.items()},
         **_compare(service, acknowledged),
     }
 
@@ -216,13 +214,14 @@ def _compare(service: Service, acknowledged: dict[uuid.UUID, str]) -> dict[str, 
     with Session(service.engine) as session:
         stored = {row.run_id: row.content_hash for row in session.execute(select(RunRow.run_id, RunRow.content_hash))}
         count = session.execute(select(func.count()).select_from(RunRow)).scalar_one()
-        chosen = random.Random("compared").sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))  # noqa: S311  no secret
+        chosen = random.Random("compared").sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))  # noqa: S311  not for security
         other = sum(load_record(session, run_id).content_hash != acknowledged[run_id] for run_id in chosen)
     return {
         "lost": len(acknowledged.keys() - stored.keys()),
         "doubled": count - len(stored) + len(stored.keys() - acknowledged.keys()),
-        "other_content": other + sum(stored.get(run_id, said) != said for run_id, said in acknowledged.items()),
-        "loaded_whole_and_compared": len(chosen),
+        "other_content": other
+        + sum(stored.get(run_id, expected) != expected for run_id, expected in acknowledged.items()),
+        "loaded_and_compared": len(chosen),
     }
 
 

@@ -1,4 +1,4 @@
-"""The times of one case and implementation so far, and the measurement made of them."""
+"""Blocks of one case and implementation, and the resulting measurement."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def under_the_roof(
     limit = INVALID_ABOVE[environment.device_kind]
     if place.excess > limit:
         message = (
-            f"median {measured.median_ns:.0f} ns is {place.excess:.1f} times faster than the {place.bound}"
-            f" ceiling allows ({place.excess * measured.median_ns:.0f} ns; up to {limit:g} times is believed): check "
-            "flop_count and memory_bytes, and that the work is really done"
+            f"median {measured.median_ns:.0f} ns is {place.excess:.1f} times faster than the {place.bound} ceiling "
+            f"allows ({place.excess * measured.median_ns:.0f} ns; the limit is {limit:g} times): check flop_count, "
+            "memory_bytes and the result"
         )
         return measured.model_copy(update={"outcome": Outcome.INVALID, "message": message, "blocks": ()})
     if case.bus_bytes is not None:
-        return measured  # what binds it is the links, of which no ceiling is measured
+        return measured  # bound by links, whose ceiling is not measured
     return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})
 
 

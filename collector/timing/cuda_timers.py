@@ -31,7 +31,7 @@ class BusyDevice:
     Args:
         ranks: Processes that launch together and repeat together.
 
-    Source: nvbench's blocking kernel. Ours ends by itself, so that a synchronising launch cannot deadlock.
+    Source: nvbench's blocking kernel. This one ends by itself, to avoid a deadlock with a synchronising launch.
     """
 
     def __init__(self, ranks: Ranks) -> None:

@@ -135,7 +135,7 @@ class Effort:
     refuses_unfit_device: bool = False
     """Refuse a GPU with other processes or without persistence mode."""
     has_fresh_processes: bool = False
-    """A new process per block, so that properties of one process, such as memory placement, do not bias all blocks."""
+    """A new process per block, because properties of one process, such as memory placement, bias its blocks."""
 
 
 EFFORTS = {

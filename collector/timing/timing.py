@@ -37,6 +37,14 @@ _Z_95 = 1.959964
 _MIN_FOR_INTERVAL = 6
 """The range of six samples is a 97 % interval of the median: it misses if all are on one side, 2 / 2**6 = 3 %."""
 
+_TRIAL_BYTES = 2**20
+_STOPWATCHES: dict[Timer, type[Stopwatch]] = {
+    Timer.PERF_COUNTER: CpuStopwatch,
+    Timer.CUPTI: CuptiStopwatch,
+    Timer.CUDA_GRAPH: GraphStopwatch,
+    Timer.CUDA_EVENT: EventStopwatch,
+}
+
 StoppedBy = Literal["precision", "budget", "samples"]
 
 
@@ -129,15 +137,7 @@ def make_stopwatch(
         count = copy_count(copies.touched_bytes, last_level_cache_bytes(device))
         launch = Rotation([launch, *(copies.make() for _ in range(count - 1))])
     prepare_cache = cache_preparation(method.cache, device)
-    match method.timer:
-        case Timer.PERF_COUNTER:
-            return CpuStopwatch(launch, method.cache, prepare_cache, ranks)
-        case Timer.CUPTI:
-            return CuptiStopwatch(launch, method.cache, prepare_cache, ranks)
-        case Timer.CUDA_GRAPH:
-            return GraphStopwatch(launch, method.cache, prepare_cache, ranks)
-        case Timer.CUDA_EVENT:
-            return EventStopwatch(launch, method.cache, prepare_cache, ranks)
+    return _STOPWATCHES[method.timer](launch, method.cache, prepare_cache, ranks)
 
 
 @contextmanager
@@ -228,14 +228,7 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-_TRIAL_BYTES = 2**20
-
-
-def choose_method(
-    device: str,
-    timer: Timer | None = None,
-    cache: CacheState | None = None,
-) -> ChosenMethod:
+def choose_method(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> ChosenMethod:
     """The best method that works here and fits the request.
 
     Args:
@@ -259,13 +252,7 @@ def choose_method(
 
 
 def _try_out(method: TimingMethod, device: str) -> None:
-    """Take a few samples to see whether the method works.
-
-    Raises:
-        TimerError: timer or cache state is not available.
-        UnsupportedError: it cannot time even this.
-        RuntimeError: the driver refuses.
-    """
+    """Take a few samples; raises an error if the method does not work here."""
 
     def make() -> Launch:
         return torch.ones(_TRIAL_BYTES, dtype=torch.int8, device=device).neg_

@@ -24,19 +24,20 @@ def cells(table: Table | None) -> dict[str, str]:
     return {str(column.header): str(next(iter(column.cells))) for column in table.columns}
 
 
-def test_a_launch_is_told_apart_from_its_kernels() -> None:
+def test_a_launch_has_busy_gap_delay_and_host_times() -> None:
     shown = cells(launch_table(make_record(measurements=[on_a_gpu()])))
 
+    assert launch_table(make_record(measurements=[make_measurement()])) is None
     assert (shown["timer"], shown["cache"], shown["kernels"]) == ("cupti", "cold", "2")
     assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == ("3 µs", "500 ns", "6 µs", "9 µs")
 
 
-def test_a_launch_that_is_shorter_than_issuing_it_is_called_host_bound_and_one_that_is_not_is_not() -> None:
+def test_a_launch_shorter_than_its_host_time_is_host_bound() -> None:
     assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_400)])))[""] == "host-bound"
     assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_600)])))[""] == ""
 
 
-def test_kernels_that_vary_are_counted_at_their_most() -> None:
+def test_a_varying_number_of_kernels_is_an_upper_bound() -> None:
     measured = on_a_gpu()
     varying = measured.model_copy(
         update={"blocks": (measured.blocks[0].model_copy(update={"is_kernel_set_varying": True}),)}
@@ -45,7 +46,7 @@ def test_kernels_that_vary_are_counted_at_their_most() -> None:
     assert cells(launch_table(make_record(measurements=[varying])))["kernels"] == "up to 2"
 
 
-def test_memory_is_shown_where_it_was_counted() -> None:
+def test_memory_is_shown_if_it_was_counted() -> None:
     memory = MemoryUse(
         peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1_234, fragmentation=0.125
     )
@@ -61,11 +62,7 @@ def test_memory_is_shown_where_it_was_counted() -> None:
     assert memory_table(make_record(measurements=[on_a_gpu()])) is None
 
 
-def test_a_cpu_has_nothing_to_launch() -> None:
-    assert launch_table(make_record(measurements=[make_measurement()])) is None
-
-
-def test_of_what_was_profiled_the_longest_rows_are_told_and_the_others_together() -> None:
+def test_the_longest_profiled_kernels_are_shown() -> None:
     rows = [
         make_activity(f"k{at} [red]", count=6, total_ns=total) for at, total in enumerate((5_000, 3_000, 1_000, 500))
     ]

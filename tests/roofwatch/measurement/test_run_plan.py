@@ -4,9 +4,8 @@ import pytest
 from typer.main import get_command
 
 from roofwatch.cli.main import app
-from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.options import RunOptions
 
 COMPILING = {"run", "ab", "backfill", "diagnose", "static"}
@@ -52,22 +51,12 @@ def test_a_preset_says_how_long_and_how_often_unless_blocks_are_given(preset: Pr
     assert plan(preset=preset, blocks=7).preset is preset
 
 
-def test_a_plan_that_samples_as_no_preset_does_names_none() -> None:
-    assert RunPlan(sampling=SamplingPlan(warmup_ms=1)).preset is None
-
-
 def test_presets_cost_more_and_more_and_ask_for_no_less() -> None:
     survey, quick, gate = (EFFORTS[preset].sampling for preset in Preset)
 
     assert survey.warmup_ms < quick.warmup_ms < gate.warmup_ms
     assert survey.relative_width > quick.relative_width >= gate.relative_width
     assert survey.patience_ms < quick.patience_ms < gate.patience_ms
-
-
-def test_a_timer_and_a_cache_are_asked_for_by_name() -> None:
-    asked = plan(timer="cuda_graph", cache="hot")
-
-    assert (asked.timer, asked.cache) == (Timer.CUDA_GRAPH, CacheState.HOT)
 
 
 def test_only_what_is_to_be_confirmed_is_refused_on_an_unfit_device_unless_something_else_is_asked_for() -> None:

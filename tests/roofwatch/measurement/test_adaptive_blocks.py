@@ -1,4 +1,4 @@
-"""What else a pair measures after a look at it."""
+"""Blocks added after an interim analysis."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,7 +17,7 @@ EIGHT_NOISY = (1.0, 1.02, 0.97, 1.01, 0.985, 1.015, 0.99, 1.012)
 EIGHT_LOUD = (1.0, 1.1, 0.85, 1.05, 0.92, 1.08, 0.95, 1.06)
 
 
-def make_looked_at(seconds_per_block: float = 1.0) -> tuple[RunRecord, RunRecord]:
+def make_analysed(seconds_per_block: float = 1.0) -> tuple[RunRecord, RunRecord]:
     """A case that is decided, one whose noise is moderate and one whose noise is high, eight blocks a side."""
     levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY, FAR: EIGHT_LOUD}
     base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
@@ -41,29 +41,29 @@ def asked(
     return dict(more(*records)), lines[0]
 
 
-def test_only_what_is_undecided_gets_more_blocks_up_to_the_next_look() -> None:
-    wanted, line = asked(make_looked_at(), budget_s=1_000)
+def test_only_undecided_cases_get_more_blocks() -> None:
+    wanted, line = asked(make_analysed(), budget_s=1_000)
 
     assert wanted == {Subject(NEAR, "eager"): 12, Subject(FAR, "eager"): 12}
     assert line == "1 of 3 decided, 2 open, 2 of them get more blocks; 1000 s left"
 
 
-def test_what_is_nearest_to_a_verdict_goes_first_where_time_is_short() -> None:
+def test_cases_close_to_a_verdict_come_first() -> None:
     # four more blocks on each of two sides, at a second each
-    wanted, line = asked(make_looked_at(seconds_per_block=1.0), budget_s=8.5)
+    wanted, line = asked(make_analysed(seconds_per_block=1.0), budget_s=8.5)
 
     assert wanted == {Subject(NEAR, "eager"): 12}
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
-def test_where_no_look_is_affordable_the_measuring_ends() -> None:
-    wanted, line = asked(make_looked_at(seconds_per_block=1.0), budget_s=7.5)
+def test_measuring_ends_if_no_further_analysis_is_affordable() -> None:
+    wanted, line = asked(make_analysed(seconds_per_block=1.0), budget_s=7.5)
 
     assert wanted == {}
     assert line == "1 of 3 decided, 2 open; 8 s left, not enough for another block"
 
 
-def test_the_budget_begins_with_the_first_look_and_is_not_renewed() -> None:
+def test_the_budget_starts_with_the_first_analysis() -> None:
     lines: list[str] = []
     more = AdaptiveBlocks(
         judge_pull_request,
@@ -72,7 +72,7 @@ def test_the_budget_begins_with_the_first_look_and_is_not_renewed() -> None:
         on_status=lines.append,
         clock=clock_of([5_000.0, 5_000.0, 5_099.0]),
     )
-    records = make_looked_at()
+    records = make_analysed()
 
     first, second = dict(more(*records)), dict(more(*records))
 
@@ -81,24 +81,15 @@ def test_the_budget_begins_with_the_first_look_and_is_not_renewed() -> None:
     assert lines[1].endswith("1 s left, not enough for another block")
 
 
-def test_where_all_is_decided_nothing_more_is_measured() -> None:
-    records = make_records([make_timed(levels=EIGHT_QUIET)], [make_timed(levels=EIGHT_QUIET[::-1])])
-
-    wanted, line = asked(records, budget_s=100)
-
-    assert wanted == {}
-    assert line == "1 of 1 decided"
-
-
 @pytest.mark.parametrize(("block_count", "is_open"), [(8, True), (12, True), (18, False)])
-def test_a_floor_is_known_from_eighteen_blocks_on(block_count: int, is_open: bool) -> None:
+def test_the_noise_floor_is_known_from_eighteen_blocks(block_count: int, is_open: bool) -> None:
     levels = [1 + 0.001 * (number % 5) for number in range(block_count)]
     judged = judge_pull_request(*make_records([make_timed(levels=levels)], [make_timed(levels=levels[::-1])]))
 
     assert is_noise_floor_unknown(judged.cases[0]) is is_open
 
 
-def test_what_is_flagged_is_measured_again_before_all_else_and_once() -> None:
+def test_a_change_is_confirmed_first_and_once() -> None:
     levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY}
     base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
     slower = make_timed(DECIDED, median_ns=1.4e6, levels=EIGHT_QUIET[::-1])
