@@ -1,4 +1,4 @@
-"""A judgement to a process's exit status."""
+"""The exit status of a judgement."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from roofwatch.db.values import Verdict
 
 
 def exit_code(judgement: PullRequestJudgement) -> int:
-    """0 fine, 1 regression (a slowdown, a wrong result, a failure, a spill or a lost target), 2 could not tell."""
+    """0: no regression; 1: a regression of time, result, machine code or targets; 2: inconclusive."""
     return {Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 2}.get(judgement.verdict, 0)

@@ -1,4 +1,4 @@
-"""A sentence of ours with words of others in it."""
+"""Messages that contain untrusted text. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Remark:
-    """Keeps the foreign words apart, since they come from records that anybody may have written: whoever prints the
-    sentence quotes them in the way that is safe there.
-    """
+    """A sentence whose words from records are kept apart, to be quoted by whoever prints it."""
 
     template: str
     """With one `{}` for each word."""
@@ -24,12 +22,10 @@ class Remark:
 
 
 def visible(text: str) -> str:
-    """The same text with `�` for each character that is not printed: what drives a terminal, what ends a line, what
-    reverses the direction of writing.
-    """
+    """Replace characters that are not printable, such as terminal controls and bidirectional marks, by `�`."""
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def on_one_line(text: str) -> str:
-    """The visible text with one blank for each run of white space."""
+    """Make the text visible, with one blank for each run of white space."""
     return visible(" ".join(text.split()))

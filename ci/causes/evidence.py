@@ -1,27 +1,38 @@
-"""Evidence about a step of a time, other than the series itself: paired measurements, counters, profiles. Pure."""
+"""Evidence about a step of a time, other than the series itself: pairs, counters, profiles, old code. Pure."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import Change, find_counter_changes
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves, may_explain
-from roofwatch.ci.ab.noise_floor import is_calibration
-from roofwatch.ci.causes.runner import Evidence
 from roofwatch.ci.changepoint.detect import Step
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
 from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
-from roofwatch.db.values import CommitRef, Pair, SeriesKey, Verdict
+from roofwatch.db.values import CommitRef, Pair, SeriesKey, SeriesPoint, Verdict
 
 _MAX_COUNTERS, _MAX_LAUNCHES = 3, 2
 _MAX_CHARACTERS = 120
 """Of one launch: names of templates are long."""
 _TIMES = ("duration", "cycles", "clock", "frequency")
 """Counters that begin with these are times read under a profiler, and explain nothing."""
+_STAYED, _MOVED = 1 / 3, 2 / 3
+"""Shares of the step: old code that changed by less stayed, and by more changed with it."""
+_ERRORS = 2.0
+"""Standard errors that must fit into a third of the step, to tell the two apart."""
+_MIN_EARLY_RUNS = 4
+_MEDIAN_ERROR = 1.2533
+"""Standard error of a median, in standard deviations over √n."""
 
 Levels = tuple[Sequence[CommitRef], Sequence[CommitRef]]
 """First and last commit of the old level, and of the new one."""
@@ -29,6 +40,14 @@ _Subject = tuple[str, str, str]
 """Case id, implementation, runner class."""
 _T = TypeVar("_T")
 _Run = TypeVar("_Run", CountedRun, ProfiledRun)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One observation other than the series itself."""
+
+    has_changed: bool
+    sentence: str
 
 
 class SupportingEvidence:
@@ -55,7 +74,6 @@ class SupportingEvidence:
         self._profiled = _grouped(
             profiled, lambda one: (one.profile.case_id, one.profile.implementation, one.runner_class)
         )
-        self._calibrations = _grouped(filter(is_calibration, pairs), _subject)
         # a pair that was cut short has blocks without partners
         whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
         by_commits = _grouped(whole, lambda pair: (*_subject(pair), pair.base.sha, pair.head.sha))
@@ -67,10 +85,6 @@ class SupportingEvidence:
             )
             for measured, own in by_commits.items()
         }
-
-    def calibrations(self, key: SeriesKey) -> Sequence[Pair]:
-        """Pairs of one commit with itself."""
-        return self._calibrations.get(_subject(key), [])
 
     def counters_around(self, key: SeriesKey, levels: Levels) -> Evidence | None:
         """Compare the counters on both sides of a step; None if a side has none."""
@@ -126,6 +140,45 @@ class SupportingEvidence:
             if comparison is None or not _rules_out(comparison, step, verdict):
                 return index, Status.UNCONFIRMED, comparison
         return step.index, Status.REFUTED, compared[step.index]
+
+
+def measured_again(
+    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], *, log_change: float, ended: datetime | None
+) -> Evidence | None:
+    """Whether the old level's commits take the new time when measured again; None if no run, or only noise, says so.
+
+    Args:
+        before: All timed runs of the commits of the old level, whenever they were made.
+        after: Those of the new level.
+        log_change: ln(after / before) of the levels.
+        ended: When the level after the new one was first measured; None if there is none.
+    """
+    began = min(run.measured_at for run in after)
+    settings = {run.setting for run in after}
+    early = [run.value for run in before if run.measured_at < began and run.value]
+    # a run under the old driver or toolchain is no evidence about the new one
+    late = [
+        run.value
+        for run in before
+        if run.value
+        and began <= run.measured_at
+        and (ended is None or run.measured_at < ended)
+        and run.setting in settings
+    ]
+    if not late or len(early) < _MIN_EARLY_RUNS:
+        return None
+    logs = [math.log(value) for value in early]
+    level = statistics.median(logs)
+    deviation = MAD_TO_DEVIATION * statistics.median(abs(value - level) for value in logs)
+    error = _MEDIAN_ERROR * deviation * math.sqrt(1 / len(early) + 1 / len(late))
+    share = (statistics.median(map(math.log, late)) - level) / log_change
+    if _ERRORS * error > abs(log_change) / 3 or _STAYED < share < _MOVED:
+        return None
+    runs = "once" if len(late) == 1 else f"in {len(late)} runs"
+    sentence = f"old commits, measured again after it ({runs}), take {format_ns(statistics.median(late))}"
+    if share <= _STAYED:
+        return Evidence(False, f"{sentence} as before")
+    return Evidence(True, f"{sentence} instead of {format_ns(math.exp(level))}: the change is there without the commit")
 
 
 def describe_comparison(comparison: Comparison) -> str:

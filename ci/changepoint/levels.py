@@ -26,7 +26,7 @@ from roofwatch.ci.changepoint.noise import (
     tick_of,
 )
 from roofwatch.ci.changepoint.segmentation import Segmentation, Segmenter
-from roofwatch.ci.changepoint.slope import centred_times, slope_with_steps, slope_within_levels
+from roofwatch.ci.changepoint.slope import centred_times, slope_with_steps
 
 _PENALTY = 8.0
 """Cost of a step, plus 2 ln(n): the noise was learnt from the same values, and its shape was chosen."""
@@ -35,8 +35,6 @@ _CAUTION = 1.5
 _MAX_ROUNDS = 5
 _BURST_COST = 8.0
 """Cost of each burst and of each value in one: what an outlier costs, or masking values would explain them."""
-_MAX_SLOPES = 3
-"""Tries at the slope: each better one needs fewer steps, which shows more of the slope."""
 _WORTH_A_TRY = 0.5
 """Share of the penalty from which on a slope is tried. It must earn all of it under the noise learnt with it."""
 
@@ -83,17 +81,11 @@ def fit_levels(values: Values, *, floor: float, widths: Values | None = None, ca
     if len(values) < MIN_FOR_SHAPE:
         return flat
     slope = learner.likely_slope(flat)
-    best = flat
-    for _ in range(_MAX_SLOPES if slope else 0):
-        sloped = _Learner(values, floor, widths, learner.step_cost, slope).fit()
-        # a slope costs as much as a step
-        if sloped.score + learner.step_cost * sloped.noise.inflation < flat.score and sloped.score < best.score:
-            best = sloped
-        refined = slope_within_levels(values, sloped.starts, sloped.slope, sloped.noise.deviation, sloped.masked)
-        if abs(refined - slope) * len(values) < sloped.noise.deviation / 2:
-            break
-        slope = refined
-    return best
+    if not slope:
+        return flat
+    sloped = _Learner(values, floor, widths, learner.step_cost, slope).fit()
+    # a slope costs as much as a step
+    return sloped if sloped.score + learner.step_cost * sloped.noise.inflation < flat.score else flat
 
 
 class _Learner:
@@ -137,19 +129,17 @@ class _Learner:
     def _refine(self, cut: Segmentation) -> Fit:
         """Learn the noise from the cut and cut anew, until the cut stays."""
         masked = np.zeros(self._count, dtype=bool)
-        inflation = 1.0
         for turn in range(_MAX_ROUNDS):
             noise, learnt_from = self._noise_of(cut, masked), cut
-            # a missed step looks like dependence: believe only what every cut but the first one shows
-            inflation = noise.inflation if turn <= 1 else min(inflation, noise.inflation)
-            cut = self._segmenter.cut(noise, self.step_cost * (inflation if turn else 1.0), masked)
+            # a missed step looks like dependence, so the first cut does not allow for any
+            cut = self._segmenter.cut(noise, self.step_cost * (noise.inflation if turn else 1.0), masked)
             is_settled = cut.starts == learnt_from.starts
             if not turn and not (is_settled and (not cut.starts or noise.inflation == 1.0)):
                 continue
             has_burst = False
             while burst := find_burst(self._segmenter.values, cut, noise.deviation, masked):
                 masked[slice(*burst)] = True
-                cut = self._segmenter.cut(noise, self.step_cost * inflation, masked)
+                cut = self._segmenter.cut(noise, self.step_cost * noise.inflation, masked)
                 has_burst = True
             if not has_burst and (is_settled or turn > 1):
                 break

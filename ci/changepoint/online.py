@@ -29,7 +29,7 @@ from roofwatch.ci.changepoint.noise import (
     stickiness_of_differences,
     tick_of,
 )
-from roofwatch.ci.changepoint.slope import centred_times, slope_within_levels
+from roofwatch.ci.changepoint.slope import centred_times, fit_slope
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
@@ -239,17 +239,15 @@ def _level_residuals(others: list[float], values: Values, floor: float) -> tuple
     """
     if len(values) >= MIN_FOR_AUTOCORRELATION:
         deviation = max(MAD_TO_DEVIATION * median(np.abs(values - median(values))), floor)
-        nothing = np.zeros(len(values), dtype=bool)
-        slope = slope_within_levels(values, [], 0.0, deviation, nothing)
-        residuals = values - slope * centred_times(len(values))
+        slope, times = fit_slope(values, deviation), centred_times(len(values))
+        residuals = values - slope * times
         residuals -= median(residuals)
         noise = _learn_noise(np.concatenate([others, residuals]), floor)
         inflation = noise.mean_inflation
         if not noise.autocorrelation:
             inflation = max(inflation, 1 + 2 * _CAUTION * math.sqrt(LAGS / len(values)))
         clipped = np.clip(residuals, -OUTLIER * noise.deviation, OUTLIER * noise.deviation)
-        power = float((centred_times(len(values)) ** 2).sum())
-        if abs(slope) > _SLOPE_ERRORS * math.sqrt(float((clipped**2).mean()) * inflation / power):
+        if abs(slope) > _SLOPE_ERRORS * math.sqrt(float((clipped**2).mean()) * inflation / float(times @ times)):
             return slope, residuals
     return 0.0, values - median(values)
 

@@ -1,21 +1,19 @@
 """How fast a series drifts next to the steps it takes. Pure.
 
-A staircase explains a ramp nearly as well as a line does, so slopes within levels say little. The first estimate fits a
-line with steps that join one after another while each earns its cost: orthogonal matching pursuit (Pati, Rezaiifar and
-Krishnaprasad 1993). The second refines it within known levels.
+A staircase explains a ramp nearly as well as a line does, so slopes within levels say little. A line is fitted first,
+and steps join it one after another while each earns its cost: orthogonal matching pursuit (Pati, Rezaiifar and
+Krishnaprasad 1993).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.noise import OUTLIER, Flags, Values, median
+from roofwatch.ci.changepoint.noise import OUTLIER, Values, median
 
 _MAX_STEPS = 12
 _ROUNDING = 1e-6
@@ -79,30 +77,16 @@ def _without(direction: Values, vectors: Values) -> Values:
     return left
 
 
-def slope_within_levels(values: Values, starts: Sequence[int], slope: float, deviation: float, masked: Flags) -> float:
-    """Refine the common slope of all segments by least squares on winsorised residuals.
+def fit_slope(values: Values, deviation: float) -> float:
+    """Fit the slope of one level by least squares on winsorised residuals.
 
     Args:
-        values: All of the series.
-        starts: First positions of all segments but the first.
-        slope: Estimate to begin with, per value.
-        deviation: Of the noise.
-        masked: Values that are left out.
+        values: Of the level, shape [values].
+        deviation: Of their noise.
     """
-    times = centred_times(len(values))
-    limit = OUTLIER * deviation
+    times, slope = centred_times(len(values)), 0.0
     for _ in range(_ROUNDS):
-        shared, power = 0.0, 0.0
-        for start, end in pairwise([0, *starts, len(values)]):
-            own = ~masked[start:end]
-            time = times[start:end][own]
-            if len(time) < 2:
-                continue
-            rest = values[start:end][own] - slope * time
-            rest = np.clip(rest - median(rest), -limit, limit)
-            time = time - (time[0] + time[-1]) / 2
-            shared += float(time @ rest)
-            power += float(time @ time)
-        if power > 0:
-            slope += shared / power
+        rest = values - slope * times
+        rest = np.clip(rest - median(rest), -OUTLIER * deviation, OUTLIER * deviation)
+        slope += float(times @ rest) / float(times @ times)
     return slope

@@ -14,7 +14,7 @@ import numpy as np
 
 from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.causes.evidence import SupportingEvidence, describe_comparison
+from roofwatch.ci.causes.evidence import Evidence, SupportingEvidence, describe_comparison, measured_again
 from roofwatch.ci.causes.explain import (
     NEAR_RUNS,
     ChangeContext,
@@ -25,7 +25,6 @@ from roofwatch.ci.causes.explain import (
     explain_host,
     explain_memory,
 )
-from roofwatch.ci.causes.runner import Evidence, measured_again, runner_noise
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
@@ -157,7 +156,7 @@ def _time_finding(
         before, after = line.runs(begins, step.index), line.runs(step.index, end)
         change = _clock_checked(change, before, after, log_change, thresholds)
     levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
-    again, noise = _runner_evidence(line, step, evidence)
+    again = _measured_again(line, step)
     near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
     # runs of the old level that were made later have the new environment. A history measured backwards has no others
     old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
@@ -172,7 +171,6 @@ def _time_finding(
         counters=evidence.counters_around(line.key, levels),
         launches=evidence.launches_around(line.key, levels, log_change),
         measured_again=again,
-        runner_noise=noise,
     )
     finding = TrendFinding.at_commit(change, status, explain(context))
     if status is not Status.CONFIRMED:
@@ -181,22 +179,16 @@ def _time_finding(
     return replace(finding, night=line.dates[index], runner_changed=None if again is None else again.has_changed)
 
 
-def _runner_evidence(
-    line: Timeline, step: Step, evidence: SupportingEvidence
-) -> tuple[Evidence | None, Evidence | None]:
-    """Old code measured again during the new level, and the runner's noise."""
+def _measured_again(line: Timeline, step: Step) -> Evidence | None:
+    """Old code measured again during the new level."""
     end = step.index + step.count_after
     # a commit at which the step may lie is neither old nor new
     old = line.runs(step.index - step.count_before, min(step.index, *step.candidates))
     new = line.runs(max(step.index, *step.candidates), end)
     if not old or not new:
-        return None, None
+        return None
     ended = min((run.measured_at for run in line.runs(end, len(line.commits))), default=None)
-    log_change = math.log(step.after / step.before)
-    return (
-        measured_again(old, new, log_change=log_change, ended=ended),
-        runner_noise(evidence.calibrations(line.key), min(run.measured_at for run in new), ended),
-    )
+    return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)
 
 
 def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeChange | None) -> str:

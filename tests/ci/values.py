@@ -1,4 +1,4 @@
-"""Small histories and pairs for the tests of judgement."""
+"""Builders of small histories, pairs and records."""
 
 from __future__ import annotations
 

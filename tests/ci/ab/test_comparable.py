@@ -1,4 +1,4 @@
-"""Which times of one case compare, block by block and as bare medians."""
+"""Which times of one case are comparable."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def timing_of(measured: Measurement) -> Timing:
     return Timing(measured.timer, measured.cache)
 
 
-def test_fewer_launches_in_a_sample_are_what_a_slower_kernel_has_and_refuse_a_verdict_alone() -> None:
+def test_other_launches_per_sample_refuse_blocks_but_not_medians() -> None:
     usual, slower = timed(), timed(launches=7)
 
     assert refuse_medians(timing_of(usual), timing_of(slower)) is None
     assert str(refuse_timing(usual, slower)) == "launches per sample 8 and 7; blocks 3 and 2"
 
 
-def test_another_timer_or_cache_state_refuses_both() -> None:
+def test_another_timer_or_cache_state_refuses_blocks_and_medians() -> None:
     usual, other = timed(), timed(Timer.CUDA_EVENT, CacheState.COLD)
 
     said = "timer cupti and cuda_event; cache hot and cold"

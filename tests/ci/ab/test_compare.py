@@ -18,8 +18,6 @@ from roofwatch.ci.ab.compare import (
     alpha_at,
     compare,
     control_false_discoveries,
-    critical,
-    look_number,
     looks_after,
 )
 from roofwatch.ci.reason import Reason
@@ -78,16 +76,6 @@ def test_a_significant_change_within_the_threshold_is_unchanged() -> None:
     assert judged.verdict is Verdict.UNCHANGED
 
 
-def test_two_blocks_decide_nothing_however_far_apart_they_are() -> None:
-    judged = compare([[1_000.0], [1_001.0]], [[2_000.0], [2_001.0]])
-
-    assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.reason is Reason.TOO_FEW_BLOCKS
-    assert judged.log_interval == (-math.inf, math.inf)
-    assert judged.relative_interval == (-1.0, math.inf)
-    assert not judged.is_significant
-
-
 def test_drift_that_both_sides_share_cancels() -> None:
     drift = np.linspace(1.0, 2.0, 8)
     base = [[1_000.0 * factor, 1_002.0 * factor] for factor in drift]
@@ -110,17 +98,6 @@ def test_from_eight_blocks_up_one_outlier_block_changes_no_verdict() -> None:
     assert compare(base, slower).verdict is Verdict.REGRESSED
 
 
-def test_samples_within_a_block_do_not_count_as_blocks() -> None:
-    rng = np.random.default_rng(5)
-    base = [1_000.0 * level * np.exp(rng.normal(0, 1e-4, size=500)) for level in (1.0, 1.1, 0.9)]
-    head = [1_000.0 * level * np.exp(rng.normal(0, 1e-4, size=500)) for level in (1.1, 1.05, 1.0)]
-
-    judged = compare(base, head)
-
-    assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.block_count == 3
-
-
 # --- properties
 
 
@@ -140,21 +117,8 @@ def assert_mirrored(there: Comparison, back: Comparison) -> None:
     assert back.is_significant is there.is_significant
 
 
-@given(seed=st.integers(0, 10_000), factor=st.floats(1e-6, 1e6))
-def test_scaling_all_times_changes_nothing(seed: int, factor: float) -> None:
-    rng = np.random.default_rng(seed)
-    base = noisy_blocks(rng)
-    head = noisy_blocks(rng, median_ns=rng.uniform(950, 1_060))
-
-    there = compare(base, head)
-    scaled = compare([block * factor for block in base], [block * factor for block in head])
-
-    assert scaled.verdict is there.verdict
-    assert scaled.log_interval == pytest.approx(there.log_interval, abs=1e-9)
-
-
 @given(pairs=pairs_of_blocks_ns)
-def test_a_verdict_always_keeps_its_promise_about_the_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
+def test_the_verdict_follows_from_the_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
     judged = compare([pair[0] for pair in pairs], [pair[1] for pair in pairs], threshold=0.03)
     low, high = judged.log_interval
     edge = math.log1p(0.03)
@@ -240,17 +204,7 @@ def comparison(p_value: float, verdict: Verdict = Verdict.REGRESSED) -> Comparis
     )
 
 
-def test_a_weak_finding_among_many_comparisons_becomes_inconclusive() -> None:
-    family = [comparison(0.04), *[comparison(1.0, Verdict.UNCHANGED)] * 19]
-
-    judged = control_false_discoveries(family, 0.05)
-
-    assert judged[0].verdict is Verdict.INCONCLUSIVE
-    assert judged[0].reason is Reason.MULTIPLICITY
-    assert judged[1:] == family[1:]
-
-
-def test_benjamini_and_hochberg_keep_what_their_own_example_keeps() -> None:
+def test_the_example_of_benjamini_and_hochberg_is_reproduced() -> None:
     # the fifteen p-values of section 3.2 of the paper, of which four are rejected at 0.05
     p_values = (
         0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459,
@@ -263,12 +217,6 @@ def test_benjamini_and_hochberg_keep_what_their_own_example_keeps() -> None:
 
 
 # --- bad input
-
-
-@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf])
-def test_a_sample_that_is_no_time_is_refused_by_name(bad: float) -> None:
-    with pytest.raises(ValueError, match=r"base, block 1: sample .* a time is a finite number above 0"):
-        compare([[1.0], [bad]], [[1.0], [1.0]])
 
 
 @pytest.mark.parametrize(
@@ -286,18 +234,7 @@ def test_samples_of_a_wrong_form_are_refused(base: Any, head: Any, message: str)
         compare(base, head)
 
 
-@pytest.mark.parametrize("threshold", [0.0, math.nan])
-def test_a_threshold_that_is_no_fraction_is_refused(threshold: float) -> None:
-    with pytest.raises(ValueError, match="give a fraction above 0"):
-        compare([[1.0]], [[1.0]], threshold=threshold)
-
-
 LOOKS = (8, 12, 18, 27, 40, 60)
-
-
-@pytest.mark.parametrize(("block_count", "number"), [(1, 1), (3, 1), (8, 1), (9, 2), (12, 2), (13, 3), (60, 6)])
-def test_the_number_of_blocks_determines_the_interim_analysis(block_count: int, number: int) -> None:
-    assert look_number(block_count) == number
 
 
 def test_all_interim_analyses_together_keep_the_error_rate() -> None:
@@ -307,36 +244,6 @@ def test_all_interim_analyses_together_keep_the_error_rate() -> None:
 
 
 # --- 10,000 runs without a change, each looked at until it misleads or the blocks end
-
-
-def missed(log_ratios: Floats, error_rate: float) -> NDArray[np.bool_]:
-    """Whether the interval of each run, shape [runs, blocks], leaves out no change; a slow twin is compared below."""
-    count = log_ratios.shape[1]
-    trimmed = count // 6
-    kept = count - 2 * trimmed
-    ordered = np.sort(log_ratios, axis=1)
-    inner = ordered[:, trimmed : count - trimmed]
-    winsorised = np.clip(ordered, inner[:, :1], inner[:, -1:])
-    error = np.sqrt(winsorised.var(axis=1) * count / (kept * (kept - 1)))
-    return np.asarray(np.abs(inner.mean(axis=1)) > critical(kept - 2, error_rate) * error)
-
-
-@pytest.mark.parametrize("kind", ["normal", "heavy tails", "outlier blocks", "unequal blocks"])
-def test_six_interim_analyses_are_wrong_in_5_of_100_runs_at_most(kind: str) -> None:
-    runs = block_noise(np.random.default_rng(4), kind, (10_000, LOOKS[-1]))
-
-    ever = np.any([missed(runs[:, :blocks], alpha_at(blocks)) for blocks in LOOKS], axis=0)
-
-    assert ever.mean() <= ERROR_RATE
-
-
-@pytest.mark.parametrize("blocks", LOOKS)
-def test_the_runs_above_are_judged_as_compare_judges(blocks: int) -> None:
-    runs = 0.02 * block_noise(np.random.default_rng(9), "heavy tails", (200, blocks))
-
-    judged = [compare(np.ones((blocks, 1)), np.exp(run)[:, None]) for run in runs]
-
-    assert [one.is_significant for one in judged] == missed(runs, alpha_at(blocks)).tolist()
 
 
 # --- how many more blocks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ from roofwatch.ci.ab.noise_floor import (
     noise_of_runners,
     stored_floor,
 )
-from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.timing.method import Preset
-from roofwatch.comparison_tables import verdict_line
 from roofwatch.db.values import Pair, Verdict
 from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref, make_record, sha_of
 from tests.ci.values import QUIET, make_records, make_timed
@@ -54,19 +51,6 @@ def slower(factor: float) -> tuple[RunRecord, RunRecord]:
 
 
 # --- what is measured
-
-
-@pytest.mark.parametrize(("noise", "block_count"), [(0.002, 40), (0.05, 8)])
-def test_known_noise_is_the_floor(noise: float, block_count: int) -> None:
-    rng = np.random.default_rng(1)
-
-    floors = [
-        floor_of(compared_with_itself(rng, noise=noise, block_count=block_count)).cases[0].noise_floor
-        for _ in range(400)
-    ]
-
-    # the trimmed mean is a little less sure than the mean, which counts as noise
-    assert np.mean(np.square(floors)) ** 0.5 == pytest.approx(noise, rel=0.12)
 
 
 @pytest.mark.parametrize("block_count", DETECTABLE_AT)
@@ -105,16 +89,6 @@ def test_a_change_must_exceed_three_times_the_floor() -> None:
     assert noisy.noise_floor.most == pytest.approx(0.06)
 
 
-def test_the_report_names_the_floor_and_the_threshold_it_raised() -> None:
-    records = slower(1.05)
-    quiet, noisy = (judge_pull_request(*records, noise_floor=floor_with(one)) for one in (0.001, 0.02))
-
-    origin = f"(commit `{sha_of(0)[:8]}`)"
-    assert f"{origin} the noise floor of no case asks more than that of a change." in to_markdown(quiet)
-    assert "within ±3%, or 3 times the runner's noise where that is more (up to ±6.0%)" in to_markdown(noisy)
-    assert verdict_line(noisy).endswith(f"(commit {sha_of(0)[:8]}) raises the threshold of 1 case(s) up to 6.0%")
-
-
 @pytest.mark.parametrize(
     "measured",
     [
@@ -136,14 +110,6 @@ def test_a_floor_applies_only_to_the_same_timing(measured: Measurement) -> None:
 
     assert noise.threshold(known, least=0.03) > 0.5
     assert noise.threshold(measured, least=0.03) == 0.03
-
-
-def test_the_floor_of_another_runner_is_refused() -> None:
-    base, head = slower(1.05)
-    elsewhere = floor_with(0.02).model_copy(update={"runner_class": "another machine"})
-
-    with pytest.raises(NoiseFloorError, match="of runner class another machine, the record of"):
-        judge_pull_request(base, head, noise_floor=elsewhere)
 
 
 # --- the file
@@ -230,11 +196,3 @@ def test_a_stored_floor_has_the_newest_of_each_case_and_timing() -> None:
     assert (floor.runner_class, floor.harness_version, floor.commit_sha) == ("runner", "1", newest.head.sha)
     assert stored_floor([too_short]) is None
     assert floor.preset is None
-
-
-def test_pairs_of_two_commits_and_pairs_that_were_cut_short_are_no_calibration() -> None:
-    whole = make_calibration()
-    two_commits = replace(whole, head=make_commit_ref(1))
-    cut_short = replace(whole, head_blocks_ns=whole.head_blocks_ns[:3])
-
-    assert noise_of_runners([two_commits, cut_short]) == []

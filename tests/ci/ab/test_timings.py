@@ -1,4 +1,4 @@
-"""Single timings without blocks: what is told, what cannot be told, and how often it is wrong."""
+"""Single timings without blocks: verdicts and error rates."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.timings import MIN_TIMINGS, Order, compare_timings
+from roofwatch.ci.ab.timings import Order, compare_timings
 from roofwatch.ci.reason import Reason
 from roofwatch.db.values import Verdict
 
-FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
-MOVED = frozenset(FLIPPED)
+MOVED = frozenset({Verdict.IMPROVED, Verdict.REGRESSED})
 
 Floats = NDArray[np.float64]
-
-times_ns = st.floats(min_value=1.0, max_value=1e12)
-sides_ns = st.lists(st.tuples(times_ns, times_ns), min_size=1, max_size=24)
 
 
 def taken_in_turn(log_noise: Floats, *, factor: float = 1.0) -> tuple[Floats, Floats]:
@@ -65,13 +59,6 @@ def test_drift_through_interleaved_timings_cancels() -> None:
     assert judged.verdict is Verdict.UNCHANGED
 
 
-def test_fewer_timings_than_eight_decide_nothing() -> None:
-    judged = compare_timings([1.0] * (MIN_TIMINGS - 1), [2.0] * (MIN_TIMINGS - 1))
-
-    assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.reason is Reason.TOO_FEW_BLOCKS
-
-
 # --- one side after the other
 
 
@@ -81,7 +68,7 @@ def test_a_clear_change_between_two_steady_sides_is_found() -> None:
     assert compare_timings(base, head, order=Order.BLOCKED).verdict is Verdict.REGRESSED
 
 
-def test_what_a_drift_explains_is_inconclusive_and_says_so() -> None:
+def test_a_change_that_drift_explains_is_not_paired() -> None:
     rng = np.random.default_rng(6)
     base, head = one_after_the_other(np.linspace(0, 0.1, 100) + rng.normal(0, 0.01, 100))
 
@@ -92,31 +79,6 @@ def test_what_a_drift_explains_is_inconclusive_and_says_so() -> None:
 
 
 # --- properties
-
-
-@given(sides=sides_ns)
-@settings(max_examples=60)
-def test_swapping_the_sides_flips_the_verdict_and_nothing_else(sides: list[tuple[float, float]]) -> None:
-    base, head = [side[0] for side in sides], [side[1] for side in sides]
-
-    there, back = compare_timings(base, head), compare_timings(head, base)
-
-    assert back.verdict is FLIPPED.get(there.verdict, there.verdict)
-    assert back.log_ratio == pytest.approx(-there.log_ratio, abs=1e-6)
-    assert back.log_interval == pytest.approx((-there.log_interval[1], -there.log_interval[0]), abs=1e-6)
-
-
-@pytest.mark.parametrize("order", list(Order))
-@pytest.mark.parametrize("factor", [1e-6, 1 / 3, 1e6])
-def test_scaling_all_timings_changes_nothing(factor: float, order: Order) -> None:
-    for seed in range(5):
-        base, head = taken_in_turn(np.random.default_rng(seed).normal(0, 0.01, 60), factor=1.02)
-
-        there = compare_timings(base, head, order=order, threshold=0.005)
-        scaled = compare_timings(factor * base, factor * head, order=order, threshold=0.005)
-
-        assert scaled.verdict is there.verdict
-        assert scaled.log_interval == pytest.approx(there.log_interval, abs=1e-6)
 
 
 # --- calibration: the numbers of docs/explanation/verdicts.md
@@ -143,7 +105,7 @@ def alarms(kind: str, order: Order, trials: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", NOISES)
-def test_of_a_hundred_equal_interleaved_sides_two_are_accused_at_an_error_rate_of_two(kind: str) -> None:
+def test_equal_interleaved_sides_keep_the_error_rate(kind: str) -> None:
     trials = 80
 
     # two in a hundred and three standard errors of the simulation
@@ -151,7 +113,7 @@ def test_of_a_hundred_equal_interleaved_sides_two_are_accused_at_an_error_rate_o
 
 
 @pytest.mark.slow
-def test_drift_makes_one_of_twenty_sides_look_changed_at_most() -> None:
+def test_drift_is_a_false_alarm_in_five_percent_at_most() -> None:
     rng = np.random.default_rng(11)
     trials, accused = 60, 0
     for _ in range(trials):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.finding import TrendFinding
-from roofwatch.ci.history.history import analyse_series
+from roofwatch.ci.history.history import analyse_series, judge_history
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.results import Counters, ProfiledActivity
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
-from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile
-from tests.ci.values import RUNNER_CLASS, make_series, make_static_series, stepped
+from tests.builders import CASE_ID, NOON, make_activity, make_commit_ref, make_profile, make_series_key
+from tests.ci.values import RUNNER_CLASS, make_point, make_series, make_static_series, only, stepped
 
 COUNTED_BEFORE = {"dram_bytes": 1e6, "instruction_count": 5e3, "stall_long_scoreboard_share": 0.2, "duration_ns": 1e4}
 COUNTED_AFTER = {
@@ -60,13 +61,6 @@ def test_equal_counters_are_evidence_against_the_code() -> None:
 
     assert weight_of_code(same) < weight_of_code(nothing_counted)
     assert "the same within 2 %" in sentence_of_code(same)
-
-
-@pytest.mark.parametrize("numbers", [(3, 5), (10, 12), (3,), (12,)], ids=str)
-def test_counters_of_one_level_alone_are_no_evidence(numbers: tuple[int, ...]) -> None:
-    finding = counted_step(*(counted(number, COUNTED_BEFORE) for number in numbers))
-
-    assert finding.suspects == counted_step().suspects
 
 
 FAST, SLOW = "sm90_xmma_gemm_bf16_128x128", "cutlass_80_tensorop_bf16_s16816gemm_64x64"
@@ -141,11 +135,94 @@ def test_launches_that_do_not_explain_the_step_are_no_evidence(runs: Sequence[Pr
     assert profiled_step(*runs).suspects == profiled_step().suspects
 
 
-def test_long_names_and_lists_are_shortened() -> None:
-    old, new = AT_THE_STEP
-    many = [make_activity(f"kernel_{number}{'<int>' * 60}", total_ns=9_000) for number in range(5)]
+# --- old code, measured again
 
-    sentence = suspect(profiled_step(profiled(old, BODY), profiled(new, BODY, *many)), Cause.CODE).sentence
 
-    assert sentence.endswith(", and 3 more")
-    assert len(sentence) < 500
+LATER = NOON + timedelta(hours=30)
+
+
+def again(number: int, value: float, *, run: int = 1, hours: float = 0.0, **fields: object) -> SeriesPoint:
+    """A commit measured once more, after all others."""
+    return make_point(number, value, run=run, measured_at=LATER + timedelta(hours=hours, minutes=run), **fields)
+
+
+def step_with(*more: SeriesPoint) -> TrendFinding:
+    """A slowdown from 1 to 1.4 ms at commit 8 of 16, with runs that came later."""
+    series = Series(make_series_key(), (*make_series(stepped()).points, *more))
+    (finding,) = analyse_series([series], SupportingEvidence(), Thresholds()).findings
+    return finding
+
+
+def test_old_code_that_takes_the_new_time_accuses_the_runner() -> None:
+    finding = step_with(again(3, 1.4e6), again(3, 1.41e6, run=2), again(3, 1.39e6, run=3))
+
+    assert finding.runner_changed is True
+    assert finding.suspects[0].cause is Cause.RUNNER
+    assert "(in 3 runs), take 1.4 ms instead of " in finding.suspects[0].sentence
+    assert "there without the commit" in finding.suspects[0].sentence
+    assert finding.suspects[0].weight < 1
+
+
+def test_old_code_that_takes_the_old_time_accuses_the_commit() -> None:
+    finding = step_with(again(3, 1e6))
+
+    assert finding.runner_changed is False
+    assert finding.suspects[0].cause is Cause.CODE
+    assert "old commits, measured again after it (once), take 1 ms as before" in finding.suspects[0].sentence
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        again(3, 1.2e6),  # between the two
+        again(12, 1.4e6),  # new code
+        make_point(3, 1.4e6, run=1),  # before the step
+        make_point(15, 1.4e6, run=1),
+    ],
+)
+def test_an_unclear_or_unrelated_run_is_no_evidence(late: SeriesPoint) -> None:
+    assert step_with(late).runner_changed is None
+
+
+def test_old_code_under_the_new_driver_separates_driver_and_commit() -> None:
+    old, new = RunSetting("1", driver_version="570.86"), RunSetting("1", driver_version="570.124")
+    points = [
+        replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
+    ]
+
+    def cause(late: SeriesPoint) -> Cause:
+        series = Series(make_series_key(), (*points, late))
+        (finding,) = analyse_series([series], SupportingEvidence(), Thresholds()).findings
+        return finding.suspects[0].cause
+
+    assert cause(again(3, 1.4e6, setting=new)) is Cause.DRIVER
+    assert cause(again(3, 1e6, setting=new)) is Cause.CODE
+    assert cause(again(3, 1e6, setting=old)) is Cause.DRIVER  # which says nothing of the new one
+
+
+# --- the whole suite
+
+
+def suite(*late: float) -> list[Series]:
+    """Four series of two kernels that step together, each with commit 3 measured again."""
+    return [
+        Series(
+            make_series_key(case_id=f"{kernel}/n={length}/float32/fwd"),
+            (
+                *make_series(stepped(seed=seed)).points,
+                *(again(3, value, run=run) for run, value in enumerate(late, start=1)),
+            ),
+        )
+        for seed, (kernel, length) in enumerate((kernel, length) for kernel in ("rope", "gelu") for length in (1, 2))
+    ]
+
+
+def test_a_suite_that_changed_is_an_event_unless_old_code_stayed() -> None:
+    event, moved = only(judge_history(suite())), only(judge_history(suite(1.4e6)))
+    stayed = judge_history(suite(1e6))
+
+    assert event.kernel == moved.kernel == "*"
+    assert event.cause is moved.cause is Cause.RUNNER
+    assert "there without the commit" in moved.suspects[0].sentence
+    assert {found.cause for found in stayed} == {Cause.CODE}
+    assert "*" not in {found.kernel for found in stayed}

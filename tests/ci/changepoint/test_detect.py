@@ -1,4 +1,4 @@
-"""What the detector does in each kind of noise, at the rates that docs/explanation/verdicts.md states."""
+"""The detector in each kind of noise, at the rates of docs/explanation/error-rates.md."""
 
 from __future__ import annotations
 
@@ -50,15 +50,6 @@ def indices(values: Values | list[float]) -> list[int]:
 # --- what is planted is found
 
 
-@pytest.mark.parametrize("factor", [1.10, 1 / 1.10])
-def test_a_ten_percent_step_in_two_percent_noise_is_found_where_it_is(factor: float) -> None:
-    seeds = range(200)
-
-    near = [seed for seed in seeds if [i for i in indices(noisy(seed, steps={20: factor})) if abs(i - 20) <= 1]]
-
-    assert len(near) / len(seeds) >= 0.98
-
-
 def test_a_step_has_both_levels_and_its_standard_errors() -> None:
     values = noisy(1, steps={15: 1.5}, count=30)
 
@@ -106,18 +97,6 @@ def test_pure_noise_stays_within_its_false_alarm_budget(
     )
 
     assert alarms / len(seeds) <= budget
-
-
-def test_noise_that_hangs_together_is_not_taken_for_steps_in_a_long_series() -> None:
-    alarms = 0
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        logs = rng.standard_normal(200)
-        for i in range(1, len(logs)):
-            logs[i] += 0.5 * logs[i - 1]
-        alarms += bool(indices(np.exp(0.02 * logs)))
-
-    assert alarms <= 10
 
 
 # --- properties
@@ -209,7 +188,7 @@ def test_a_step_of_six_noise_widths_is_found_in_every_kind(kind: str) -> None:
 
 
 @pytest.mark.parametrize("length", [5, 8])
-def test_a_spell_that_ends_is_no_level_in_a_long_series(length: int) -> None:
+def test_a_burst_is_no_level(length: int) -> None:
     for seed in range(SERIES):
         values = series("normal", seed)
         values[100 : 100 + length] *= 1.3
@@ -224,7 +203,7 @@ def test_a_step_between_two_exact_values_is_found_however_long_either_stays(afte
     assert indices_of(values[::-1]) == [after]
 
 
-def test_a_ramp_is_no_staircase_and_hides_no_step() -> None:
+def test_a_ramp_has_no_steps_and_hides_none() -> None:
     ramps = [series("ramp", seed) for seed in range(SERIES)]
     assert sum(indices_of(values) == [] for values in ramps) >= 0.9 * SERIES
 
@@ -233,21 +212,3 @@ def test_a_ramp_is_no_staircase_and_hides_no_step() -> None:
 
 
 # --- properties, on series long enough for the noise to be learnt
-
-
-def test_an_outlier_moves_nothing() -> None:
-    moved = 0
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        values = series("normal", seed, factor=1.1)
-        before = indices_of(values)
-        place = int(rng.integers(COUNT))
-        values[place] *= rng.choice([0.01, 0.6, 1.5, 100.0])
-        after = indices_of(values)
-        # an outlier right at the step may belong to either level
-        tolerated = [1 if abs(place - step) <= 2 else 0 for step in before]
-        moved += len(after) != len(before) or any(
-            abs(new - old) > most for new, old, most in zip(after, before, tolerated, strict=True)
-        )
-
-    assert moved <= 1

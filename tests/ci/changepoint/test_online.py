@@ -102,12 +102,3 @@ def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:
 def test_no_value_is_refused(values: list[float]) -> None:
     for seen, alarm in fed(np.array(values, dtype=float)):
         assert 0 < alarm.index < seen
-
-
-def test_gaps_keep_their_positions() -> None:
-    values = series(5, factor=1.3)
-    values[[40, 60, 95]] = math.nan
-
-    ((_, alarm),) = fed(values)
-
-    assert alarm.index == 90

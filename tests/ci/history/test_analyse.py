@@ -63,7 +63,7 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_analysis_in_parts_gives_the_same_result(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(history) as session:
         keys = [key for key in list_series_keys(session, PROJECT, include_pairs=True) if key.metric in JUDGED_METRICS]
         series = read_series(session, PROJECT, keys, include_pairs=True, include_conditions=True)
@@ -81,7 +81,7 @@ def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytes
     }
 
 
-def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
+def test_regressions_are_stored_with_their_suspects(history: Engine) -> None:
     found = analyse_project(history, PROJECT)
 
     with Session(history) as session:

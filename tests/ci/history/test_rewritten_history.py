@@ -1,6 +1,4 @@
-"""A branch whose history is rewritten, in a real repository, with both of its lines measured: what it left behind stays
-stored and shown, and is part of no trend, no judgement and no baseline of the branch.
-"""
+"""A branch whose history is rewritten: its old commits stay stored, and are not analysed."""
 
 from __future__ import annotations
 
@@ -48,12 +46,10 @@ class Branch:
         run_git(self.folder, "commit", "--quiet", "--allow-empty", "-m", "A change", extra_environment=person)
         return run_git(self.folder, "rev-parse", "HEAD").strip()
 
-    def measured(self, median_ns: float, *, passes: bool = True, also_detached: bool = False) -> str:
+    def measured(self, median_ns: float, *, passes: bool = True) -> str:
         """A commit more, measured in the minute after it."""
         sha = self.commit()
         commit = read_commit(self.folder)
-        if also_detached:
-            ingest_record(self.store, make_record(commit=commit.model_copy(update={"branch": None})))
         began = commit.committed_at + timedelta(minutes=1)
         record = make_record(
             commit=commit,
@@ -84,7 +80,7 @@ def branch(tmp_path: Path, store: Engine) -> Branch:
     return Branch(tmp_path, store)
 
 
-def test_what_a_branch_left_is_not_blamed_on_its_new_line_and_is_no_baseline(branch: Branch) -> None:
+def test_commits_of_a_rewritten_branch_are_ignored(branch: Branch) -> None:
     store = branch.store
     values = stepped(at=8, factor=1.4, count=14)
     shared = [branch.measured(value) for value in values[:8]]
@@ -118,55 +114,3 @@ def test_what_a_branch_left_is_not_blamed_on_its_new_line_and_is_no_baseline(bra
     with Session(store) as session:
         whole = select(CommitRow.sha).join(RunRow).where(RunRow.samples_pruned_at.is_(None))
         assert session.scalars(whole).all() == [new[-1]]
-
-
-def test_a_branch_that_is_put_back_has_its_old_line_again(branch: Branch) -> None:
-    shared, left = branch.measured(10_000.0), branch.measured(14_000.0)
-    branch.rewind(shared)
-    new = branch.measured(10_000.0)
-    analyse_project(branch.store, PROJECT)
-    assert branch.trend() == [shared, new]
-
-    branch.rewind(left)
-    more = branch.measured(14_000.0)
-    analyse_project(branch.store, PROJECT)
-
-    assert branch.trend() == [shared, left, more]
-
-
-def test_a_branch_that_was_rewritten_beside_the_default_one_is_followed_by_itself(branch: Branch) -> None:
-    first = branch.measured(10_000.0)
-    run_git(branch.folder, "switch", "--quiet", "--create", "feature")
-    left = branch.measured(11_000.0)
-    branch.rewind(first)
-    kept = branch.measured(12_000.0, also_detached=True)
-    run_git(branch.folder, "switch", "--quiet", "main")
-    second = branch.measured(10_000.0)
-
-    analyse_project(branch.store, PROJECT)
-
-    assert branch.trend() == [first, second]
-    with Session(branch.store) as session:
-        (series,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("feature",))).series
-        assert {run.commit.sha: run.is_unreachable for run in list_runs(session, PROJECT)}[left]
-    assert [point.commit.sha for point in series.points] == [kept, kept]
-
-
-def test_parents_that_a_shallow_clone_does_not_know_are_learnt_from_a_whole_one(branch: Branch, tmp_path: Path) -> None:
-    shared, left = branch.measured(10_000.0), branch.commit()
-    shallow = tmp_path / "shallow"
-    run_git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{branch.folder}", str(shallow))
-    of_shallow = read_commit(shallow)
-    assert (of_shallow.sha, of_shallow.parents, of_shallow.first_parent_count) == (left, (), 1)
-    of_whole = read_commit(branch.folder)
-    began = of_whole.committed_at + timedelta(minutes=1)
-    ingest_record(branch.store, make_record(commit=of_shallow, started_at=began, finished_at=began))
-    branch.rewind(shared)
-    new = branch.measured(10_000.0)
-    analyse_project(branch.store, PROJECT)
-    assert set(branch.trend()) == {shared, left, new}
-
-    ingest_record(branch.store, make_record(commit=of_whole, started_at=began, finished_at=began))
-    analyse_project(branch.store, PROJECT)
-
-    assert branch.trend() == [shared, new]

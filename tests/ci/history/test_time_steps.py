@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.history.history import judge_history, unconfirmed
 from roofwatch.ci.history.steps import series_noise
-from roofwatch.db.values import Regression, Series, Verdict
+from roofwatch.db.values import Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import (
     make_pair,
@@ -33,7 +33,7 @@ def timed(values: list[float], timings: list[str]) -> Series:
     return replace(series, points=tuple(replace(point, timing=timing) for point, timing in points))
 
 
-def test_what_is_timed_otherwise_from_a_commit_on_has_not_changed_there() -> None:
+def test_another_timer_is_no_step() -> None:
     values = stepped(count=COUNT, at=12, factor=1.4)
     timings = [HOT] * 12 + [COLD] * 12
 
@@ -41,7 +41,7 @@ def test_what_is_timed_otherwise_from_a_commit_on_has_not_changed_there() -> Non
     assert judge_history([timed(values, [HOT] * COUNT)]) != []
 
 
-def test_what_both_show_at_one_commit_is_told_once_by_the_newer() -> None:
+def test_a_step_of_two_timers_is_reported_once() -> None:
     hot, cold = stepped(count=COUNT, factor=1.4), stepped(count=COUNT, factor=1.4, level_ns=1e7, seed=1)
     both = [
         point
@@ -69,7 +69,7 @@ def daily(values: NDArray[np.float64]) -> Series:
     return Series(make_series_key(), tuple(points))
 
 
-def test_half_a_percent_a_week_is_found_with_its_start_and_its_rate() -> None:
+def test_a_slow_drift_is_found_with_its_start_and_rate() -> None:
     days = np.arange(120)
     values = np.array(stepped(count=120, factor=1.0)) * np.exp(0.005 * np.maximum(days - 50, 0) / 7)
 
@@ -84,7 +84,7 @@ def test_half_a_percent_a_week_is_found_with_its_start_and_its_rate() -> None:
     assert unconfirmed([found]) == []  # two neighbours hardly differ
 
 
-def test_a_drift_that_the_detector_cuts_into_steps_is_told_as_a_drift_unless_a_pair_shows_a_step() -> None:
+def test_a_drift_replaces_its_steps_unless_a_pair_confirms_one() -> None:
     days = np.arange(150)
     values = np.array(stepped(count=150, factor=1.0)) * np.exp(math.log(1.15) * np.clip((days - 50) / 70, 0, 1))
 
@@ -100,27 +100,7 @@ def test_a_drift_that_the_detector_cuts_into_steps_is_told_as_a_drift_unless_a_p
 # --- how sure each value is
 
 
-def test_values_that_are_known_badly_weigh_less() -> None:
-    values = stepped(count=30, at=20, factor=1.1)
-
-    def history(spread: float) -> list[Regression]:
-        points = [
-            make_point(
-                number,
-                value,
-                low=value * (1 - (spread if number >= 20 else 0.01)),
-                high=value * (1 + (spread if number >= 20 else 0.01)),
-                block_count=5,
-            )
-            for number, value in enumerate(values)
-        ]
-        return judge_history([Series(make_series_key(), tuple(points))])
-
-    assert len(history(0.01)) == 1
-    assert history(0.5) == []
-
-
-def test_a_series_tells_its_noise_and_the_smallest_step_it_shows_however_it_stepped() -> None:
+def test_the_noise_of_a_series_ignores_its_steps() -> None:
     quiet = series_noise(make_series(stepped(count=60, factor=1.4, noise=0.002)))
     noisy = series_noise(make_series(stepped(count=60, factor=1.4, noise=0.05)))
 
