@@ -1,4 +1,4 @@
-"""Signing in, and who may decide about regressions: by verified e-mail address, for all projects or for one."""
+"""Sign-in, and who may triage regressions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from roofwatch.settings import Settings, load_settings
 
 _LEAST_SECRET_LENGTH = 32
 LOGIN, CALLBACK = "/auth/login", "/oauth2callback"
-"""Streamlit's own paths."""
+"""Paths of Streamlit."""
 _COOKIE = "roofwatch_return"
 _KEPT_FOR_S = 600
 _LONGEST = 3_000
-"""Of what a cookie holds: browsers keep four kilobytes of one."""
+"""Maximum length in the cookie; browsers keep four kilobytes."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,34 +31,34 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class DashboardError(Exception):
-    """The dashboard cannot be served; the message names the thing and the way out."""
+    """The dashboard cannot start."""
 
 
 class NotAllowedError(Exception):
-    """Somebody may not do what they asked for."""
+    """A person may not do what they asked for."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who signed in."""
+    """A person who signed in."""
 
     subject: str
-    """What the provider calls them for ever."""
+    """The provider's permanent id."""
     email: str
-    """In lower case; empty where the provider does not vouch for it."""
+    """In lower case; empty if the provider has not verified it."""
 
     @property
     def shown_as(self) -> str:
-        return self.email or "somebody without a verified address"
+        return self.email or "a person without a verified address"
 
     @property
     def actor(self) -> str:
-        """As the audit trail names who was let in."""
+        """Return the name in the audit trail."""
         return f"sign-in:{self.subject}"
 
 
 def person_of(claims: Mapping[str, object]) -> Person:
-    """Who an identity token speaks of. Only a verified address counts: anybody can write any into a profile."""
+    """Read an identity token. Only a verified address counts, because anybody can write any address into a profile."""
     said = claims.get("email_verified")
     # some providers write the word
     is_verified = said is True or said == "true"
@@ -67,12 +67,12 @@ def person_of(claims: Mapping[str, object]) -> Person:
 
 
 def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
-    """Whether a person is on the list.
+    """Check whether a person is on the list.
 
     Args:
         person: Who signed in.
-        project: Whose regression it is.
-        triagers: Addresses or `@domain`; `project=address` holds for that project alone.
+        project: Project of the regression.
+        triagers: Addresses or `@domain`; `project=address` is valid for that project only.
     """
     _, at, domain = person.email.rpartition("@")
     if not at:
@@ -85,12 +85,12 @@ def may_triage(person: Person, project: str, triagers: Iterable[str]) -> bool:
 
 
 def person_here() -> Person | None:
-    """Who signed in; None without."""
+    """Return the person who signed in, if any."""
     return person_of(st.user.to_dict()) if st.user.get("is_logged_in", False) else None
 
 
 def show_sign_in(place: DeltaGenerator) -> None:
-    """A button to sign in or out, where signing in is set up."""
+    """Show a button to sign in or out, if sign-in is configured."""
     if load_settings().sign_in_issuer is None:
         return
     person = person_here()
@@ -102,10 +102,10 @@ def show_sign_in(place: DeltaGenerator) -> None:
 
 
 def sign_in_secrets(settings: Settings) -> dict[str, Any]:
-    """What Streamlit wants to find among its secrets, kept in memory alone; nothing where nobody can sign in.
+    """Return Streamlit's sign-in secrets, kept in memory only; empty if sign-in is not configured.
 
     Raises:
-        DashboardError: only a part of what it takes is set.
+        DashboardError: a required setting is missing.
     """
     if settings.sign_in_issuer is None:
         return {}
@@ -130,23 +130,20 @@ def _cookie_secret(settings: Settings) -> str:
     secret = settings.sign_in_cookie_secret.get_secret_value()
     if len(secret) < _LEAST_SECRET_LENGTH:
         raise DashboardError(
-            f"sign_in_cookie_secret has {len(secret)} characters, which can be guessed; {_LEAST_SECRET_LENGTH} are "
-            "the least"
+            f"sign_in_cookie_secret has {len(secret)} characters; at least {_LEAST_SECRET_LENGTH} are the least"
         )
     return secret
 
 
 class ReturnAfterSignIn:
-    """An ASGI application around the dashboard's, which returns people who signed in to the page they came from.
+    """ASGI middleware that returns people to their page after sign-in, because Streamlit sends them to the front page.
 
-    Streamlit sends everybody who signed in to its front page. The page that somebody leaves is kept in a cookie of
-    their browser meanwhile: only path and query, and only of one of our views, so that nobody is ever sent elsewhere,
-    whatever a link or a cookie says.
+    A cookie keeps path and query of the page, only for our own views, so no link or cookie can redirect elsewhere.
 
     Args:
         app: The dashboard.
         views: Paths of its views, without the slash.
-        origin: Where people open it, such as `https://roofwatch.example.com`.
+        origin: Public address, such as `https://roofwatch.example.com`.
     """
 
     def __init__(self, app: App, *, views: Iterable[str], origin: str) -> None:
@@ -171,14 +168,14 @@ class ReturnAfterSignIn:
         await self._app(scope, receive, answer)
 
     def own_address(self, address: str) -> str | None:
-        """The path and query of one of our views; None of anything else, or what is too long to keep."""
+        """Return path and query of one of our views; None for other addresses."""
         parts = urlsplit(address)
         if parts.path not in self._paths or len(address) > _LONGEST or not address.isprintable():
             return None
         return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
     def _left(self, headers: Headers) -> str | None:
-        """The page that the browser says it comes from, if that is ours."""
+        """Return the page in the browser's referer, if it is ours."""
         parts = urlsplit(_header(headers, b"referer"))
         if (parts.scheme, parts.netloc) != (self._origin.scheme, self._origin.netloc):
             return None
@@ -197,7 +194,7 @@ class ReturnAfterSignIn:
         return [*headers, self._set_cookie(quote(address, safe=""), _KEPT_FOR_S)]
 
     def _return(self, headers: list[tuple[bytes, bytes]], address: str) -> list[tuple[bytes, bytes]]:
-        """Only where Streamlit sends the browser to the front page; whatever else it answers stays."""
+        """Replace only a redirect to the front page."""
         sent = [
             (name, address.encode() if name.lower() == b"location" and value in {b"/", b""} else value)
             for name, value in headers

@@ -1,4 +1,4 @@
-"""The entry script of Streamlit: the views, and the one place where an unreachable database is reported."""
+"""Streamlit's entry script: the views, and the report of an unreachable database."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def show() -> None:
     except UnreadServerError as error:
         st.error(f"The server cannot be read: {code_span(str(error))}", icon=":material/cloud_off:")
         st.markdown(
-            "Start it with `roofwatch api`, or start this dashboard with another `--url`. The token, of the scope "
-            "`read`, is what `ROOFWATCH_TOKEN` held when the dashboard was started. Then reload this page."
+            "Start it with `roofwatch api`, or restart this dashboard with another `--url`. The token "
+            "comes from `ROOFWATCH_TOKEN` and needs the scope `read`. Then reload this page."
         )
     except (StoreError, SettingsError) as error:
         st.error(f"The database cannot be read: {code_span(str(error))}", icon=":material/database_off:")
         st.markdown(
-            "Start it, or point `ROOFWATCH_DATABASE_URL` at one that runs; without that variable the dashboard uses "
-            "the embedded database in `ROOFWATCH_DATA_DIR`. Then reload this page. `roofwatch db --help` has the "
+            "Start it, or set `ROOFWATCH_DATABASE_URL`; without it the dashboard uses the embedded "
+            "database in `ROOFWATCH_DATA_DIR`. Then reload this page. See `roofwatch db --help` for "
             "commands."
         )
 

@@ -1,7 +1,4 @@
-"""Two runs side by side, as stored: which runs can be chosen, what both measured, what was judged in between. Pure.
-
-A verdict is never made here: it is looked up among the stored change points.
-"""
+"""Two runs side by side: the choices, what both measured, and the stored verdicts in between."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _CHANGED_FACTS = {
 
 
 class By(StrEnum):
-    """What one side of a comparison is."""
+    """What the sides of a comparison are."""
 
     COMMITS = "commits"
     RUNS = "runs"
@@ -39,16 +36,15 @@ class By(StrEnum):
 
 
 def runs_by(by: By, runs: Sequence[FleetRun], facets: FilterOptions) -> dict[str, list[FleetRun]]:
-    """The runs of each thing that may be chosen, in the order of its newest run.
+    """Group runs by choice, ordered by newest run.
 
     Args:
-        by: What is chosen.
-        runs: The newest first.
-        facets: Which commits are of which branch.
+        by: What is compared.
+        runs: Newest first.
+        facets: Commits by branch.
 
     Returns:
-        For each choice its runs, first the one that stands for it: a commit on its branch before one that has left it,
-        a clean work tree before a dirty one, a whole run before a side of a pair, then the newest.
+        The runs of each choice, best first: reachable commits, clean work trees, runs outside pairs, then the newest.
     """
     found: dict[str, list[FleetRun]] = {}
     for run in runs:
@@ -77,12 +73,12 @@ def _choices(by: By, run: FleetRun, commits_by_branch: Mapping[str, frozenset[st
 
 
 def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> FleetRun:
-    """The run that stands for a choice: the first on the runner class of the other side, else the first."""
+    """Return the best run of a choice, preferably on a runner class."""
     return next((run for run in runs if run.runner_class == runner_class), runs[0])
 
 
 def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str:
-    """What is read in the list of choices."""
+    """Return the text of a choice."""
     run = runs[0]
     if by is By.COMMITS:
         return choice_text(run.commit, is_unreachable=run.is_unreachable)
@@ -94,7 +90,7 @@ def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """One case and implementation on both sides; a side is None where its run does not have it."""
+    """One case and implementation; a side is None if its run does not have it."""
 
     case_id: str
     kernel: str
@@ -102,15 +98,15 @@ class ComparedCase:
     base: MeasuredCase | None
     head: MeasuredCase | None
     change_points: tuple[ChangePoint, ...]
-    """Stored ones of any of its metrics, after the base and up to the head."""
+    """Stored change points of any metric, after the base and up to the head."""
     code_change: str
-    """What became of its machine code over all targets, in words; empty where neither side compiled any."""
+    """Whether machine code changed, over all targets; empty if neither side compiled any."""
     refusal: str = ""
-    """Why its times are not compared; empty where they may be, or where one side has none."""
+    """Why the times cannot be compared; empty if they can."""
 
     @property
     def relative_change(self) -> float | None:
-        """(head − base) / base of the shown medians; None unless both sides have one, and they compare."""
+        """Return (head − base) / base of the medians; None if they cannot be compared."""
         if self.refusal or self.base is None or self.head is None:
             return None
         if not self.base.median_ns or not self.head.median_ns:
@@ -127,22 +123,20 @@ class ComparedCase:
 
     @property
     def relevance(self) -> tuple[bool, bool, bool, float]:
-        """Sorts the rows: judged, then broken or repaired, then on one side only, then by the size of the move, the
-        same for n times slower and n times faster.
-        """
+        """Return the sort key: stored verdict, new outcome, one side only, size of the change."""
         change = self.relative_change
         moved = 0.0 if change is None else abs(math.log1p(change))
         return bool(self.change_points), self.has_new_outcome, self.is_one_sided, moved
 
 
 class Shown(StrEnum):
-    """Which rows of a comparison somebody wants to see."""
+    """Which rows of a comparison are shown."""
 
     EVERYTHING = "everything"
     JUDGED = "with a stored verdict"
-    OTHER_OUTCOMES = "other outcomes"
+    OTHER_OUTCOMES = "outcome changed"
     ONE_SIDE = "on one side only"
-    OTHER_CODE = "other machine code"
+    OTHER_CODE = "machine code changed"
     REFUSED = "not comparable"
 
     def admits(self, row: ComparedCase) -> bool:
@@ -157,7 +151,7 @@ class Shown(StrEnum):
 
 
 def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regression]) -> list[ComparedCase]:
-    """Every case and implementation of either run, the most relevant first."""
+    """Compare every case and implementation of two runs, most relevant first."""
     base_cases, head_cases = _by_key(base), _by_key(head)
     base_static, head_static = _static_by_key(base), _static_by_key(head)
     refusal = why_not_comparable(base.summary, head.summary)
@@ -186,9 +180,7 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
 
 
 def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequence[Regression]) -> list[ChangePoint]:
-    """Stored change points after `base` and up to `head`, oldest first, without dismissed ones. They are judged
-    forwards, so there are none where `head` is older.
-    """
+    """Return stored change points after `base` and up to `head`, oldest first, without dismissed ones."""
     return sorted(
         (
             change
@@ -202,7 +194,7 @@ def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequenc
 
 
 def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
-    """Why times of two runs must not be compared; None where they may."""
+    """Return why times of two runs cannot be compared, if so."""
     refusals = [
         *refuse_runner(base.runner_class, head.runner_class),
         *refuse_harness(base.harness_version, head.harness_version),
@@ -217,7 +209,7 @@ def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark
 
 
 def changed_facts(before: StaticRow | StaticFacts | None, now: StaticRow | StaticFacts) -> str:
-    """What differs between two compilations of one function for one target, in words."""
+    """Describe the difference between two compilations of one function."""
     if before is None:
         return "new"
     if before.outcome is not now.outcome:
@@ -237,11 +229,11 @@ def _by_key(detail: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
 
 
 _Hashes = dict[tuple[str, str], str | None]
-"""Function and target -> code hash."""
+"""Code hash by function and target."""
 
 
 def _static_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
-    """By case and implementation."""
+    """Return code hashes by case and implementation."""
     found = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
         found[row.case_id, row.implementation][row.function, row.target] = row.code_hash

@@ -1,4 +1,4 @@
-"""The only reads of the dashboard, from the database or a server in front of it; each remembered for some seconds."""
+"""All reads of the dashboard, from the database or a server, cached for some seconds."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ P = ParamSpec("P")
 A = TypeVar("A")
 
 SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
-"""The URL of the server that is read through; without it the settings say what is read."""
+"""Environment variable with the server's URL; unset to follow the settings."""
 DATABASE = ""
-"""Instead of a URL: the database is read, whatever server the settings name."""
+"""Value that selects the database, even if the settings name a server."""
 _FRESH_FOR_S = 10
 _OWNERSHIP_FRESH_FOR_S = 600
 _ANSWERS_KEPT = 64
-"""Up to some megabytes each."""
 _FILES_KEPT = 2
 
 
 class UnreadServerError(StoreError):
-    """The server that the dashboard reads through cannot be asked, or refuses."""
+    """The server cannot be reached, or refuses."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,10 @@ def _store() -> _Opened:
 
 @contextmanager
 def _reading() -> Iterator[Source]:
-    """The one source of this process.
+    """Return the source of this process.
 
     Raises:
-        StoreError: the store cannot be opened, or was lost, or all connections are in use, or the server cannot be
-            asked or refuses; the next read tries again.
+        StoreError: the database or server failed; the next read tries again.
     """
     try:
         yield _store().source
@@ -87,15 +85,15 @@ def _reading() -> Iterator[Source]:
 
 
 def reads_through_server() -> bool:
-    """Rather than from the database: nothing can be decided then."""
+    """Whether a server is read, which makes the dashboard read-only."""
     return not isinstance(_store().source, DatabaseSource)
 
 
 def ask(question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
-    """The answer to a question, which all readers share and nobody changes.
+    """Return the cached answer to a question; all readers share it, so it must not be modified.
 
     Raises:
-        StoreError: there is none, as of a run that is not stored, or the store cannot be read.
+        StoreError: there is no answer, or the source failed.
     """
     answer: A = _remembered(question, args, tuple(sorted(kwargs.items())))
     return answer
@@ -116,13 +114,13 @@ def _remembered(
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Reading the file …")
 def read_contents(*files: tuple[str, str]) -> list[bytes]:
-    """The whole content of files of runs.
+    """Read files of runs.
 
     Args:
-        files: Each by the id of its run and its sha256.
+        files: Run id and sha256 of each.
 
     Raises:
-        StoreError: a run has no such content, or it is damaged.
+        StoreError: a file is not stored, or is damaged.
     """
     with _reading() as source:
         return source.read_contents([(UUID(run_id), sha256) for run_id, sha256 in files])
@@ -130,7 +128,7 @@ def read_contents(*files: tuple[str, str]) -> list[bytes]:
 
 @st.cache_data(ttl=_OWNERSHIP_FRESH_FOR_S, show_spinner=False)
 def _configured_ownership() -> Ownership:
-    """From files, or GitHub. Where they cannot be read nobody owns anything: `roofwatch alert check` says why."""
+    """Read the ownership from files or GitHub; empty if it fails, which `roofwatch alert check` reports."""
     try:
         return configured_ownership(load_settings())
     except AlertError:
@@ -138,25 +136,25 @@ def _configured_ownership() -> Ownership:
 
 
 def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
-    """Who owns each kernel; only those that somebody is known to own."""
+    """Return the owners of each kernel that has any."""
     ownership = replace(_configured_ownership(), source_paths=facets.source_files)
     found = {kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}}
     return {kernel: owners for kernel, owners in found.items() if owners}
 
 
 def list_triaged(project: str) -> list[Triaged]:
-    """What was judged, of the newest commit first, with what people decided about each."""
+    """List regressions with their triage, newest commit first."""
     return [Triaged(*one) for one in ask(questions.list_triaged, project)]
 
 
 def list_regressions(project: str) -> list[Regression]:
-    """Improvements and dismissed ones too, of the newest commit first."""
+    """List all regressions, also improvements and dismissed ones, newest commit first."""
     return [one.regression for one in list_triaged(project)]
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
-    """What the stored calibrations say, by runner class."""
+    """Read the noise of each runner class from stored calibrations."""
     with _reading() as source:
         pairs = source.ask(questions.list_calibrations, project)
     return noise_of_runners(pairs)
@@ -165,27 +163,26 @@ def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
 def decide(
     project: str, regression_id: UUID, state: TriageState, *, seen: TriageState, person: Person, reason: str
 ) -> None:
-    """Decide about a regression in the name of somebody who signed in. Whoever may not is refused here, whatever
-    buttons they found.
+    """Set the triage state of a regression in the name of a signed-in person.
 
     Args:
-        project: Its name.
-        regression_id: Of the regression.
-        state: What is decided.
-        seen: What the person saw before.
+        project: Project name.
+        regression_id: Regression.
+        state: New state.
+        seen: State that the person saw.
         person: Who signed in.
-        reason: Why.
+        reason: Reason.
 
     Raises:
-        NotAllowedError: the person is not on the list of those who may, or a server is read through.
-        StaleTriageError: somebody decided otherwise in the meantime.
-        StoreError: the project has no such regression, or the store was lost.
+        NotAllowedError: the person may not triage, or a server is read.
+        StaleTriageError: the state has changed meanwhile.
+        StoreError: there is no such regression, or the database failed.
     """
     if not may_triage(person, project, load_settings().triagers):
-        raise NotAllowedError(f"{person.shown_as} may not decide about regressions of {project}")
+        raise NotAllowedError(f"{person.shown_as} may not triage regressions of {project}")
     with _reading() as source:
         if not isinstance(source, DatabaseSource):
-            raise NotAllowedError("nothing is decided here: this dashboard reads through a server")
+            raise NotAllowedError("this dashboard is read-only: it reads through a server")
         triage.set_triage(
             source.engine,
             project,

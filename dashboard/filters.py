@@ -1,4 +1,4 @@
-"""What the reader narrowed every view to, and whether something is within it. Pure."""
+"""Filters of all views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARAMETERS: Mapping[str, str] = {
     "tag": "Tag",
     "owner": "Owner",
 }
-"""What can be narrowed by: the name in the address, and the label."""
+"""Label by name in the address."""
 
 _TAG_GROUPS = {
     "scale": re.compile(r"\d+(\.\d+)?[kmbt]", re.IGNORECASE),
@@ -27,18 +27,17 @@ _TAG_GROUPS = {
     "parallel": re.compile(r"(tp|ep|pp|dp|cp)\d+"),
     "suite": re.compile("small|quick|full"),
 }
-"""What a tag is about, by its form, such as `70b` or `tp8`, or by its word; the words of a project's own are `other`.
-"""
+"""Groups of tags, recognised by their form, such as `70b` or `tp8`; others are `other`."""
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Chosen values by parameter. A parameter without any admits everything, known to the facets or not."""
+    """Chosen values by parameter; none means any."""
 
     facets: FilterOptions
     chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Of kernels; those that somebody is known to own."""
+    """Owners by kernel."""
 
     @property
     def is_narrow(self) -> bool:
@@ -46,48 +45,46 @@ class Filters:
 
     @property
     def runner_classes(self) -> tuple[str, ...]:
-        """That were chosen; none where any will do. Runs are narrowed by them where they are read: before, not after
-        the newest of them are taken.
-        """
+        """Return the chosen runner classes; runs are filtered when read, before the newest are taken."""
         return tuple(self._of("class"))
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """Likewise."""
+        """Return the chosen branches."""
         return tuple(self._of("branch"))
 
     def admits_case(self, case_id: str) -> bool:
-        """By family, dtype, tag and owner."""
+        """Check family, dtype, tag and owner."""
         return self.case_ids is None or case_id in self.case_ids
 
     def admits_kernel(self, kernel: str) -> bool:
-        """Any of its cases is admitted."""
+        """Whether any case of the kernel is admitted."""
         return self._admitted_kernels is None or kernel in self._admitted_kernels
 
     def admits_runner(self, runner_class: str) -> bool:
-        """Machine code belongs to no runner, whose class is empty there, and is always admitted."""
+        """Check the runner class; machine code has none and is always admitted."""
         classes = self._of("class")
         return not classes or not runner_class or runner_class in classes
 
     def admits_commit(self, sha: str) -> bool:
-        """It was measured under the name of a chosen branch."""
+        """Whether the commit was measured on a chosen branch."""
         return self._admitted_commits is None or sha in self._admitted_commits
 
     def admits_series(self, key: SeriesKey) -> bool:
         return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
 
     def admits_regression(self, regression: Regression) -> bool:
-        """Its commit is, and any of its change points."""
+        """Check the commit, and whether any change point is admitted."""
         return self.admits_commit(regression.commit.sha) and any(
             self.admits_series(point.series) for point in regression.change_points
         )
 
     def owners_of(self, kernels: Iterable[str]) -> list[str]:
-        """Each once, in the order of the kernels."""
+        """Return the owners of kernels in order, without duplicates."""
         return list(dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ())))
 
     def families_of(self, kernels: Iterable[str]) -> list[str]:
-        """Each once, in the order of the kernels; of kernels that no recent run has none."""
+        """Return the families of kernels in order, without duplicates."""
         found = (self._family_of.get(kernel) for kernel in kernels)
         return list(dict.fromkeys(family for family in found if family))
 
@@ -96,7 +93,7 @@ class Filters:
 
     @cached_property
     def case_ids(self) -> frozenset[str] | None:
-        """Of the admitted cases; None where no choice is about cases, and all are admitted."""
+        """Return the admitted cases; None if all are."""
         if not any(self._of(parameter) for parameter in ("family", "dtype", "tag", "owner")):
             return None
         return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
@@ -130,7 +127,7 @@ class Filters:
 
 
 def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """What may be chosen, by parameter."""
+    """Return the options by parameter."""
     return {
         "branch": sorted(facets.commits_by_branch),
         "class": list(facets.runner_classes),
@@ -146,8 +143,8 @@ def group_of(tag: str) -> str:
 
 
 def _grouped(tags: Iterable[str]) -> list[set[str]]:
-    """Tags of one group stand for each other, those of different groups must all hold: `70b` and `8b` with `decode` are
-    the decoding of either.
+    """Group tags: within a group any may match, but all groups must. `70b`, `8b` and `decode` select decoding of
+    either.
     """
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for tag in tags:

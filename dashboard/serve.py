@@ -47,7 +47,7 @@ _OPTIONS: dict[str, object] = {
 
 
 class _Stopped(BaseException):
-    """SIGTERM arrived; like KeyboardInterrupt, no handler of errors may swallow it."""
+    """Raised by SIGTERM; not an Exception, so error handlers do not catch it."""
 
 
 def serve(
@@ -60,21 +60,19 @@ def serve(
     address: str = "127.0.0.1",
     script: Path = _SCRIPT,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. The environment of this process says afterwards what is read.
+    """Serve until Ctrl-C or SIGTERM. Sets environment variables of this process that say what is read.
 
     Args:
-        port: To listen on; a free one if None.
-        data_dir: Folder of the embedded database, which is used unless there is a URL.
-        database_url: Of a database that runs already.
-        server_url: Of a server in front of a database, which is read through instead, with the token of the
-            environment. Without any of the three, the settings hold.
-        on_ready: Called once with the dashboard's address, as soon as it answers.
-        address: To listen on. Beyond this machine whoever reaches it may read: signing in is only for triage. Put a
-            proxy that encrypts in front.
-        script: What is shown.
+        port: Port; None for a free one.
+        data_dir: Folder of the embedded database.
+        database_url: URL of a running database, preferred to `data_dir`.
+        server_url: URL of a server to read through. Without any of the three, the settings are used.
+        on_ready: Called with the dashboard's address once it answers.
+        address: Address to listen on. Anyone who reaches it may read; put a TLS proxy in front.
+        script: Entry script.
 
     Raises:
-        DashboardError: the port is taken, or signing in is set up only in part.
+        DashboardError: the port is in use, or the sign-in settings are incomplete.
         SettingsError: the settings cannot be read.
     """
     settings = load_settings()
@@ -134,10 +132,10 @@ def _say_when_it_answers(url: str, on_ready: Callable[[str], None]) -> None:
 
 
 def _say_that_a_view_failed(error: Exception) -> bool:
-    """In our words, since Streamlit's speak of its own cloud; the log has the rest."""
+    """Show our own message instead of Streamlit's; the log has the details."""
     _LOG.error("a view failed", exc_info=error)
     st.error(
-        "This view failed, and the log of the dashboard says how. Reload the page, or choose something else.",
+        "This view failed; see the log of the dashboard. Reload the page, or choose something else.",
         icon=":material/error:",
     )
     return True
@@ -145,7 +143,7 @@ def _say_that_a_view_failed(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _terminated_as_exception() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that the embedded database is let go of."""
+    """Raise on SIGTERM, so the embedded database is closed."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise _Stopped

@@ -1,4 +1,4 @@
-"""What was spent, added up: device time, energy and money, by commit and by what it was spent on. Pure."""
+"""Sums of device time, energy and money, by commit and by part."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from roofwatch.db.values import CommitRef
 NS_PER_HOUR = 3_600e9
 UNCOUNTED = "not counted"
 _TIME_STEPS = ((1.0, "device-hours", "h"), (60.0, "device-minutes", "min"), (3_600.0, "device-seconds", "s"))
-"""Of an hour, the coarsest first."""
+"""Per hour, coarsest first."""
 
 Spending = dict[CommitRef, dict[str, float]]
-"""By commit, then by what it was spent on."""
+"""Amounts by commit and part."""
 
 
 def hours_of(run: FleetRun) -> float:
-    """Hours for which it held its devices, all of them together."""
+    """Return device-hours over all devices of the run."""
     return run.device_ns / NS_PER_HOUR
 
 
 def hours_by_activity(runs: Iterable[FleetRun]) -> Spending:
-    """Device-hours by what the run did; what no activity claims is `not counted`."""
+    """Return device-hours by activity; the rest is `not counted`."""
     spent: Spending = {}
     for run in runs:
         parts = spent.setdefault(run.commit, {})
@@ -40,10 +40,10 @@ def hours_by_activity(runs: Iterable[FleetRun]) -> Spending:
 
 
 def in_readable_time(spent: Spending) -> tuple[Spending, str, str]:
-    """Device-hours as they are, or as minutes or seconds where none is spent on any commit.
+    """Convert device-hours to minutes or seconds if no commit takes an hour.
 
     Returns:
-        What was spent, what it counts, and the unit behind a value.
+        The amounts, their name, and the unit.
     """
     most_hours = max((sum(parts.values()) for parts in spent.values()), default=0.0)
     factor, counted, unit = next(step for step in _TIME_STEPS if most_hours * step[0] >= 1 or step is _TIME_STEPS[-1])
@@ -52,7 +52,7 @@ def in_readable_time(spent: Spending) -> tuple[Spending, str, str]:
 
 
 def by_runner(runs: Iterable[FleetRun], amount_of: Callable[[FleetRun], float | None]) -> Spending:
-    """An amount of each run by its runner class; runs of which it is not known are left out."""
+    """Sum an amount of each run by runner class; unknown amounts are left out."""
     spent: Spending = {}
     for run in runs:
         amount = amount_of(run)
@@ -65,7 +65,7 @@ def by_runner(runs: Iterable[FleetRun], amount_of: Callable[[FleetRun], float | 
 def by_family(
     runs: Iterable[FleetRun], costs: Iterable[KernelCost], amount_of: Callable[[KernelCost], float | None]
 ) -> Spending:
-    """An amount of each kernel by its family."""
+    """Sum an amount of each kernel by family."""
     commits = {run.run_id: run.commit for run in runs}
     spent: Spending = {}
     for cost in costs:
@@ -77,7 +77,7 @@ def by_family(
 
 
 def price_of(runner_class: str, prices: Mapping[str, float]) -> float | None:
-    """Of one hour of one device: of the first pattern that the class matches; None where none does."""
+    """Return the price per device-hour of the first matching pattern."""
     return next((price for pattern, price in prices.items() if fnmatch.fnmatchcase(runner_class, pattern)), None)
 
 
@@ -89,7 +89,7 @@ def money_of(run: FleetRun, prices: Mapping[str, float]) -> float | None:
 def runner_table(
     runs: Sequence[FleetRun], energies_j: Mapping[str, float], prices: Mapping[str, float]
 ) -> pd.DataFrame:
-    """A row a runner class, the dearest in device time first; empty cells where an amount is not known."""
+    """Return one row per runner class, most device time first."""
     by_class: defaultdict[str, list[FleetRun]] = defaultdict(list)
     for run in runs:
         by_class[run.runner_class].append(run)
@@ -105,7 +105,7 @@ def runner_table(
                 "runs": len(own),
                 "commits": commits,
                 "device time": hours * NS_PER_HOUR,
-                "of a commit": hours * NS_PER_HOUR / commits,
+                "per commit": hours * NS_PER_HOUR / commits,
                 "timing": _share_of(own, "timing"),
                 "checks": _share_of(own, "check"),
                 "compiling": _share_of(own, "compile"),
@@ -118,14 +118,14 @@ def runner_table(
 
 
 def _share_of(runs: Sequence[FleetRun], activity: str) -> float | None:
-    """Of the wall time of the runs that say where it went."""
+    """Return an activity's share of wall time over runs that report activities."""
     telling = [run for run in runs if run.spent_ns]
     wall_ns = sum(run.wall_ns for run in telling)
     return sum(run.spent_ns.get(activity, 0) for run in telling) / wall_ns if wall_ns else None
 
 
 def family_table(costs: Sequence[KernelCost]) -> pd.DataFrame:
-    """A row a kernel family, the dearest first."""
+    """Return one row per kernel family, most time first."""
     timed: defaultdict[str, float] = defaultdict(float)
     energy: defaultdict[str, float] = defaultdict(float)
     kernels: defaultdict[str, set[str]] = defaultdict(set)
@@ -153,7 +153,7 @@ def case_table(costs: Sequence[CaseCost]) -> pd.DataFrame:
             "case": [cost.case_id for cost in costs],
             "implementation": [cost.implementation for cost in costs],
             "runs": [cost.run_count for cost in costs],
-            "longest launch": [cost.median_ns for cost in costs],
+            "slowest launch": [cost.median_ns for cost in costs],
             "timed": [cost.timed_ns for cost in costs],
             "energy": [cost.energy_j for cost in costs],
         }

@@ -1,4 +1,4 @@
-"""A regression as a reader meets it: what was judged, with what people decided about it. Pure."""
+"""Regressions with their triage, as readers see them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Triaged:
 
     @property
     def is_open(self) -> bool:
-        """It waits for somebody: it still stands, and nobody settled it."""
+        """Whether somebody still has to act on it."""
         return (
             self.regression.verdict is Verdict.REGRESSED
             and self.regression.state is RegressionState.OPEN
@@ -31,12 +31,12 @@ class Triaged:
 
     @property
     def is_settled(self) -> bool:
-        """A regression that waits for nobody any more."""
+        """Whether it is a regression that is no longer open."""
         return self.regression.verdict is Verdict.REGRESSED and not self.is_open
 
     @property
     def is_called_none(self) -> bool:
-        """By a person."""
+        """Whether a person called it invalid."""
         return self.triage.state is TriageState.INVALID
 
     @property
@@ -45,21 +45,21 @@ class Triaged:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Something moved, and no kernel is accused of it: the clock moved with it, for one."""
+        """Whether something changed without a kernel to blame, for example the clock."""
         return self.regression.verdict is Verdict.INCONCLUSIVE and self.regression.state is RegressionState.OPEN
 
     @property
     def settled_by(self) -> str:
-        """Why it waits for nobody."""
+        """Return why it is no longer open."""
         if self.regression.state is RegressionState.DISMISSED:
-            return "measured again and not there"
+            return "not confirmed when measured again"
         if self.triage.state not in _OPEN_STATES:
             return str(self.triage.state)
         return "recovered" if self.regression.recovered_at is not None else "open"
 
 
 class Order(StrEnum):
-    """In which regressions are listed."""
+    """Order of a list of regressions."""
 
     URGENCY = "urgency"
     CHANGE = "largest change"
@@ -68,7 +68,7 @@ class Order(StrEnum):
 
 
 def in_order(triaged: Iterable[Triaged], order: Order) -> list[Triaged]:
-    """What the order leaves alike stays as `most_urgent_first` has it."""
+    """Sort regressions; ties keep the order of urgency."""
     found = most_urgent_first(triaged)
     if order is Order.CHANGE:
         return sorted(found, key=_size, reverse=True)
@@ -80,12 +80,12 @@ def in_order(triaged: Iterable[Triaged], order: Order) -> list[Triaged]:
 
 
 def _size(one: Triaged) -> float:
-    """Of its worst change, the same for n times slower and n times faster; what has no ratio, as it fails, is more."""
+    """Return the size of the worst change: symmetric for slower and faster, infinite for failures."""
     change = worst_change_point(one.regression).relative_change
     return math.inf if change is None or change <= -1 else abs(math.log1p(change))
 
 
 def most_urgent_first(triaged: Iterable[Triaged]) -> list[Triaged]:
-    """Those that call somebody, then those that nobody has seen yet, then the newest commits."""
+    """Sort by alert, then new ones, then newest commit."""
     newest_first = sorted(triaged, key=lambda one: one.regression.commit, reverse=True)
     return sorted(newest_first, key=lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW))

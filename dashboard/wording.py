@@ -1,4 +1,4 @@
-"""How values are written for people: marks, changes, times, amounts, and record text made inert. Pure."""
+"""Text of values: marks, changes, times, amounts; and escaped text from records."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _THOUSAND = 1_000
 
 @dataclass(frozen=True)
 class Mark:
-    """A word with a symbol, so that nothing rests on colour alone."""
+    """A word with a symbol, so nothing depends on colour alone."""
 
     symbol: str
     word: str
     badge_colour: str
-    """One of Streamlit's named colours: orange and blue can be told apart by everybody, red and green cannot."""
+    """A named colour of Streamlit. Orange and blue are distinguishable for everybody; red and green are not."""
 
     @property
     def text(self) -> str:
@@ -49,13 +49,13 @@ TRIAGE_MARKS: Mapping[TriageState, Mark] = {
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """`✕ timed out`; what went well has a tick, what could not be tried a circle."""
+    """Write an outcome as `✕ timed out`."""
     symbols = {Outcome.OK: "✓", Outcome.UNSUPPORTED: "○"}
     return f"{symbols.get(outcome, '✕')} {outcome.replace('_', ' ')}"
 
 
 def code_span(text: str) -> str:
-    """Markdown that shows text from a record or an address as it is: nothing inside a code span is interpreted."""
+    """Escape text from a record or an address as a Markdown code span."""
     flat = re.sub(r"\s+", " ", text).strip() or " "
     longest = max((len(run) for run in re.findall("`+", flat)), default=0)
     fence = "`" * (longest + 1)
@@ -69,35 +69,35 @@ def shortened(text: str, *, length: int = 80) -> str:
 
 
 def natural_order(text: str) -> list[tuple[str, int]]:
-    """Sorting key with numbers in their order: sm_90 comes before sm_100."""
+    """Return a sort key with numbers in order: sm_90 before sm_100."""
     return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", text)]
 
 
 def percent(relative_change: float) -> str:
-    """A signed share; from a doubling on, the factor is easier to read."""
+    """Write a signed percentage, or a factor from a doubling on."""
     return f"×{1 + relative_change:.3g}" if relative_change >= 1 else f"{relative_change:+.1%}"
 
 
 def movement_text(movement: Movement) -> str:
-    """`+42.0%`, or that it fails."""
+    """Write `+42.0%`, or that it fails."""
     return "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
 
 
 def transition_text(change_point: ChangePoint) -> str:
-    """`1.2 ms → 1.6 ms` in the metric's units; a side without a value has failed."""
+    """Write `1.2 ms → 1.6 ms`, with `failed` for a missing level."""
     write = change_point.series.definition.format
     before, after = ("failed" if level is None else write(level) for level in (change_point.before, change_point.after))
     return f"{before} → {after}"
 
 
 def change_text(change_point: ChangePoint) -> str:
-    """`+33.0%`, or the two levels where no ratio exists: from nothing, or to or from a failure."""
+    """Write `+33.0%`, or both levels if there is no ratio."""
     change = change_point.relative_change
     return transition_text(change_point) if change is None else percent(change)
 
 
 def headline_text(change_point: ChangePoint) -> str:
-    """The shortest that says what happened: `+33.0%`, `✕ incorrect`, `0 B → 96 B`."""
+    """Write the shortest description: `+33.0%`, `✕ incorrect`, `0 B → 96 B`."""
     if change_point.after is None:
         return "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
     return change_text(change_point)
@@ -109,9 +109,7 @@ def _is_beside_time(change_point: ChangePoint) -> bool:
 
 
 def worst_change_point(regression: Regression) -> ChangePoint:
-    """The change point to name first: a failure before a time, a time before an error, then machine code, and last what
-    a launch takes beside its time.
-    """
+    """Return the most important change point: failures, then times, errors, machine code and secondary metrics."""
     layers = [Layer.MEASURED, Layer.ACCURACY, Layer.STATIC]
 
     def rank(change_point: ChangePoint) -> tuple[bool, bool, int, float]:
@@ -127,7 +125,7 @@ def worst_change_point(regression: Regression) -> ChangePoint:
 
 
 def age_text(moment: datetime, *, now: datetime) -> str:
-    """`3 hours ago`: whole units, rounded down."""
+    """Write `3 hours ago`, rounded down."""
     age = now - moment
     for length, unit in (
         (timedelta(days=365), "year"),
@@ -143,46 +141,46 @@ def age_text(moment: datetime, *, now: datetime) -> str:
 
 
 def commit_text(commit: CommitRef) -> str:
-    """One line for a list of commits: `1a2b3c4d  Fuse the epilogue`."""
+    """Write `1a2b3c4d  Fuse the epilogue`."""
     return f"{commit.short_sha}  {shortened(commit.subject, length=60)}"
 
 
 def choice_text(commit: CommitRef, *, is_unreachable: bool) -> str:
-    """The same among others to choose from, of which some their branch has left."""
+    """Write a commit as a choice, marked if its branch no longer has it."""
     return f"{commit_text(commit)}{' (no longer on its branch)' if is_unreachable else ''}"
 
 
 def written(moment: datetime, zone: tzinfo) -> str:
-    """`2026-03-01 13:00`."""
+    """Write `2026-03-01 13:00`."""
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
 def date_written(moment: datetime, zone: tzinfo) -> str:
-    """`2026-03-01`."""
+    """Write `2026-03-01`."""
     return f"{moment.astimezone(zone):%Y-%m-%d}"
 
 
 def rate_text(resource: str, per_s: float) -> str:
-    """`4.8 TB/s` of memory, `989 TFLOP/s` of arithmetic."""
+    """Write `4.8 TB/s` for memory, `989 TFLOP/s` for arithmetic."""
     return metric("memory_bytes_per_s" if resource == "memory" else "flop_per_s").format(per_s)
 
 
 def duration_text(ns: float) -> str:
-    """`1.5 ms`, `4.2 min`, `3.1 h`: hours are what a device is paid by."""
+    """Write `1.5 ms`, `4.2 min` or `3.1 h`."""
     if ns >= _NS_PER_HOUR:
         return f"{ns / _NS_PER_HOUR:,.3g} h" if ns < 1_000 * _NS_PER_HOUR else f"{ns / _NS_PER_HOUR:,.0f} h"
     return f"{ns / _NS_PER_MINUTE:.3g} min" if ns >= _NS_PER_MINUTE else format_ns(ns)
 
 
 def energy_text(joules: float) -> str:
-    """`12 kJ`; below a kilojoule as the energy of a launch."""
+    """Write `12 kJ`, or smaller units."""
     if joules >= _MEGA:
         return f"{joules / _MEGA:,.3g} MJ"
     return f"{joules / _KILO:.3g} kJ" if joules >= _KILO else metric("joules_per_launch").format(joules)
 
 
 def counter_text(name: str, value: float) -> str:
-    """A hardware counter in the unit that its name ends with: `130 MB`, `12.0%`, `4.1 µs`."""
+    """Write a hardware counter in the unit of its name: `130 MB`, `12.0%`, `4.1 µs`."""
     if name.endswith("_share"):
         return f"{value:.1%}"
     if name.endswith("_bytes_per_s"):
@@ -195,5 +193,5 @@ def counter_text(name: str, value: float) -> str:
 
 
 def money_text(amount: float, currency: str) -> str:
-    """`3.20 USD`; what is less than a hundredth keeps two digits that say something."""
+    """Write `3.20 USD`; small amounts keep two significant digits."""
     return f"{amount:,.2f} {currency}" if amount >= 0.01 or amount == 0 else f"{amount:.2g} {currency}"

@@ -1,4 +1,4 @@
-"""What the autotuner tried for one function: every configuration by its time, and times over two parameters."""
+"""What the autotuner tried for one function: configurations by time, and times over two parameters."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from roofwatch.dashboard.wording import shortened
 
 _ROW_PX = 24
 MAX_ROWS = 60
-"""Configurations that are drawn, the fastest first."""
+"""Maximum configurations in a figure, fastest first."""
 _MOST_VALUES = 16
-"""Of a parameter that has a row or a column for each."""
+"""Maximum values of a parameter on an axis."""
 _NOT_RUN = "could not run"
 
 Number = int | float
 
 
 def autotune_figure(tuned: Autotuning) -> go.Figure:
-    """Configurations by time, the fastest on top, named by the settings in which they differ.
-
-    Args:
-        tuned: With timings.
-    """
+    """Draw configurations by time, fastest on top, named by the settings in which they differ."""
     every = [one.configuration for one in tuned.timings]
     settings = dict.fromkeys(name for one in every for name in one)
     differing = [name for name in settings if len({repr(one.get(name)) for one in every}) > 1] or list(settings)
@@ -68,13 +64,10 @@ def autotune_figure(tuned: Autotuning) -> go.Figure:
 
 
 def landscape_figure(tuned: Autotuning) -> go.Figure | None:
-    """A cell for each pair of values of two parameters, with the best time that the others allow; None where fewer than
-    two numbers differ between the configurations that ran. The colour is the logarithm of the time.
+    """Draw the best time for each pair of values of two parameters, coloured by its logarithm.
 
-    The two parameters are those with the largest main effect, as in an analysis of variance.
-
-    Args:
-        tuned: With timings.
+    The parameters are the two with the largest main effect, as in an analysis of variance. None if fewer than two
+    numeric parameters vary.
     """
     timed = [one for one in tuned.timings if one.time_ns is not None]
     names = sorted(_numbers(timed), key=lambda name: (-_main_effect(name, timed), name))[:2]
@@ -121,12 +114,12 @@ def _name(configuration: Mapping[str, object], settings: Sequence[str]) -> str:
 
 
 def _time_ns(one: AutotuneTiming) -> float:
-    """Infinite where it could not run."""
+    """Return the time, or infinity for a failed configuration."""
     return math.inf if one.time_ns is None else one.time_ns
 
 
 def _numbers(timed: Sequence[AutotuneTiming]) -> list[str]:
-    """Parameters that are a number in all of these, and not the same one."""
+    """Return parameters that are numeric in all configurations and vary."""
     found = []
     for name in dict.fromkeys(name for one in timed for name in one.configuration):
         values = [one.configuration.get(name) for one in timed]
@@ -137,7 +130,7 @@ def _numbers(timed: Sequence[AutotuneTiming]) -> list[str]:
 
 
 def _main_effect(name: str, timed: Sequence[AutotuneTiming]) -> float:
-    """Sum of squares between the values of a parameter, of the logarithm of the time."""
+    """Return the sum of squares of the log time between the values of a parameter."""
     by_value: dict[object, list[float]] = {}
     for one in timed:
         by_value.setdefault(one.configuration[name], []).append(math.log(_time_ns(one)))
@@ -155,7 +148,7 @@ def _cell_text(tried: Sequence[AutotuneTiming], chosen: Mapping[str, object]) ->
 
 
 def _cell_hover(tried: Sequence[AutotuneTiming], fastest_ns: float) -> str:
-    """The fastest configuration in a cell with its time, or one that failed where all did."""
+    """Describe the fastest configuration of a cell, or a failed one if all failed."""
     if not tried:
         return ""
     best = min(tried, key=_time_ns)

@@ -1,4 +1,4 @@
-"""Raw samples of one case before and after: the share of launches that was at least as fast, and each block."""
+"""Raw samples of one case, base and head: empirical distributions and block medians."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, lay_out, logarithmic_ticks
 
 _MAX_POINTS = 1_000
-"""Of one curve: more cannot be told apart on a screen, and the ends are kept."""
+"""Maximum points of a curve, enough for a screen."""
 _LONG_TAIL = 8.0
-"""Longest over shortest sample above which the axis is logarithmic: a launch held up now and then is far away."""
+"""Ratio of longest to shortest sample above which the axis is logarithmic."""
 _SIDES = (("base", BLUE, "dash", "circle"), ("head", VERMILLION, "solid", "diamond"))
 
 
 def distribution_figure(base: Measurement | None, head: Measurement | None) -> go.Figure:
-    """The empirical distribution of the samples of two runs; a side that has none is left out."""
+    """Draw the empirical distributions of two runs, without a side that has no samples."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06)
     every_ns: list[float] = []
     for (name, colour, dash, symbol), measurement in zip(_SIDES, (base, head), strict=True):

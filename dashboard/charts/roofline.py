@@ -1,4 +1,4 @@
-"""Cases under the ceilings of their device: rooflines, and the bandwidth of cases that compute nothing."""
+"""Rooflines, and bandwidths of cases without arithmetic."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _MEASURED_DASHES = ("solid", "dash", "longdash")
 _DATASHEET_DASHES = ("dot", "dashdot")
 _ROW_PX = 30
 _CROWDED = 3e3
-"""Highest over lowest value above which an axis has ticks at powers of ten alone."""
+"""Ratio of highest to lowest value above which only powers of ten get ticks."""
 MAX_ROWS = 40
-"""Cases that a figure of bandwidths draws."""
+"""Maximum cases in a bandwidth figure."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A measured case that computes and moves bytes, and so has a place on a roofline."""
+    """A measured case with FLOP and bytes: a point on a roofline."""
 
     case: CaseRecord
     measurement: Measurement
 
     @property
     def intensity(self) -> float:
-        """FLOP per byte."""
+        """Return FLOP per byte."""
         return self.case.flop_count / self.case.memory_bytes
 
     @property
@@ -46,14 +46,14 @@ class Placed:
 
 @dataclass(frozen=True)
 class Moved:
-    """A measured case that moves bytes alone."""
+    """A measured case that only moves bytes."""
 
     case: CaseRecord
     measurement: Measurement
 
     @property
     def is_over_links(self) -> bool:
-        """A collective, whose bytes go over the links between ranks."""
+        """Whether it is a collective, whose bytes move between ranks."""
         return bool(self.case.bus_bytes)
 
     @property
@@ -62,19 +62,19 @@ class Moved:
 
     @property
     def bytes_per_s(self) -> float:
-        """Over each link for a collective, else to and from the memory."""
+        """Return the rate over each link for a collective, else of the memory."""
         assert self.measurement.median_ns is not None
         return (self.case.bus_bytes or self.case.memory_bytes) / self.measurement.median_ns * 1e9
 
 
 def place(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Placed]:
-    """The measured cases that have a place on a roofline."""
+    """Return the measured cases that have a point on a roofline."""
     known = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
     return [Placed(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
 
 
 def moved(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Moved]:
-    """The measured cases that move bytes and compute nothing."""
+    """Return the measured cases that only move bytes."""
     known = {case.case_id: case for case in cases if not case.flop_count and (case.bus_bytes or case.memory_bytes)}
     return [Moved(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
 
@@ -82,13 +82,13 @@ def moved(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> l
 def roofline_figure(
     placed: Sequence[Placed], ceilings: Sequence[Ceiling], zone: tzinfo, path: Series | None = None
 ) -> go.Figure:
-    """Compute rate against arithmetic intensity, both logarithmic, under the ceilings of the device.
+    """Draw compute rate over arithmetic intensity, both logarithmic, under the ceilings of the device.
 
     Args:
-        placed: A case appears once per implementation that was measured.
-        ceilings: As measured in the same run, and those of the datasheet, which are drawn thin and dotted.
-        zone: Of the reader.
-        path: Times of one of the cases over commits: how it came to where it is.
+        placed: One entry per case and implementation.
+        ceilings: Measured ceilings, and thin dotted ones of the datasheet.
+        zone: Time zone of the reader.
+        path: Times of one case over commits, drawn as its path.
 
     Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009).
     """
@@ -126,12 +126,11 @@ def roofline_figure(
 
 
 def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.Figure:
-    """A row a case: the rate of each implementation, and the ceilings of the memory as lines across the rows. Links
-    have no measured ceiling.
+    """Draw one row per case with the rate of each implementation, and memory ceilings as vertical lines.
 
     Args:
-        moves: One at least, all over links or none.
-        ceilings: As for a roofline; those of arithmetic are left out.
+        moves: At least one; all over links, or none.
+        ceilings: As for a roofline. Links have no measured ceiling.
     """
     ordered = sorted(moves, key=lambda one: natural_order(one.case.case_id))
     rows = list(dict.fromkeys(_name(one) for one in ordered))[:MAX_ROWS]
@@ -178,7 +177,7 @@ def _hover(one: Placed | Moved, rate: str) -> str:
 
 
 def _ticks(values: Iterable[Sequence[float]]) -> dict[str, object]:
-    """1, 2 and 5 in every decade; over many decades the powers of ten alone."""
+    """Return ticks at 1, 2 and 5 in every decade, or only at powers of ten over many decades."""
     every = [value for one in values for value in one] or [1.0]
     decades = range(math.floor(math.log10(min(every))) - 1, math.ceil(math.log10(max(every))) + 2)
     digits = (1,) if max(every) / min(every) > _CROWDED else (1, 2, 5)
@@ -186,7 +185,7 @@ def _ticks(values: Iterable[Sequence[float]]) -> dict[str, object]:
 
 
 def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: tzinfo) -> None:
-    """The rates of a case in the order of commits: its intensity stays, so it goes up and down one line."""
+    """Draw the rates of a case over commits; its intensity is constant."""
     case = next((one.case for one in placed if one.case.case_id == path.key.case_id), None)
     steps = [(point, point.value) for point in path.points if point.value]
     if case is None or len(steps) < 2:
@@ -213,9 +212,7 @@ def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: t
 
 
 def _add_roofs(figure: go.Figure, placed: Sequence[Placed], ceilings: Sequence[Ceiling]) -> None:
-    """Slopes of the memory ceilings up to the highest compute ceiling, and flats of the compute ceilings from the
-    fastest memory on.
-    """
+    """Draw memory ceilings up to the highest compute ceiling, and compute ceilings from the fastest memory on."""
     dtypes = {one.case.dtype for one in placed}
     slopes, every_flat = _measured_first(ceilings, "memory"), _measured_first(ceilings, "compute")
     # the roofs of other dtypes do not limit these cases

@@ -1,4 +1,4 @@
-"""How one runner behaves: a case over time, its ceilings over time, and the noise of its cases."""
+"""How one runner behaves: a case over time, ceilings over time, and the noise of its cases."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ from roofwatch.db.values import Series, SeriesPoint
 
 _PANEL_PX, _ROW_PX = 150, 26
 MAX_ROWS = 40
-"""Cases whose noise is drawn, the noisiest."""
+"""Maximum cases in the noise figure, noisiest first."""
 
 
 def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
-    """Times by when they were measured, above the clock and the temperature of their blocks.
-
-    A time in which the device was held back, or shared, has a cross around it; a run that failed has no value.
+    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled or shared runs.
 
     Args:
-        series: Of times, with what was seen of the device, one value at least.
-        zone: Of the reader.
+        series: Times with device conditions, at least one value.
+        zone: Time zone of the reader.
     """
     points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
     offered: list[tuple[str, str, list[float | None], str, str]] = [
@@ -74,7 +72,7 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             x=clock_times((point.measured_at for point in doubtful), zone),
             y=[(point.value or 0.0) / 1e9 for point in doubtful],
             mode="markers",
-            name="held back or shared",
+            name="throttled or shared",
             marker={"symbol": "x-thin", "size": 14, "line": {"color": VERMILLION, "width": 2}},
             hovertext=[_hover(point, zone) for point in doubtful],
             hoverinfo="text",
@@ -93,16 +91,16 @@ def _hover(point: SeriesPoint, zone: tzinfo) -> str:
     if point.temperature_c is not None:
         lines.append(f"{point.temperature_c:.0f} °C")
     if point.degraded_by:
-        lines.append(f"held back or shared: {escape(', '.join(point.degraded_by))}")
+        lines.append(f"throttled or shared: {escape(', '.join(point.degraded_by))}")
     return "<br>".join([*lines, *commit_lines(point.commit, zone)])
 
 
 def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
-    """Each ceiling as a share of the datasheet's where there is one, else of the highest that was ever measured.
+    """Draw each ceiling as a share of the datasheet, or of the highest measured if it is not in a datasheet.
 
     Args:
-        runs: Of one runner class, in any order, with a measured ceiling at least.
-        zone: Of the reader.
+        runs: Runs of one runner class with at least one measured ceiling.
+        zone: Time zone of the reader.
     """
     by_name: defaultdict[str, list[tuple[datetime, Ceiling]]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.started_at):
@@ -144,17 +142,17 @@ def ceiling_name(ceiling: Ceiling) -> str:
 
 
 def noise_figure(cases: Sequence[CaseNoise]) -> go.Figure:
-    """A row a case: its noise floor, and the smallest change that is found by number of blocks.
+    """Draw the noise floor and the smallest detectable change of each case.
 
     Args:
-        cases: The noisiest first, one at least.
+        cases: Noisiest first, at least one.
     """
     shown = cases[:MAX_ROWS]
     rows = [escape(shortened(f"{case.case_id} · {case.implementation}")) for case in shown]
     values: dict[str, list[float | None]] = {"noise floor of a block": [case.noise_floor for case in shown]}
     for blocks in DETECTABLE_AT:
         found = [case.detectable_change.get(blocks) for case in shown]
-        values[f"smallest change found with {blocks} blocks"] = found
+        values[f"smallest change detected with {blocks} blocks"] = found
     figure = go.Figure()
     for index, (name, shares) in enumerate(values.items()):
         figure.add_scatter(

@@ -1,4 +1,4 @@
-"""Where what a series was measured with changed: versions, driver, machine, timer and cache state."""
+"""Where the setting of a series changed: versions, driver, machine, timer and cache state."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from roofwatch.db.values import CommitRef, RunSetting, Series, SeriesPoint
 
 @dataclass(frozen=True)
 class SettingChange:
-    """From this commit on the runs of a runner class were measured with something else."""
+    """From this commit on, runs of a runner class were measured with another setting."""
 
     commit: CommitRef
     words: tuple[str, ...]
-    """`triton 3.6.0 → 3.7.0`, one for each thing that changed."""
+    """One text per change, such as `triton 3.6.0 → 3.7.0`."""
 
 
 def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
-    """Changes over all runs behind some series, in the order of commits, each once.
+    """Find the changes over all runs of some series, ordered by commit, without duplicates.
 
-    Each runner class is followed by itself, and the way of timing in each series: cases of one run may differ in it.
+    Settings are followed per runner class, timings per series, because cases of one run may differ in timing.
     """
     by_class: dict[str, dict[str, SeriesPoint]] = {}
     found: list[SettingChange] = []

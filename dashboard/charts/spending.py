@@ -1,4 +1,4 @@
-"""What was spent, over commits: one bar a commit, one part of it a thing that it was spent on."""
+"""Spending over commits, as stacked bars."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from roofwatch.dashboard.wording import shortened
 from roofwatch.db.values import CommitRef
 
 _PREFIXED = {"s", "J"}
-"""Units that take SI prefixes: a thousandth of an hour has no name."""
+"""Units that take SI prefixes."""
 OTHERS = "all others"
 
 
 def spending_figure(
     spent: Mapping[CommitRef, Mapping[str, float]], *, title: str, unit: str, zone: tzinfo
 ) -> go.Figure:
-    """Bars over commits, oldest to newest, the largest parts named.
+    """Draw one bar per commit, oldest to newest, with the largest parts named.
 
     Args:
-        spent: By commit, by what it was spent on.
-        title: Of the axis, with its unit.
-        unit: Behind a value.
-        zone: Of the reader.
+        spent: Amounts by commit and part.
+        title: Axis title with unit.
+        unit: Unit after a value.
+        zone: Time zone of the reader.
     """
     commits = sorted(spent)
     tick_format = "~s" if unit in _PREFIXED else "~g"

@@ -1,7 +1,7 @@
-"""What all figures share: colours with a symbol, a dash and a hatching each, axes in units, commits as ticks.
+"""What all figures share: colours with a symbol, dash and pattern each, axes in units, commit ticks.
 
-Colours are Okabe and Ito's, which colour-blind people can tell apart. Neutral parts are mid-grey, which is readable on
-a light and on a dark page; Streamlit's theme does the rest.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish. Neutral parts are mid-grey, readable on
+light and dark pages.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _STYLES = (
     (SKY_BLUE, "cross", "longdash"),
 )
 NAMED_PARTS = len(_STYLES)
-"""As many parts of a whole as have a colour of their own; the rest are drawn together."""
+"""Parts with a colour of their own; all others are drawn together."""
 _PATTERNS = ("", "/", ".", "\\", "-", "|")
 LEFT_OVER = len(_PATTERNS) - 1
-"""The hatching of the parts that are drawn together."""
+"""Pattern of the parts that are drawn together."""
 DOUBTFUL = "x"
-"""The hatching of a bar whose value is to be doubted."""
+"""Pattern of a bar with a doubtful value."""
 _MAX_COMMIT_TICKS = 16
 _CALM = 0.05
-"""Relative span of readings below which they hardly move."""
+"""Relative range below which readings count as constant."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How Plotly writes the ticks of a unit. SI prefixes need the base unit, so ns are drawn in seconds."""
+    """How Plotly formats an axis. SI prefixes need the base unit, so ns are drawn in seconds."""
 
     scale: float = 1.0
     tick_format: str = "~s"
     tick_suffix: str = ""
     at_least: tuple[float, float] | None = None
-    """What the axis shows at least: counts from zero, and never fractions of one."""
+    """Minimum range of the axis."""
 
 
 AXES: Mapping[str, Axis] = {
@@ -68,7 +68,7 @@ AXES: Mapping[str, Axis] = {
 
 
 def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
-    """Give a figure the common layout, with a legend above it, and its own parts on top."""
+    """Apply the common layout, with a legend on top, and then the figure's own."""
     common = {
         "margin": {"l": 10, "r": 20, "t": 40, "b": 10},
         "hovermode": "closest",
@@ -79,39 +79,39 @@ def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
 
 
 def rows_of(names: Sequence[str]) -> dict[str, object]:
-    """An axis with a row for each name, the first on top."""
+    """Return an axis with one row per name, the first on top."""
     return {"type": "category", "categoryorder": "array", "categoryarray": list(reversed(names))}
 
 
 def style_of(index: int) -> tuple[str, str, str]:
-    """Colour, symbol and dash of the n-th thing on a chart."""
+    """Return colour, symbol and dash of the n-th item."""
     return _STYLES[index % len(_STYLES)]
 
 
 def marker_of(index: int, size: int = 10) -> dict[str, object]:
-    """The marker of the n-th thing on a chart."""
+    """Return the marker of the n-th item."""
     colour, symbol, _ = style_of(index)
     return {"color": colour, "symbol": symbol, "size": size, "line": {"color": GREY, "width": 1}}
 
 
 def pattern_of(index: int) -> str:
-    """Plotly's name of the hatching of the n-th thing on a chart."""
+    """Return the bar pattern of the n-th item."""
     return _PATTERNS[index % len(_PATTERNS)]
 
 
 def hatched(shape: str | Sequence[str]) -> dict[str, object]:
-    """The hatching of bars, over their colour; one for all, or one for each."""
+    """Return a bar pattern over the colour, one for all bars or one each."""
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.7)", "solidity": 0.3, "size": 6}
 
 
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:
-    """`time (s), lower is better`; a low row has room for it on two lines."""
+    """Return a title such as `time (s), lower is better`."""
     base_unit = "s" if unit.unit == "ns" else unit.unit
     return f"{unit.title}{line_break}({base_unit}), {unit.better} is better"
 
 
 def calm_range(values: Iterable[float | None]) -> list[float] | None:
-    """Limits of an axis for readings that hardly move, where one unit must not look like a cliff; None for Plotly's."""
+    """Return a wider range for nearly constant readings, else None for Plotly's default."""
     known = [value for value in values if value is not None]
     if not known or max(known) - min(known) > _CALM * abs(max(known)):
         return None
@@ -119,10 +119,10 @@ def calm_range(values: Iterable[float | None]) -> list[float] | None:
 
 
 def logarithmic_ticks(values_ns: Sequence[float]) -> dict[str, object]:
-    """Ticks at 1, 2 and 5 of each decade, for an axis in seconds. Plotly writes the unit at powers of ten alone.
+    """Return ticks at 1, 2 and 5 of each decade for an axis in seconds.
 
     Args:
-        values_ns: Above zero, one at least.
+        values_ns: Positive, at least one.
     """
     decades = range(math.floor(math.log10(min(values_ns))), math.ceil(math.log10(max(values_ns))) + 1)
     ticks_ns = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
@@ -134,11 +134,11 @@ def logarithmic_ticks(values_ns: Sequence[float]) -> dict[str, object]:
 
 
 def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = None) -> dict[str, object]:
-    """Few enough ticks to be read, the newest commit among them.
+    """Return a readable number of ticks that includes the newest commit.
 
     Args:
-        commits: Along the axis, oldest to newest.
-        places: Of each on the axis; side by side if not given.
+        commits: Oldest to newest.
+        places: Positions on the axis; None for consecutive ones.
     """
     places = range(len(commits)) if places is None else places
     count = places[-1] + 1 if places else 0
@@ -153,7 +153,7 @@ def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = No
 
 
 def commit_lines(commit: CommitRef, zone: tzinfo) -> list[str]:
-    """A commit for a hover, in the reader's time."""
+    """Describe a commit for a hover text."""
     return [
         f"<b>{escape(commit.short_sha)}</b> {escape(shortened(commit.subject))}",
         f"{escape(shortened(commit.author))}, {written(commit.committed_at, zone)}",
@@ -161,5 +161,5 @@ def commit_lines(commit: CommitRef, zone: tzinfo) -> list[str]:
 
 
 def clock_times(moments: Iterable[datetime], zone: tzinfo) -> list[datetime]:
-    """Moments as the clock of the zone shows them: Plotly ignores zones."""
+    """Convert to naive local times, because Plotly ignores zones."""
     return [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]

@@ -1,6 +1,4 @@
-"""Over the time of a run: what the device was seen at, which case ran then, what a profile saw on each stream, and
-where the wall time went.
-"""
+"""Timelines of a run: device readings and blocks, activities on each stream, and wall time by activity."""
 
 from __future__ import annotations
 
@@ -39,12 +37,12 @@ from roofwatch.dashboard.charts.style import (
 from roofwatch.dashboard.wording import shortened
 
 _MAX_POINTS = 2_000
-"""Of a line: as many as a wide screen has columns."""
+"""Maximum points of a line."""
 _ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX, _ACTIVITY_PX = 22, 110, 24, 60, 34
 _LEAST_BLOCK = timedelta(milliseconds=1)
-"""A bar that is drawn at all."""
+"""Minimum length of a bar."""
 MAX_SHOWN = 3_000
-"""Activities of a trace that are drawn, the longest."""
+"""Maximum activities of a trace, longest first."""
 UNCOUNTED = "not counted"
 
 
@@ -52,13 +50,13 @@ UNCOUNTED = "not counted"
 class _TimedBlock:
     measurement: Measurement
     number: int
-    """Within its measurement, from 1."""
+    """Number within its measurement, from 1."""
     block: Block
     kernel: str
 
     @property
     def length(self) -> timedelta:
-        """Of its samples together."""
+        """Return the total time of its samples."""
         sampled_ns = sum(self.block.span_ns or self.block.samples_ns) * self.measurement.launches_per_sample
         return timedelta(microseconds=sampled_ns / 1e3)
 
@@ -76,18 +74,16 @@ class _TimedBlock:
         if state is not None and state.sm_clock_mhz is not None:
             lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
         if state is not None and state.degraded_by:
-            lines.append(f"held back by {escape(', '.join(state.degraded_by))}")
+            lines.append(f"throttled by {escape(', '.join(state.degraded_by))}")
         return "<br>".join(lines)
 
 
 def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
-    """Clocks, power, temperature and what held the device back, over the blocks of samples that were taken meanwhile.
-
-    A bar is as long as its samples together. Where nobody watched the device, the blocks stand alone.
+    """Draw clocks, power, temperature and throttle reasons above the blocks of samples.
 
     Args:
-        record: Of the run, with a block at least or a reading.
-        zone: Of the reader.
+        record: Record with at least one block or reading.
+        zone: Time zone of the reader.
     """
     telemetry = record.telemetry
     panels = {} if telemetry is None else _panels(telemetry)
@@ -99,7 +95,7 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         for number, block in enumerate(one.blocks, start=1)
     ]
     kernels = list(dict.fromkeys(one.kernel for one in blocks))
-    strips = [("held back by", len(reasons)), ("kernel", len(kernels))]
+    strips = [("throttled by", len(reasons)), ("kernel", len(kernels))]
     rows = [
         *((title, _PANEL_PX) for title in panels),
         *((title, max(count, 2) * _ROW_PX) for title, count in strips if count),
@@ -129,7 +125,7 @@ _Line = tuple[str, Sequence[float | None], str, str]
 
 
 def _panels(telemetry: Telemetry) -> dict[str, list[_Line]]:
-    """By title, the lines of each quantity that was read."""
+    """Return the lines of each panel by title."""
     offered: dict[str, list[_Line]] = {
         "clock (MHz)": [
             ("SM clock", telemetry.sm_clock_mhz, BLUE, "solid"),
@@ -142,13 +138,13 @@ def _panels(telemetry: Telemetry) -> dict[str, list[_Line]]:
 
 
 def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
-    """For each reason, in which readings it was given."""
+    """Return in which readings each reason was given."""
     names = dict.fromkeys(name for reasons in telemetry.clock_event_reasons for name in reasons)
     return {name: [name in reasons for reasons in telemetry.clock_event_reasons] for name in names}
 
 
 def thinned(values: Sequence[float | None], max_points: int = _MAX_POINTS) -> list[int]:
-    """Positions of the values to draw, in order: the lowest, the highest and a gap of each stretch; all if few."""
+    """Return positions to draw, in order: the lowest, highest and missing value of each stretch."""
     if len(values) <= max_points:
         return list(range(len(values)))
     length = -(-len(values) * (3 if None in values else 2) // max_points)
@@ -199,7 +195,7 @@ def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Se
 
 
 def _spells(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """First and last position of each unbroken run of true ones; the last is where the next reading says otherwise."""
+    """Return first and last position of each run of true values."""
     spells = []
     for is_set, group in groupby(range(len(flags)), key=lambda at: flags[at]):
         positions = list(group)
@@ -232,7 +228,7 @@ def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, 
 
 
 def _most_telling(blocks: Sequence[_TimedBlock]) -> Sequence[_TimedBlock]:
-    """All of them if they are few; else for each kernel and moment the longest, or the longest of the degraded ones."""
+    """Keep the longest or degraded block of each kernel and moment, if there are too many."""
     if len(blocks) <= _MAX_POINTS:
         return blocks
     by_kernel: defaultdict[str, list[_TimedBlock]] = defaultdict(list)
@@ -252,16 +248,12 @@ def _most_telling(blocks: Sequence[_TimedBlock]) -> Sequence[_TimedBlock]:
 
 
 def _milliseconds(length: timedelta) -> float:
-    """The unit of lengths on Plotly's axis of time."""
+    """Return Plotly's unit of lengths on a time axis."""
     return length.total_seconds() * 1e3
 
 
 def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
-    """Kernels, copies and fills as bars, a row for each stream of each device.
-
-    Args:
-        activities: Of one trace, one at least.
-    """
+    """Draw kernels, copies and fills as bars, one row per stream of each device; at least one activity."""
     began_ns = min(activity.start_ns for activity in activities)
     shown = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)[:MAX_SHOWN]
     totals: Counter[str] = Counter()
@@ -306,12 +298,7 @@ def _stream(activity: Activity) -> str:
 
 
 def spent_time_figure(spent_ns: Mapping[str, float], wall_ns: float) -> go.Figure:
-    """A bar for each activity in the order of a run, and one for what no activity claims.
-
-    Args:
-        spent_ns: By activity.
-        wall_ns: From the run's start to its end.
-    """
+    """Draw one bar per activity of a run, and one for uncounted wall time."""
     rest_ns = wall_ns - sum(spent_ns.values())
     parts = dict(spent_ns) | ({UNCOUNTED: rest_ns} if rest_ns > 0 else {})
     whole_ns = max(wall_ns, sum(parts.values())) or 1.0

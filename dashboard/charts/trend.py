@@ -1,4 +1,4 @@
-"""Series over commits, with their change points. Nothing is judged here: change points come in, none is found."""
+"""Series over commits with their stored change points."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionSt
 _VERDICT_STYLES = {Verdict.REGRESSED: (VERMILLION, "diamond", "dash"), Verdict.IMPROVED: (GREEN, "circle", "dot")}
 _MAX_CHANGE_LABELS = 6
 _MAX_WHISKERS = 500
-"""Points of a series that have room for their quartiles."""
+"""Maximum points of a series that is drawn with quartiles."""
 _VALUES, _FAILURES, _MARKS = "y", "y2", "y3"
-"""Axes; those of further metrics follow."""
+"""Axes; those of more metrics follow."""
 _ROW_PX = {_MARKS: 34, _VALUES: 400, _FAILURES: 60}
 _FURTHER_PX, _GAP_PX = 170, 28
 
@@ -40,7 +40,7 @@ class Scale(StrEnum):
     ABSOLUTE = "absolute"
     LOGARITHMIC = "logarithmic"
     RELATIVE = "relative"
-    """To the first value shown of each series."""
+    """Relative to the first value of each series."""
 
 
 def trend_figure(
@@ -51,18 +51,17 @@ def trend_figure(
     scale: Scale = Scale.ABSOLUTE,
     places: Mapping[str, int] | None = None,
 ) -> go.Figure:
-    """Series over commits, oldest to newest, in a row for each metric; they share the axis of commits.
+    """Draw series over commits, oldest to newest, one row per metric.
 
-    Values are points with whiskers at the quartiles. Runs that failed have no value: they stand in a strip of their
-    own, by outcome. Change points of these series are vertical lines with a mark on top; a shaded band begins where
-    what was measured with changed.
+    Points have whiskers at the quartiles. Failed runs are in a row of their own, by outcome. Change points are vertical
+    lines with a marker on top. A shaded band starts where the measurement setting changed.
 
     Args:
-        series: Those of the first one's metric are in the tallest row.
-        regressions: Stored ones; change points of other series are left out.
-        zone: Of the reader.
-        scale: Of all values.
-        places: Of the commits on their axis, by sha; without them those of the series lie side by side.
+        series: The metric of the first one gets the tallest row.
+        regressions: Stored regressions; change points of other series are ignored.
+        zone: Time zone of the reader.
+        scale: Scale of all values.
+        places: Position of each commit by sha; None for consecutive positions.
     """
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
@@ -112,7 +111,7 @@ def trend_figure(
 
 
 def _domains(rows: Sequence[str]) -> tuple[dict[str, list[float]], float]:
-    """Where each row lies, as shares of the figure from its lower end, from the top down; and the figure's height."""
+    """Return the vertical domain of each row as a share of the figure, and the figure's height."""
     heights_px = [_ROW_PX.get(row, _FURTHER_PX) for row in rows]
     inner_px = sum(heights_px) + _GAP_PX * (len(rows) - 1)
     domains, top_px = {}, inner_px
@@ -123,12 +122,12 @@ def _domains(rows: Sequence[str]) -> tuple[dict[str, list[float]], float]:
 
 
 def commits_of(series: Sequence[Series]) -> list[CommitRef]:
-    """Commits of which any of the series has a point, oldest to newest."""
+    """Return the commits with a point, oldest to newest."""
     return sorted({point.commit.sha: point.commit for one in series for point in one.points}.values())
 
 
 def series_names(series: Sequence[Series]) -> list[str]:
-    """What tells these series apart besides their metric, one name each; the whole label where nothing does."""
+    """Name each series by the parts in which they differ; by its whole label if they do not."""
     parts = [
         (key.case_id, key.implementation, key.function, key.target, key.tensor, key.runner_class)
         for key in (one.key for one in series)
@@ -237,7 +236,7 @@ def _add_failures(
 def _add_bands(
     figure: go.Figure, changes: Sequence[SettingChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
 ) -> None:
-    """Every other stretch of runs that were measured alike is shaded; a mark where it begins says what changed."""
+    """Shade every other stretch between setting changes, with a marker that describes each change."""
     shown = [change for change in changes if change.commit.sha in position]
     if not shown:
         return
@@ -245,7 +244,7 @@ def _add_bands(
     ends = [*starts[1::2], commit_count]
     for left, right in zip(starts[::2], ends, strict=False):
         figure.add_vrect(x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below")
-    title = "measured otherwise from here"
+    title = "measurement setting changed"
     figure.add_scatter(
         x=[position[change.commit.sha] for change in shown],
         y=[0.85] * len(shown),
@@ -268,7 +267,7 @@ def _add_bands(
 
 
 def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[tuple[Regression, ChangePoint]]:
-    """The stored change points of some series."""
+    """Return the stored change points of some series."""
     keys = {one.key for one in series}
     return [(one, change) for one in regressions for change in one.change_points if change.series in keys]
 
@@ -318,7 +317,7 @@ def _add_changes(
 def _change_hover(regression: Regression, change: ChangePoint, zone: tzinfo) -> str:
     standing = "confirmed" if regression.is_confirmed else "not confirmed yet"
     if regression.state is RegressionState.DISMISSED:
-        standing = "dismissed: measured again and not there"
+        standing = "dismissed: not confirmed when measured again"
     return "<br>".join(
         [
             f"<b>{VERDICT_MARKS[change.verdict].text} {escape(change_text(change))}</b> "

@@ -1,4 +1,4 @@
-"""A comparison of two runs as a table on the page, and as files that people take along."""
+"""A comparison of two runs as a table and as files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from roofwatch.dashboard.wording import VERDICT_MARKS, outcome_text, percent
 from roofwatch.db.queries.results import MeasuredCase
 
 _BESIDE = {
-    "host_ns": "What the host takes to issue a launch: base → head; lower is better.",
-    "peak_allocated_bytes": "The most that tensors held during a launch: base → head; lower is better.",
+    "host_ns": "Host time to issue a launch: base → head; lower is better.",
+    "peak_allocated_bytes": "Peak tensor memory during a launch: base → head; lower is better.",
 }
-"""Metrics that stand beside the time where they were measured, each with what is said of it."""
+"""Secondary metrics with their help text."""
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def show_comparison(rows: Sequence[ComparedCase], *, is_comparable: bool, key: str) -> None:
-    """The rows in their order.
+    """Show the rows in order.
 
     Args:
-        rows: One at least.
-        is_comparable: The two runs are; else the reason is said once, for all rows.
-        key: Of the table.
+        rows: At least one.
+        is_comparable: Whether the runs are comparable; if not, the reason is shown elsewhere.
+        key: Key of the table.
     """
     refusals = [row.refusal for row in rows]
     beside = {metric(name).title: [_metric_text(name, row) for row in rows] for name in _BESIDE}
@@ -55,27 +55,27 @@ def show_comparison(rows: Sequence[ComparedCase], *, is_comparable: bool, key: s
         ),
         formats={"base time": write_ns, "head time": write_ns, "change": percent},
         help_texts={
-            "stored verdict": "Change points of this case that were judged and stored between the two commits.",
+            "stored verdict": "Stored change points of this case between the two commits.",
             "base time": "Median of the samples; lower is better.",
             "head time": "Median of the samples; lower is better.",
             "change": "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
-            "not compared": "What differs between the ways in which the two sides were timed: base and head.",
-            "utilisation": "Share of the roof that was reached: base → head. It compares across devices too.",
+            "not compared": "How base and head were timed differently.",
+            "utilisation": "Achieved share of the roofline: base → head. Comparable across devices.",
             **{metric(name).title: words for name, words in _BESIDE.items()},
             "outcome": "How the measurement ended: base → head.",
             "accuracy": f"Check against the float64 reference, with its {metric('rmse_ratio').title}.",
-            "machine code": "Equal machine code means that a move is not kernel code.",
+            "machine code": "If machine code is equal, kernel code is not the cause of a change.",
         },
         key=key,
     )
     st.caption(
-        "Times are medians; lower is better. *change* is their plain difference and may be noise. *stored verdict* "
-        "comes from the judged change points between the two commits, never from this table."
+        "Times are medians; lower is better. *change* is their plain difference and may be noise. "
+        "*stored verdict* comes from stored change points between the two commits, not from this table."
     )
 
 
 def offer_files(rows: Sequence[ComparedCase], name: str) -> None:
-    """Buttons to download the rows."""
+    """Show download buttons."""
     place = st.container(horizontal=True)
     writers: Mapping[str, tuple[str, Callable[[pd.DataFrame], bytes]]] = {
         "CSV": ("csv", to_csv),
@@ -122,7 +122,7 @@ def comparison_file(rows: Sequence[ComparedCase], write: Callable[[pd.DataFrame]
 
 
 def to_csv(frame: pd.DataFrame) -> bytes:
-    """With a quote before what a spreadsheet would take for a formula.
+    """Escape values that a spreadsheet would evaluate as a formula.
 
     Source: OWASP, CSV Injection (https://owasp.org/www-community/attacks/CSV_Injection).
     """
@@ -134,14 +134,12 @@ def to_csv(frame: pd.DataFrame) -> bytes:
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Numbers as they are, in the units of the columns' names."""
     written = BytesIO()
     frame.to_parquet(written, index=False)
     return written.getvalue()
 
 
 def to_markdown(frame: pd.DataFrame) -> bytes:
-    """A table for a comment or a document."""
 
     def cell(value: object) -> str:
         if isinstance(value, str):
@@ -157,7 +155,7 @@ def _values(rows: Sequence[ComparedCase], side: str, name: str) -> list[float | 
 
 
 def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str:
-    """`base → head`, once where both are written alike."""
+    """Write `base → head`, or one value if both are equal."""
     base, head = (None if case is None else write(case) for case in (row.base, row.head))
     return head or base or "" if base is None or head is None or base == head else f"{base} → {head}"
 
@@ -171,7 +169,7 @@ def _metric_text(name: str, row: ComparedCase) -> str:
 
 
 def _verdict_text(row: ComparedCase) -> str:
-    """`◆ regressed 1a2b3c4d`, once for each commit and metric; a metric other than the time is named."""
+    """Write `◆ regressed 1a2b3c4d` for each commit and metric."""
     texts = [
         f"{VERDICT_MARKS[change.verdict].text} {change.commit.short_sha}"
         + ("" if change.series.metric == "median_ns" else f" ({change.series.definition.title})")
@@ -188,7 +186,7 @@ def _outcomes_text(row: ComparedCase) -> str:
 
 
 def _error_text(case: MeasuredCase) -> str | None:
-    """How the check against the reference ended; None where it was not made."""
+    """Write the result of the accuracy check, if there was one."""
     if case.accuracy_outcome is None:
         return None
     if case.rmse_ratio is None:

@@ -1,4 +1,4 @@
-"""The evidence of one change point, base and head side by side; `roofwatch.ci.ab.side_by_side` says what differs."""
+"""The evidence of one change point, base and head side by side."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ _LARGEST_DISASSEMBLY_BYTES = 4 * 2**20
 
 
 def show_evidence(view: View, change: ChangePoint) -> None:
-    """Everything that the runs before and at a change point know of its case and implementation; what is about the
-    layer that changed comes first.
-    """
+    """Show what both runs know about the case and implementation; the layer that changed comes first."""
     series = change.series
     sides = data.ask(
         questions.read_case_of_both,
@@ -47,7 +45,7 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     )
     if sides is None:
         st.info(
-            "The run of one side is not stored any more, so there is nothing to lay side by side.",
+            "The run of one side is no longer stored, so base and head cannot be compared.",
             icon=":material/compare:",
         )
         return
@@ -86,7 +84,7 @@ def _show_samples(found: SideBySide) -> None:
 
 def _side_text(measurement: Measurement | None) -> str:
     if measurement is None:
-        return "no sample of it is stored"
+        return "no samples stored"
     if measurement.median_ns is None:
         message = f" {code_span(measurement.message)}" if measurement.message else ""
         return f"{outcome_text(measurement.outcome)}{message}"
@@ -96,8 +94,8 @@ def _side_text(measurement: Measurement | None) -> str:
 def _show_conditions(*sides: Conditions) -> None:
     st.subheader("Clocks and throttling", anchor=False)
     readings = {
-        "clock of the multiprocessors": [(one.sm_clock_mhz, "MHz") for one in sides],
-        "clock of the memory": [(one.memory_clock_mhz, "MHz") for one in sides],
+        "SM clock": [(one.sm_clock_mhz, "MHz") for one in sides],
+        "memory clock": [(one.memory_clock_mhz, "MHz") for one in sides],
         "power": [(one.power_w, "W") for one in sides],
         "highest temperature": [(one.temperature_c, "°C") for one in sides],
     }
@@ -107,9 +105,9 @@ def _show_conditions(*sides: Conditions) -> None:
         if any(value is not None for value, _ in both)
     }
     if not rows:
-        st.text("Nobody watched the device on either side: on a CPU nothing is read.")
+        st.text("No device readings on either side; there are none on a CPU.")
         return
-    rows["held back by"] = [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in sides]
+    rows["throttled by"] = [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in sides]
     rows["blocks throttled or shared"] = [f"{one.degraded_block_count} of {one.block_count}" for one in sides]
     show_table(_base_and_head(rows))
 
@@ -136,9 +134,7 @@ def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) 
         return
     show_table(
         code_table(found.code),
-        help_texts={
-            "judged": "By the facts that cost time wherever they appear, such as spills. Others may move without harm."
-        },
+        help_texts={"judged": "By facts that always cost time, such as spills. Other facts may change without harm."},
     )
     targets_of: dict[str, list[str]] = {}
     for judged in _worst_first(found.code):
@@ -152,11 +148,10 @@ def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) 
 
 
 def code_table(judged: Sequence[StaticJudgement]) -> pd.DataFrame:
-    """How compiled code changed: a row for each function and target, what got worse first; a column for each fact that
-    differs, as `68 → 232`, or the value where it does not.
+    """List how compiled code changed by function and target, worst first; a fact is `68 → 232` if it differs.
 
     Args:
-        judged: Of one case and implementation, one at least.
+        judged: Of one case and implementation, at least one.
     """
     ordered = _worst_first(judged)
     moved = {name for one in judged for name in one.moved_facts}
@@ -211,11 +206,11 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     diff, more = code_diff(texts[0], texts[1], line_limit=_DIFF_LINES)
     st.code(diff, language="diff", height=_DIFF_PX if diff.count("\n") > _DIFF_LINES_UNFOLDED else "content")
     if more:
-        st.caption(f"{more} more lines differ; the whole files are in the Run view.")
+        st.caption(f"{more} more lines differ; the complete files are in the Run view.")
 
 
 def _disassemblies(record: RunRecord) -> dict[str, str]:
-    """Digests by name."""
+    """Return digests by name."""
     return {
         one.name: one.sha256
         for one in record.artefacts
@@ -226,18 +221,18 @@ def _disassemblies(record: RunRecord) -> dict[str, str]:
 def _show_launches(moves: Sequence[LaunchMove]) -> None:
     if not moves:
         return
-    st.subheader("What it launches otherwise", anchor=False)
+    st.subheader("Changed launches", anchor=False)
     show_table(
         pd.DataFrame({"launched": [str(move.remark) for move in moves], "share": [move.share for move in moves]}),
         formats={"share": "{:.1%}".format},
-        help_texts={"share": "Of the time of a call under a profiler."},
+        help_texts={"share": "Share of the profiled time of a call."},
     )
 
 
 def _show_counters(moves: Sequence[Change]) -> None:
     st.subheader("Hardware counters", anchor=False)
     if not moves:
-        st.markdown("None moved, or none were read on both sides.")
+        st.markdown("None changed, or none were read on both sides.")
         return
     shown = moves[:_COUNTERS_SHOWN]
     show_table(

@@ -1,4 +1,4 @@
-"""What watches over the kernels: the runners, what they do not cover, and how often roofwatch itself was wrong."""
+"""Health: runners, coverage, quarantine and the false-alarm rate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
 
 _MOST_COUNTED = 100
-"""Of the runs in quarantine."""
+"""Maximum quarantined runs to count."""
 
 
 def show_quarantine(view: View) -> None:
-    """How many runs wait for somebody to vouch for them, and where they are; nothing where none does."""
+    """Link to the quarantined runs, if there are any."""
     waiting = data.ask(
         questions.list_fleet_runs,
         quarantine_name(view.project),
@@ -40,14 +40,14 @@ def show_quarantine(view: View) -> None:
     count = f"{len(waiting)} or more" if len(waiting) == _MOST_COUNTED else str(len(waiting))
     view.page_link(
         "run",
-        f"In quarantine, where nobody vouches for them: {count} {'run' if len(waiting) == 1 else 'runs'}",
+        f"In quarantine, from an untrusted source: {count} {'run' if len(waiting) == 1 else 'runs'}",
         icon=":material/gpp_maybe:",
         run=waiting[0].run_id,
     )
 
 
 def show_runners(view: View, runners: Sequence[RunnerCoverage], now: datetime) -> None:
-    st.subheader("Health of the runners", anchor=False)
+    st.subheader("Runner health", anchor=False)
     floors = {
         noise.runner_class: narrowed_noise(noise, view.filters).median_floor
         for noise in data.read_runner_noise(view.project)
@@ -66,12 +66,12 @@ def show_runners(view: View, runners: Sequence[RunnerCoverage], now: datetime) -
         formats={"noise floor": "±{:.2%}".format, "throttled or shared": "{:.1%}".format},
         help_texts={
             "noise floor": (
-                "Median over its calibrated cases: how far blocks of the same code lie apart. "
-                "`roofwatch calibrate` measures it."
+                "Median over its calibrated cases of the deviation between blocks of the same code. "
+                "Measured by `roofwatch calibrate`."
             ),
             "throttled or shared": (
-                "Share of the measurements of its newest run with a block in which the device was held back, or "
-                "shared with another process."
+                "Share of measurements of its newest run in which the device was throttled, or shared "
+                "with another process."
             ),
         },
     )
@@ -106,11 +106,11 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
             }
         )
     )
-    st.caption("Of the newest run of a clean work tree on each runner, against all cases that any of these runs knows.")
+    st.caption("In the newest run of a clean work tree on each runner, compared with the cases of all these runs.")
 
 
 def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
-    st.subheader("How often roofwatch itself was wrong", anchor=False)
+    st.subheader("False alarms", anchor=False)
     counted = count_false_alarms(
         [one.regression for one in found],
         called_none={one.regression.key for one in found if one.is_called_none},
@@ -127,12 +127,12 @@ def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
         border=True,
         help=None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson).",
     )
-    columns[1].metric("Told", counted.reported_count, border=True)
+    columns[1].metric("Reported", counted.reported_count, border=True)
     columns[2].metric("False", counted.false_count, border=True)
-    columns[3].metric("Not decided yet", counted.reported_count - counted.decided_count, border=True)
+    columns[3].metric("Not triaged", counted.reported_count - counted.decided_count, border=True)
     st.caption(
-        f"Of the regressions told at commits in the window above, {counted.refuted_count} were measured again base "
-        f"against head and not there, and {counted.invalid_count} were called invalid by a person: these are false. "
+        f"Of the regressions reported at commits in the window above, {counted.refuted_count} were measured again base "
+        f"against head and not there, and {counted.invalid_count} were marked invalid: these are false. "
         f"{counted.true_count} were confirmed by a measurement or taken as real by a person. The rate is false ÷ "
         "(false + true); what nobody decided counts for neither."
     )

@@ -1,4 +1,4 @@
-"""What a record says of one kernel, as tables. Verdicts come from `ci`."""
+"""What a record says about one kernel, as tables."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ FACT_TITLES: Mapping[str, str] = {
     "instruction_count": "instructions",
     "code_bytes": "code size",
 }
-"""Facts of compiled code that are metrics, with the heading of their column."""
+"""Column titles of metrics of compiled code."""
 _HASH_LENGTH = 12
 _TOLD_ONCE = ("case", "implementation", "function", "outcome", "configuration")
-"""Columns that are needed only where rows differ in them."""
+"""Columns that are left out if all rows have the same value."""
 _NOT_CHANGED = ("same machine code", "first commit")
 _LEADS = {
     Verdict.IMPROVED: "● clearly faster",
     Verdict.UNCHANGED: "= as fast",
-    Verdict.REGRESSED: "◆ slower by pairs of blocks",
+    Verdict.REGRESSED: "◆ slower in paired blocks",
     Verdict.INCONCLUSIVE: "? within the noise",
 }
-"""What the verdict on the best against its runner-up is called."""
+"""Text of the verdict on the best implementation against the second best."""
 
 
 def diagnosis_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
@@ -56,9 +56,7 @@ def diagnosis_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
 
 
 def best_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
-    """A row a case: the best implementation, its lead and whether that is beyond the noise; a column for the time of
-    each implementation.
-    """
+    """Return one row per case: the best implementation, its lead, and the time of each implementation."""
     best = {one.case_id: one for one in find_best(measurements)}
     names = sorted({one.implementation for one in measurements})
     by_key = {(one.case_id, one.implementation): one for one in measurements}
@@ -74,7 +72,7 @@ def _best_row(
 ) -> dict[str, object]:
     times = {f"{name}, time": _time_text(by_key.get((case_id, name))) for name in names}
     if best is None:
-        unknown = {"time": None, "lead": "", "beyond noise?": "", "utilisation": None, "bound": ""}
+        unknown = {"time": None, "lead": "", "significant?": "", "utilisation": None, "bound": ""}
         return {"case": case_id, "best": "none was measured", **unknown, **times}
     measurement, against = by_key[case_id, best.implementation], best.comparison
     return {
@@ -82,7 +80,7 @@ def _best_row(
         "best": best.implementation,
         "time": measurement.median_ns,
         "lead": "" if against is None else f"{percent(against.speedup - 1)} against {best.runner_up}",
-        "beyond noise?": "no other was timed alike" if against is None else _LEADS[against.verdict],
+        "significant?": "no other was timed alike" if against is None else _LEADS[against.verdict],
         "utilisation": measurement.utilisation,
         "bound": measurement.bound or "",
         **times,
@@ -97,11 +95,11 @@ def _time_text(measurement: Measurement | None) -> str:
 
 
 def static_table(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | None) -> pd.DataFrame:
-    """What each function compiled to on each target, what changed first; no column of facts that says nothing.
+    """Return the compiler facts per function and target, changed ones first.
 
     Args:
-        facts: Of this run.
-        earlier: Of the commit that was measured before; None where there is none.
+        facts: Facts of this run.
+        earlier: Facts of the previous measured commit, if any.
     """
     before = {_key(one): one for one in earlier or ()}
     changes = {
@@ -135,13 +133,13 @@ def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
 
 
 def without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """A table without the columns of text that say the same in every row, and what they say."""
+    """Remove constant text columns; return the table and the constants."""
     same = [name for name in _TOLD_ONCE if name in frame and frame[name].nunique() == 1]
     return frame.drop(columns=same), {name: value for name in same if (value := str(frame[name].iloc[0]))}
 
 
 def counters_table(record: RunRecord) -> pd.DataFrame:
-    """A row a counter, a column a kernel of a call."""
+    """Return one row per counter and one column per kernel launch."""
     columns = {
         f"{one.case_id} · {one.implementation} · {one.function}"
         + (f" #{one.launch_index}" if one.launch_index else ""): one.values
@@ -160,7 +158,7 @@ def counters_table(record: RunRecord) -> pd.DataFrame:
 
 
 def profiler_table(record: RunRecord) -> pd.DataFrame:
-    """What the profiler's own rules say."""
+    """Return the findings of the profiler's own rules."""
     return pd.DataFrame(
         [
             {
@@ -176,7 +174,7 @@ def profiler_table(record: RunRecord) -> pd.DataFrame:
 
 
 def accuracy_table(accuracies: Sequence[Accuracy]) -> pd.DataFrame:
-    """A row a tensor beside what it is compared with; a check that compared nothing has a row too."""
+    """Return one row per tensor with its error; failed checks have a row too."""
     error, largest = metric("rmse_ratio").title, metric("max_abs_error").title
     rows: list[dict[str, object]] = []
     for one in accuracies:
@@ -186,7 +184,7 @@ def accuracy_table(accuracies: Sequence[Accuracy]) -> pd.DataFrame:
                 "tensor": tensor.tensor,
                 error: tensor.rmse_ratio,
                 "eager's error": tensor.baseline_rmse_ratio,
-                "share of eager's": (
+                "relative to eager": (
                     tensor.rmse_ratio / tensor.baseline_rmse_ratio if tensor.baseline_rmse_ratio else None
                 ),
                 largest: tensor.max_abs_error,

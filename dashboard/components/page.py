@@ -1,6 +1,4 @@
-"""What every view shares: the header with the project and the filters, links to other views, what is said where there
-is nothing yet.
-"""
+"""What every view shares: the header with project and filters, links to other views, empty states."""
 
 from __future__ import annotations
 
@@ -26,28 +24,28 @@ from roofwatch.db.queries.results import FilterOptions
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"
-"""The key of what a reader of a view came for, a figure or a table. How long it takes is measured."""
+"""Key of the main figure or table of a view, whose load time is measured."""
 
 
 @dataclass(frozen=True)
 class SourceLinks:
-    """Where people read the code of one project: GitHub's addresses, which GitLab and Gitea understand too."""
+    """Links to source code on GitHub, GitLab or Gitea."""
 
     repository_url: str | None
-    """None where nobody said; then nothing has an address."""
+    """None if not configured."""
 
     @classmethod
     def of_project(cls, pattern: str | None, project: str) -> SourceLinks:
-        """From a setting such as `https://github.com/{project}`."""
+        """Create from a setting such as `https://github.com/{project}`."""
         return cls(None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project)))
 
     def commit(self, sha: str, *, length: int = 8) -> str:
-        """A commit as Markdown, a link where there is an address."""
+        """Return a commit as Markdown, linked if possible."""
         named = code_span(sha[:length])
         return named if self.repository_url is None else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
 
     def line(self, sha: str, file: str, line: int) -> str:
-        """A line of a file likewise; no link for a path that leads out of the repository: a record may say anything."""
+        """Return a source line as Markdown, linked unless the recorded path leaves the repository."""
         named, parts = code_span(f"{file}:{line}"), PurePosixPath(file).parts
         if self.repository_url is None or ".." in parts or file.startswith("/") or "\\" in file:
             return named
@@ -59,23 +57,23 @@ class View:
     project: str
     link: Permalink
     filters: Filters
-    """What the reader narrowed all views to: show only what these admit."""
+    """Filters of all views."""
     zone: tzinfo
-    """Of the reader, which the header names."""
+    """Time zone of the reader."""
     sources: SourceLinks
 
     def address_of(self, view: str, **choices: str) -> str:
-        """Where another view shows certain choices within the same filters, for a link in a table."""
+        """Return the address of another view with some choices and the same filters."""
         return f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
 
     def page_link(
         self, view: str, label: str, *, icon: str | None = None, place: DeltaGenerator | None = None, **choices: str
     ) -> None:
-        """A link to another view that shows certain choices within the same filters."""
+        """Show a link to another view with some choices and the same filters."""
         (place or st).page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
 
     def switch_to(self, view: str, **choices: str) -> NoReturn:
-        """Leave for another view that shows certain choices within the same filters."""
+        """Switch to another view with some choices and the same filters."""
         self.link.leave()
         st.switch_page(f"views/{view}.py", query_params=self._asking(choices))
 
@@ -86,15 +84,14 @@ class View:
 
 @contextmanager
 def open_view(name: str, title: str, question: str) -> Iterator[View]:
-    """Draw the header of a view and let the reader choose the project and what to narrow it to; these choices are in
-    the address afterwards, and follow the reader to other views.
+    """Draw the header of a view, with project and filters; both are part of the address and kept between views.
 
-    Where no project has runs yet, this says how to get some and the view ends.
+    Without any stored run, show how to start and end the view.
 
     Args:
-        name: Keeps the view's choices apart from those of others.
+        name: Name of the view, which separates its choices from others.
         title: Heading.
-        question: What the view answers, in one line under the heading.
+        question: What the view answers, in one line.
     """
     link = Permalink(name)
     zone = _reader_zone()
@@ -120,7 +117,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
 
 
 def _reader_zone() -> tzinfo:
-    """The zone of the reader's browser; UTC where it does not say, or names one that is not known here."""
+    """Return the browser's time zone, or UTC if it is unknown."""
     try:
         return ZoneInfo(st.context.timezone) if st.context.timezone else UTC
     except (KeyError, ValueError):
@@ -145,9 +142,9 @@ def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerato
 
 
 def say_nothing_is_there(view: View) -> None:
-    """Say why a view shows no run: because of the filters, or because there is none."""
+    """Explain why a view shows no run."""
     if view.filters.is_narrow:
-        say_widen("No run is within the filters")
+        say_widen("No run matches the filters")
     else:
         say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
 
@@ -157,8 +154,8 @@ def say_widen(what_is_missing: str) -> None:
 
 
 def say_how_to_begin(what_is_missing: str) -> NoReturn:
-    """Say what is missing and which commands bring it, and end the view."""
+    """Show what is missing and the commands that create it, and end the view."""
     st.info(what_is_missing, icon=":material/play_circle:")
     st.code("roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language="bash")
-    st.caption("To see everything filled with real measurements first: `roofwatch demo`")
+    st.caption("To try it with real measurements first: `roofwatch demo`")
     st.stop()

@@ -1,6 +1,7 @@
-"""The state of a view lives in its address: read when the page opens, written back when a choice is made.
+"""The state of a view in its address.
 
-A choice that the address asks for and that does not exist falls back to the default, with a notice.
+It is read when the page opens and written when a choice is made. An unknown choice falls back to the default, with a
+notice.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from roofwatch.dashboard.filters import PARAMETERS
 from roofwatch.dashboard.wording import code_span, shortened
 
 _SHARED = {"project", *PARAMETERS}
-"""Parameters whose choice follows the reader from view to view."""
+"""Parameters that are kept between views."""
 _OPEN, _FOLDED = "open", "folded"
 _YES, _NO = "yes", "no"
 
 
 class Permalink:
-    """The choices of one view. Everything chosen through it is part of the address after `write`."""
+    """The choices of one view, which become its address."""
 
     def __init__(self, view: str) -> None:
         self._view = view
@@ -38,7 +39,7 @@ class Permalink:
         default: str | None = None,
         place: DeltaGenerator | None = None,
     ) -> str:
-        """One of `options`, which must not be empty; the first if there is no default."""
+        """Choose one of `options`; the default is the first."""
         key = self._key(parameter)
         asked = self._asked(parameter, label, options)
         wanted = asked[0] if asked else st.session_state.get(key)
@@ -60,9 +61,7 @@ class Permalink:
         placeholder: str = "all",
         place: DeltaGenerator | None = None,
     ) -> list[str]:
-        """Any of `options`, in their order; the default where a reader leaves none. Without a default none means what
-        the placeholder says.
-        """
+        """Choose any of `options`; an empty choice means the default."""
         key = self._key(parameter)
         asked = self._asked(parameter, label, options)
         wanted = st.session_state.get(key, ()) if asked is None else asked
@@ -81,7 +80,7 @@ class Permalink:
         return in_order
 
     def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
-        """Yes or no, no at first."""
+        """Choose yes or no; the default is no."""
         key = self._key(parameter)
         asked = self._asked(parameter, label, [_YES, _NO])
         if asked is not None:
@@ -91,7 +90,7 @@ class Permalink:
         return is_on
 
     def unfold(self, label: str, *, parameter: str) -> DeltaGenerator | None:
-        """A part of the view that is folded at first; None as long as it is, so that nothing is read for it."""
+        """Return an expander if it is open, else None, to avoid reading for a folded part."""
         key = self._key(parameter)
         asked = self._asked(parameter, label, [_OPEN, _FOLDED])
         if asked is not None:
@@ -102,11 +101,11 @@ class Permalink:
         return part if part.open else None
 
     def pin(self, *, parameter: str, picked: str | None) -> str | None:
-        """What the reader picked on a figure last, or what the address asks for; None where there is neither.
+        """Return what was selected on a figure last, else what the address asks for.
 
         Args:
-            parameter: Its name in the address.
-            picked: On the figure, now; None where nothing is.
+            parameter: Name in the address.
+            picked: Current selection on the figure.
         """
         key = self._key(parameter)
         if picked is not None:
@@ -119,21 +118,21 @@ class Permalink:
         return pinned
 
     def choose_next(self, parameter: str, value: str) -> None:
-        """Choose for the reader, by what they did on a figure: in a callback, before the view is drawn again."""
+        """Set a choice from a callback, before the view is drawn again."""
         st.session_state[self._key(parameter)] = value
 
     def asked_or_chosen(self, parameter: str) -> str | None:
-        """What the address asks for, or else what was chosen before; known or not."""
+        """Return what the address asks for, else the previous choice, without validation."""
         asked = self._asked(parameter)
         chosen: str | None = st.session_state.get(self._key(parameter))
         return chosen if asked is None else asked[0]
 
     def leave(self) -> None:
-        """Write nothing any more: another view is opened instead."""
+        """Stop writing the address, because another view opens."""
         self._is_left = True
 
     def write(self) -> None:
-        """Put the choices into the address. What the view did not ask about leaves it."""
+        """Write the choices into the address."""
         if self._is_left:
             return
         st.session_state[self._key("written")] = self._chosen
@@ -141,9 +140,7 @@ class Permalink:
             st.query_params.from_dict(self._chosen)
 
     def _asked(self, parameter: str, label: str = "", options: Sequence[str] | None = None) -> list[str] | None:
-        """What the address asks for, as far as it is among the options; None where it asks for nothing, or only repeats
-        what this view wrote there.
-        """
+        """Return the known values that the address asks for; None if it only repeats what this view wrote."""
         values = st.query_params.get_all(parameter)
         written = st.session_state.get(self._key("written"), {})
         is_ours = self._key(parameter) in st.session_state and written.get(parameter) == values

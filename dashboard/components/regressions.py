@@ -1,4 +1,4 @@
-"""Regressions in a list: a row for each that waits for somebody, and tables of the rest."""
+"""Lists of regressions: rows of open ones, and tables of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roofwatch.dashboard.wording import (
 from roofwatch.db.values import ChangePoint, Regression
 
 _SUMMARY_LENGTH = 110
-"""Of a row: the whole of it stands in the Regression view."""
+"""Length of a summary in a row."""
 
 
 def show_row(view: View, one: Triaged, now: datetime) -> None:
@@ -45,19 +45,19 @@ def show_row(view: View, one: Triaged, now: datetime) -> None:
             st.markdown(f"{view.sources.commit(commit.sha)} {age_text(commit.committed_at, now=now)}")
             lines = [shortened(commit.subject, length=70), shortened(commit.author)]
             if view.filters.owners:
-                lines.append(f"Owner: {', '.join(owners_of(view, regression)) or 'nobody named'}")
+                lines.append(f"Owner: {', '.join(owners_of(view, regression)) or 'none'}")
             st.text("\n".join(lines))
         view.page_link("regression", "Why", place=links, regression=str(one.triage.regression_id))
         view.page_link("trends", "Trend", place=links, **trend_of(worst))
 
 
 def owners_of(view: View, regression: Regression) -> list[str]:
-    """Of all kernels that moved."""
+    """Return the owners of all changed kernels."""
     return view.filters.owners_of(point.series.kernel for point in regression.change_points)
 
 
 def standing_marks(one: Triaged) -> list[str]:
-    """Whether it calls somebody, how sure it is, and what people decided; as Markdown."""
+    """Return badges for alert, confirmation and triage state as Markdown."""
     regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
     marks = [":orange-badge[▲ alert]"] if regression.is_alert else []
     marks.append(f":gray-badge[{'confirmed' if regression.is_confirmed else 'not confirmed yet'}]")
@@ -80,13 +80,13 @@ def kernel_markdown(kernel: str) -> str:
 
 
 def worst_caption(worst: ChangePoint) -> str:
-    """Which metric the number beside it is of, and its levels where that number does not say them."""
+    """Name the metric of the headline, with its levels if the headline does not show them."""
     levels = "" if headline_text(worst) == transition_text(worst) else f", {transition_text(worst)}"
     return f"{worst.series.definition.title}{levels}"
 
 
 def trend_of(change_point: ChangePoint) -> dict[str, str]:
-    """What to choose in Trends to see where a change point lies."""
+    """Return the choices in Trends that show a change point."""
     series = change_point.series
     asked = {
         "kernel": series.kernel,
@@ -102,7 +102,7 @@ def trend_of(change_point: ChangePoint) -> dict[str, str]:
 
 
 def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
-    """What waits for nobody: improvements, what is inconclusive, and what is settled."""
+    """Show improvements, inconclusive changes and settled regressions."""
     kinds = (
         ("improvements", "Improvements", [one for one in found if one.is_improvement]),
         ("inconclusive", "Inconclusive", [one for one in found if one.is_inconclusive]),

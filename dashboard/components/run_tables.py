@@ -1,4 +1,4 @@
-"""What a record says of its run, as tables."""
+"""What a record says about its run, as tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from roofwatch.dashboard.wording import outcome_text, rate_text
 from roofwatch.db.artefacts import StoredArtefact
 
 _COMPILED = "function and target"
-"""Column that only compilations have."""
+"""Column of compilations only."""
 
 
 def failures_of(record: RunRecord) -> pd.DataFrame:
-    """Everything that did not work, or could not be tried: measurements, checks, compilations."""
+    """List failed and unsupported measurements, checks and compilations."""
     frame = pd.DataFrame(_failures(record))
     return frame if frame.empty or frame[_COMPILED].any() else frame.drop(columns=_COMPILED)
 
@@ -43,7 +43,7 @@ def _failures(record: RunRecord) -> Iterator[dict[str, str]]:
 
 
 def ceilings_table(record: RunRecord) -> pd.DataFrame:
-    """The measured ceilings beside the datasheet's, where the device has one that is known."""
+    """List measured ceilings next to those of the datasheet."""
     at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
     found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
     published = {id(one.measured): one for one in found}
@@ -58,8 +58,8 @@ def ceilings_table(record: RunRecord) -> pd.DataFrame:
                 "of": ceiling.level or ceiling.dtype or "",
                 "measured": rate_text(ceiling.resource, ceiling.per_s),
                 "datasheet": "" if beside is None else rate_text(ceiling.resource, beside.published_per_s),
-                "share of it": None if beside is None else ceiling.per_s / beside.published_per_s,
-                "doubt": "◆ above the datasheet" if beside is not None and beside.is_suspicious else "",
+                "share of datasheet": None if beside is None else ceiling.per_s / beside.published_per_s,
+                "warning": "◆ above the datasheet" if beside is not None and beside.is_suspicious else "",
                 "method": ceiling.method,
             }
         )
@@ -67,7 +67,7 @@ def ceilings_table(record: RunRecord) -> pd.DataFrame:
 
 
 def launches_table(record: RunRecord) -> pd.DataFrame:
-    """What a launch takes of the host and of the memory, beside its time; no column that says nothing."""
+    """List host time and memory per launch, without empty columns."""
     rows = [
         {
             "case": one.case_id,
@@ -86,7 +86,7 @@ def launches_table(record: RunRecord) -> pd.DataFrame:
 
 
 def environment_table(record: RunRecord) -> pd.DataFrame:
-    """Everything that the fingerprint holds, the compiler's settings by their own names."""
+    """List all environment facts."""
     facts = record.environment.model_dump()
     knobs = facts.pop("compile_knobs")
     named = {name.replace("_", " "): value for name, value in facts.items()}
@@ -108,9 +108,7 @@ def artefacts_table(stored: Sequence[StoredArtefact]) -> pd.DataFrame:
 
 
 def profile_table(profile: CaseProfile) -> pd.DataFrame:
-    """What a profiler saw of a case: a row for each activity, the longest in all first, and one for the rest together;
-    no column that says nothing.
-    """
+    """List the activities of a profiled case, longest total first, and the rest as one row."""
     rows: list[dict[str, object]] = [
         {
             "kind": row.kind,
@@ -138,7 +136,7 @@ def profile_table(profile: CaseProfile) -> pd.DataFrame:
 
 
 def _time_of(total_ns: int, profile: CaseProfile) -> dict[str, object]:
-    """Of a call, and what share of the time in which anything was under way."""
+    """Return the time per call and its share of busy time."""
     return {
         "time of a call": total_ns / profile.call_count,
         "share": total_ns / profile.busy_ns if profile.busy_ns else None,

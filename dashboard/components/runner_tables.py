@@ -1,4 +1,4 @@
-"""What is known of each runner class, as tables. Noise, silence and comparability are told by `ci`."""
+"""What is known about each runner class, as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roofwatch.db.values import Regression, SeriesKey
 
 
 def by_runner_class(runs: Sequence[FleetRun]) -> dict[str, list[FleetRun]]:
-    """The one that gave a result last comes first."""
+    """Group runs by runner class, most recent result first."""
     found: defaultdict[str, list[FleetRun]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.started_at, reverse=True):
         found[run.runner_class].append(run)
@@ -38,7 +38,7 @@ def health_table(
     now: datetime,
     zone: tzinfo,
 ) -> pd.DataFrame:
-    """A row a runner class: its last result and interval, how often it was held back, how noisy it is."""
+    """Return one row per runner class: last result, interval, throttling and noise."""
     measured, degraded = Counter[str](), Counter[str]()
     for cost in costs:
         measured[cost.run_id] += cost.measurement_count
@@ -68,19 +68,19 @@ def health_table(
 
 
 def interval_text(interval: ReportInterval, now: datetime) -> str:
-    """Whether results come as they usually do."""
+    """Describe whether results arrive as usual."""
     if interval.silent_from is None:
         return "○ too few results to tell"
     return "✕ silent" if interval.is_silent(now) else "✓ as usual"
 
 
 def narrowed_noise(noise: RunnerNoise, filters: Filters) -> RunnerNoise:
-    """Of the admitted cases. Its false alarms stay those of whole calibrations."""
+    """Keep the noise of filtered cases; false alarms stay those of whole calibrations."""
     return replace(noise, cases=tuple(case for case in noise.cases if filters.admits_case(case.case_id)))
 
 
 def noise_table(noise: RunnerNoise) -> pd.DataFrame:
-    """A row a case and implementation, the noisiest first."""
+    """Return one row per case and implementation, noisiest first."""
     return pd.DataFrame(
         {
             "case": [case.case_id for case in noise.cases],
@@ -88,16 +88,16 @@ def noise_table(noise: RunnerNoise) -> pd.DataFrame:
             "blocks": [case.block_count for case in noise.cases],
             "noise floor": [case.noise_floor for case in noise.cases],
             **{
-                f"found with {blocks} blocks": [case.detectable_change.get(blocks) for case in noise.cases]
+                f"detectable with {blocks} blocks": [case.detectable_change.get(blocks) for case in noise.cases]
                 for blocks in DETECTABLE_AT
             },
-            "verdict on no change": ["◆ false alarm" if case.is_false_alarm else "✓ none" for case in noise.cases],
+            "A/A verdict": ["◆ false alarm" if case.is_false_alarm else "✓ none" for case in noise.cases],
         }
     )
 
 
 def moves_table(key: SeriesKey, regressions: Sequence[Regression]) -> pd.DataFrame:
-    """What was judged of one series: steps, drifts, and what is thought to have done it."""
+    """List stored steps and drifts of one series."""
     return pd.DataFrame(
         [
             {
@@ -117,7 +117,7 @@ def moves_table(key: SeriesKey, regressions: Sequence[Regression]) -> pd.DataFra
 
 
 def ceilings_table(runs: Sequence[FleetRun]) -> pd.DataFrame:
-    """The newest run's ceilings, beside the lowest and highest of all, and the datasheet's."""
+    """List the newest ceilings next to the range of all and the datasheet."""
     seen: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
         for ceiling in run.ceilings:
@@ -137,14 +137,14 @@ def ceilings_table(runs: Sequence[FleetRun]) -> pd.DataFrame:
                 "lowest": rate_text(ceiling.resource, min(every)),
                 "highest": rate_text(ceiling.resource, max(every)),
                 "datasheet": rate_text(ceiling.resource, published[0].published_per_s) if published else "not known",
-                "share of it": ceiling.per_s / published[0].published_per_s if published else None,
+                "share of datasheet": ceiling.per_s / published[0].published_per_s if published else None,
             }
         )
     return pd.DataFrame(rows)
 
 
 def classes_table(runs: Sequence[FleetRun], zone: tzinfo) -> pd.DataFrame:
-    """A row for all runs whose times compare with each other."""
+    """Return one row per group of comparable runs."""
     classes: defaultdict[ComparabilityClass, list[FleetRun]] = defaultdict(list)
     for run in runs:
         classes[ComparabilityClass(run.runner_class, run.harness_version)].append(run)
@@ -164,7 +164,7 @@ def classes_table(runs: Sequence[FleetRun], zone: tzinfo) -> pd.DataFrame:
 
 
 def distinct_environments(runs: Sequence[FleetRun]) -> list[tuple[Environment, list[FleetRun]]]:
-    """Environments with their runs, that of the newest run first."""
+    """Return environments with their runs, that of the newest run first."""
     found: dict[str, tuple[Environment, list[FleetRun]]] = {}
     for run in sorted(runs, key=lambda run: run.started_at, reverse=True):
         found.setdefault(run.environment.model_dump_json(), (run.environment, []))[1].append(run)
@@ -172,7 +172,7 @@ def distinct_environments(runs: Sequence[FleetRun]) -> list[tuple[Environment, l
 
 
 def differences_table(runs: Sequence[FleetRun], zone: tzinfo) -> pd.DataFrame:
-    """What is not the same in all environments of comparable runs: a row a fact, a column an environment."""
+    """Return facts that differ between environments, one column per environment."""
     environments = distinct_environments(runs)
     titles = [
         f"{number}: {len(own)} run{'' if len(own) == 1 else 's'}, last {written(own[0].started_at, zone)}"

@@ -1,4 +1,4 @@
-"""One way to show a table and one to show a figure."""
+"""Show a table or a figure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import streamlit as st
 NO_VALUE = "–"
 _ROWS_SHOWN = 25
 _SCROLLED_PX = 900
-"""Of a table with more rows than that."""
+"""Height of a table with more rows."""
 
 
 def show_table(
@@ -23,14 +23,14 @@ def show_table(
     links: Mapping[str, str] | None = None,
     key: str | None = None,
 ) -> None:
-    """Show a frame in its order; text from records is never interpreted.
+    """Show a table; text from records is never interpreted.
 
     Args:
-        frame: As values.
-        formats: How the numbers of a column are written.
-        help_texts: What some columns mean, as Markdown.
-        links: Columns of addresses, with the word that each is shown as.
-        key: Names the table on the page.
+        frame: Values.
+        formats: Number formats by column.
+        help_texts: Help by column, as Markdown.
+        links: Link text by column of addresses.
+        key: Key of the table.
     """
     config = {
         **{name: st.column_config.Column(help=text) for name, text in (help_texts or {}).items()},
@@ -50,5 +50,4 @@ def show_table(
 
 
 def show_figure(figure: go.Figure, *, key: str) -> None:
-    """Show a figure in the theme of the page."""
     st.plotly_chart(figure, key=key)

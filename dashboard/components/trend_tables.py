@@ -1,4 +1,4 @@
-"""Below a trend: what its picked commit is, its change points, and its values."""
+"""Below a trend: the selected commit, change points and values."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from roofwatch.dashboard.wording import (
 from roofwatch.db.values import CommitRef, Regression, Series
 
 _MOST_ROWS = 1_000
-"""Of a table of values."""
+"""Maximum rows of a table of values."""
 
 
 def show_picked_commit(
     view: View, sha: str | None, series: Sequence[Series], regressions: Sequence[Regression]
 ) -> None:
-    """Who made the commit that the reader picked, if the figure has it, what was measured of it, and where to look
-    further.
-    """
+    """Show the selected commit, its values, and links to other views."""
     commits = commits_of(series)
     at = next((place for place, commit in enumerate(commits) if commit.sha == sha), None)
     if at is None:
@@ -40,7 +38,7 @@ def show_picked_commit(
     with st.container(border=True):
         st.markdown(
             f"{view.sources.commit(commit.sha)} {code_span(shortened(commit.subject) or 'without a subject')} by "
-            f"{code_span(shortened(commit.author) or 'nobody named')}, {written(commit.committed_at, view.zone)}"
+            f"{code_span(shortened(commit.author) or 'none')}, {written(commit.committed_at, view.zone)}"
         )
         for change in changes:
             st.text(f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}")

@@ -1,4 +1,4 @@
-"""What people decided about a regression, and the form by which those who may decide do."""
+"""Triage state of a regression, and the form to change it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import load_settings
 
 _MEANING = {
-    TriageState.NEW: "nobody has decided",
-    TriageState.ACKNOWLEDGED: "somebody is at it",
-    TriageState.EXPECTED: "it is real and stays: the price of something",
-    TriageState.FIXED: "it is mended",
-    TriageState.INVALID: "it is none",
+    TriageState.NEW: "not triaged",
+    TriageState.ACKNOWLEDGED: "in progress",
+    TriageState.EXPECTED: "real and accepted",
+    TriageState.FIXED: "fixed",
+    TriageState.INVALID: "not a regression",
 }
 _LONGEST_REASON = 500
 _OUTCOME = "triage:outcome"
-"""Where what came of a decision is kept until the view is drawn again."""
+"""Key of the outcome message until the next redraw."""
 
 
 def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
-    """How it stands, and a form for those who may decide; others are told why there is none."""
+    """Show the triage state, and a form for those who may change it, else the reason why not."""
     decided, mark = one.triage, TRIAGE_MARKS[one.triage.state]
     st.markdown(f":{mark.badge_colour}-badge[{mark.text}] {_MEANING[decided.state]}")
     if decided.person and decided.changed_at:
@@ -41,25 +41,25 @@ def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
         st.warning(outcome, icon=":material/error:")
     settings = load_settings()
     if data.reads_through_server():
-        st.caption("Read only here: this dashboard reads through a server, which takes decisions by its triage route.")
+        st.caption("Read-only: this dashboard reads through a server; use its triage route.")
         return
     if settings.sign_in_issuer is None:
-        st.caption("Read only here: nobody can sign in to this dashboard. `roofwatch api` takes decisions too.")
+        st.caption("Read-only: sign-in is not configured.")
         return
     person = person_here()
     if person is None:
-        st.caption("Sign in to decide.")
+        st.caption("Sign in to triage.")
         return
     if not may_triage(person, project, settings.triagers):
-        st.caption(f"{code_span(person.shown_as)} may read, but is not among those who decide here.")
+        st.caption(f"{code_span(person.shown_as)} may read, but may not triage.")
         return
     _show_form(project, one)
 
 
 def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
-    """Who decided what, newest first."""
+    """Show triage decisions, newest first."""
     if not entries:
-        st.text("Nobody has decided anything about it yet.")
+        st.text("No triage decisions yet.")
         return
     show_table(
         pd.DataFrame(
@@ -69,7 +69,7 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
                 "from": [entry.before or "" for entry in entries],
                 "to": [entry.after or "" for entry in entries],
                 "reason": [entry.reason or "" for entry in entries],
-                "let in as": [entry.actor for entry in entries],
+                "signed in as": [entry.actor for entry in entries],
             }
         )
     )
@@ -97,14 +97,14 @@ def _show_form(project: str, one: Triaged) -> None:
 
 
 def _decide(project: str, regression_id: UUID, seen: TriageState, state_key: str, reason_key: str) -> None:
-    """Runs before the view is drawn again, with the state that the person saw when the form was drawn."""
+    """Callback of the form, with the state that the person saw."""
     state, reason = st.session_state[state_key], str(st.session_state[reason_key]).strip()
     person = person_here()
     if person is None:
-        st.session_state[_OUTCOME] = "Sign in again: you are signed out."
+        st.session_state[_OUTCOME] = "You are signed out; sign in again."
         return
     if not reason:
-        st.session_state[_OUTCOME] = "Say why: the reason is kept with the decision."
+        st.session_state[_OUTCOME] = "Give a reason; it is stored with the decision."
         return
     try:
         data.decide(project, regression_id, state, seen=seen, person=person, reason=reason)

@@ -1,4 +1,4 @@
-"""Two commits, runs, branches, toolchains or devices side by side, the most relevant difference first."""
+"""Two commits, runs, branches, toolchains or devices side by side, most relevant difference first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from roofwatch.db.queries.results import RunDetail
 
 _EVERY_KERNEL = "all"
 _MOST_RUNS = 500
-"""That sides other than commits are looked for among."""
+"""Runs among which sides other than commits are found."""
 
 
 def show() -> None:
@@ -61,10 +61,10 @@ def show() -> None:
                 icon=":material/block:",
             )
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
-            st.info("The head is older than the base. Judgements are stored forwards: swap the two to see them.")
+            st.info("The head is older than the base. Verdicts are stored from old to new: swap the two to see them.")
         rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel) and shown.admits(row)]
         if not rows:
-            st.info("No case is left: show everything, or widen the filters.", icon=":material/filter_alt:")
+            st.info("No case matches: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
         show_comparison(rows, is_comparable=refusal is None, key=MAIN_FIGURE)
         refused = sum(bool(row.refusal) for row in rows)
@@ -131,7 +131,7 @@ def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -
 
 
 def _say_too_few(view: View, by: By, choices: Mapping[str, object]) -> None:
-    """And end the view."""
+    """Explain that there is nothing to compare, and end the view."""
     if view.filters.is_narrow:
         say_widen(f"Comparing takes two {by}, and within the filters there are runs of {len(choices)}")
         st.stop()
@@ -148,10 +148,10 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
         if any(case is not None and case.median_ns for case in (row.base, row.head))
     }
     if not timed:
-        st.text("None of these cases was timed on either side.")
+        st.text("None of these cases has a time on either side.")
         return
     if not view.link.switch("Show the samples", parameter="samples"):
-        st.caption("Every sample of this case in both runs is read for it.")
+        st.caption("Reads every sample of this case in both runs.")
         return
     row = timed[view.link.choose("Samples of", list(timed), parameter="of")]
     base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))

@@ -31,7 +31,7 @@ from roofwatch.db.queries.results import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
 _WINDOWS = ("50", "100", "200")
-"""Runs that are added up, the newest."""
+"""Number of newest runs in the sums."""
 _WINDOW_AT_FIRST = "100"
 _CASES_SHOWN = 25
 _SHARES = ("timing", "checks", "compiling")
@@ -43,23 +43,23 @@ _TITLES = {
     "family-energy": "energy of timed launches by kernel family",
     "runner-money": "money by runner class",
 }
-"""What the bars may show, by the name that the address has."""
+"""What the bars show, by name in the address."""
 
 
 @dataclass(frozen=True)
 class _Fleet:
-    """What was spent by some runs, and what a device-hour costs."""
+    """What some runs spent, and device prices."""
 
     runs: Sequence[FleetRun]
     energies_j: Mapping[str, float]
-    """Of each whole run that knows it."""
+    """Energy by run."""
     costs: Sequence[KernelCost]
-    """Of each kernel in each run, within the filters."""
+    """Costs by kernel and run, within the filters."""
     prices: Mapping[str, float]
     currency: str
 
     def offered(self) -> list[str]:
-        """What the bars may show, as far as it is known."""
+        """Return the known kinds of bars."""
         known = {
             "runner-energy": bool(self.energies_j),
             "family-energy": any(cost.energy_j is not None for cost in self.costs),
@@ -68,7 +68,7 @@ class _Fleet:
         return [name for name in _TITLES if known.get(name, True)]
 
     def spending(self, name: str) -> tuple[Spending, str, str]:
-        """What was spent, the title of its axis, and the unit behind a value."""
+        """Return the amounts, the axis title and the unit."""
         if name == "family":
             return by_family(self.runs, self.costs, lambda cost: cost.timed_ns / 1e9), "time of timed launches (s)", "s"
         if name == "family-energy":
@@ -84,7 +84,9 @@ class _Fleet:
 
 
 def show() -> None:
-    with open_view("fleet", "Fleet economics", "What measuring costs, and what it is spent on.") as view:
+    with open_view(
+        "fleet", "Fleet economics", ("What measuring costs, by commit, runner, kernel family and case.")
+    ) as view:
         place = st.container(width=200)
         window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place)
         runs = data.ask(
@@ -127,7 +129,7 @@ def _show_sums(fleet: _Fleet) -> None:
         "Energy of the devices",
         energy_text(energy_j) if fleet.energies_j else "not read",
         border=True,
-        help=f"By the devices' own counters, in {len(fleet.energies_j)} of {len(runs)} runs.",
+        help=f"From device counters, in {len(fleet.energies_j)} of {len(runs)} runs.",
     )
     columns[3].metric("Energy of a commit", energy_text(energy_j / watched) if watched else "not read", border=True)
     columns[4].metric(
@@ -141,8 +143,8 @@ def _show_sums(fleet: _Fleet) -> None:
 def _say_of_whole_runs(view: View) -> None:
     if view.filters.case_ids is not None:
         st.caption(
-            "Of whole runs: what a run held its devices for, and the energy that they took, is not known of single "
-            "cases, so kernel family, dtype, tag and owner do not narrow it."
+            "For whole runs: device time and energy are not known per case, so the filters kernel "
+            "family, dtype, tag and owner do not apply."
         )
 
 
@@ -153,12 +155,12 @@ def _show_trend(view: View, fleet: _Fleet) -> None:
     if not name.startswith("family"):
         _say_of_whole_runs(view)
     if not any(spent.values()):
-        st.info("Nothing of it is known of these runs.", icon=":material/bar_chart:")
+        st.info("Not known for these runs.", icon=":material/bar_chart:")
         return
     show_figure(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
     st.caption(
-        "A commit's bar holds all of its runs: one that was measured again, or on more runners, costs more. *Timed* is "
-        "the launches that were timed alone; checks, compiling and what is done between launches is not in it."
+        "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
+        "*Timed* counts timed launches only, without checks, compilation and the time between launches."
     )
 
 
@@ -168,7 +170,7 @@ def _show_runners(fleet: _Fleet) -> None:
     show_table(
         table if fleet.prices else table.drop(columns="money"),
         formats={
-            **dict.fromkeys(("device time", "of a commit"), duration_text),
+            **dict.fromkeys(("device time", "per commit"), duration_text),
             **dict.fromkeys(_SHARES, "{:.0%}".format),
             **dict.fromkeys(("energy", "energy of a run"), energy_text),
             "money": lambda amount: money_text(amount, fleet.currency),
@@ -180,18 +182,18 @@ def _show_runners(fleet: _Fleet) -> None:
 def _show_families(costs: Sequence[KernelCost]) -> None:
     st.subheader("By kernel family", anchor=False)
     if not costs:
-        st.text("These runs timed nothing.")
+        st.text("These runs have no times.")
         return
     show_table(family_table(costs), formats={"timed": duration_text, "share": "{:.1%}".format, "energy": energy_text})
 
 
 def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
-    st.subheader("The dearest cases", anchor=False)
+    st.subheader("Most expensive cases", anchor=False)
     cases = data.ask(questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
     if not cases:
-        st.text("No case that was timed is among them.")
+        st.text("None of these cases has a time.")
         return
-    show_table(case_table(cases), formats={"longest launch": format_ns, "timed": duration_text, "energy": energy_text})
+    show_table(case_table(cases), formats={"slowest launch": format_ns, "timed": duration_text, "energy": energy_text})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One kernel in one run: how far from the roof, which implementation wins, what limits it, what it compiles to."""
+"""One kernel in one run: utilisation, the best implementation, its limit, and its compiled code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ _DIAGNOSES_TOLD = 6
 
 
 def show() -> None:
-    with open_view("kernel", "Kernel", "How far one kernel is from the roof, why, and what it compiles to.") as view:
+    with open_view(
+        "kernel", "Kernel", ("How far one kernel is from the roofline, why, and what it compiles to.")
+    ) as view:
         runs = _runs_by_commit(view)
         if not runs:
             say_nothing_is_there(view)
@@ -69,9 +71,7 @@ def show() -> None:
 
 
 def _runs_by_commit(view: View) -> dict[str, FleetRun]:
-    """For each commit the run that stands for it, the newest commit first and those that left their branch last: a
-    clean work tree before a dirty one, a whole run before a side of a pair.
-    """
+    """Return the best run of each commit, newest commit first, unreachable commits last."""
     runs = data.ask(
         questions.list_fleet_runs,
         view.project,
@@ -89,7 +89,7 @@ def _runs_by_commit(view: View) -> dict[str, FleetRun]:
 
 
 def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator) -> tuple[FleetRun, FleetRun | None]:
-    """The run of the chosen commit, and that of the commit before it on a runner of the same class, else on any."""
+    """Return the run of the chosen commit, and one of the commit before, preferably on the same runner class."""
     sha = view.link.choose(
         "Commit",
         list(runs),
@@ -106,7 +106,7 @@ def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator)
 
 
 def _part_of(record: RunRecord, kernel: str, view: View) -> RunRecord:
-    """What a record says of the cases of a kernel that the filters admit."""
+    """Keep the filtered cases of one kernel."""
     cases = {case.case_id for case in record.cases if case.kernel == kernel and view.filters.admits_case(case.case_id)}
     parts = ("cases", "measurements", "accuracies", "static_facts", "counters")
     return record.model_copy(
@@ -130,7 +130,7 @@ def _show_where(view: View, record: RunRecord, kernel: str) -> None:
 def _show_roofline(view: View, part: RunRecord) -> None:
     st.subheader("Roofline", anchor=False)
     if not any(measurement.blocks for measurement in part.measurements):
-        st.info("No case of this kernel was measured in this run.", icon=":material/show_chart:")
+        st.info("This run has no measurement of this kernel.", icon=":material/show_chart:")
         return
     placed, moves = roofline.place(part.cases, part.measurements), roofline.moved(part.cases, part.measurements)
     dtypes = sorted({case.dtype for case in part.cases})
@@ -149,35 +149,35 @@ def _show_roofline(view: View, part: RunRecord) -> None:
         _show_bandwidth(moves, ceilings, key="bandwidth" if placed else MAIN_FIGURE)
     if not placed and not moves:
         st.info(
-            "By their model its cases neither compute nor move anything, so there is no roof to hold them to: what "
-            "they take stands below.",
+            "By the cost model its cases have no arithmetic and move no bytes, so there is no roofline. "
+            "Their times are below.",
             icon=":material/show_chart:",
         )
 
 
 def _show_bandwidth(moves: Sequence[roofline.Moved], ceilings: Sequence[Ceiling], *, key: str) -> None:
-    """What computes nothing, and so has no place on a roofline."""
+    """Show bandwidths of cases that have no point on a roofline."""
     show_figure(roofline.bandwidth_figure(moves, ceilings), key=key)
     count = len({one.case.case_id for one in moves})
     more = f" The first {roofline.MAX_ROWS} of {count} cases." if count > roofline.MAX_ROWS else ""
     if moves[0].is_over_links:
         roofs = (
-            "It computes nothing, so its figure is of what it moves: bytes that each link between ranks must carry, "
-            "in a second. No run measures a ceiling of the links, so none is drawn."
+            "It has no arithmetic, so the figure shows bytes per second over each link between ranks. "
+            "There is no measured ceiling for links."
         )
     else:
         roofs = (
-            "It computes nothing, so its figure is of what it moves: bytes that the case at least reads and writes, in "
-            "a second. Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its "
-            "datasheet's, where it is known. Beyond the dram line the data stayed in the cache."
+            "It has no arithmetic, so the figure shows the minimum bytes read and written per second. "
+            "Grey lines are ceilings measured in the same run; thin dotted lines are from the datasheet. "
+            "Beyond the dram line, data stayed in the cache."
         )
     st.caption(roofs + more)
 
 
 def _choose_path(view: View, part: RunRecord) -> Series | None:
-    """The times over commits of what the reader asks for; read only then."""
+    """Return the times of a chosen case over commits, if requested."""
     timed = {f"{one.case_id} {one.implementation}": one for one in part.measurements if one.blocks}
-    chosen = view.link.choose("Path over commits", [_NO_PATH, *timed], parameter="path")
+    chosen = view.link.choose("History on the roofline", [_NO_PATH, *timed], parameter="path")
     if chosen == _NO_PATH:
         return None
     measurement = timed[chosen]
@@ -196,7 +196,7 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
         if one.outcome is not Outcome.UNSUPPORTED
     ]
     if not diagnoses:
-        st.text("Nothing of it was tried in this run, so there is nothing to diagnose.")
+        st.text("This run did not measure it, so there is no diagnosis.")
         return
     for one in diagnoses[:_DIAGNOSES_TOLD]:
         st.markdown(_diagnosis_text(one))
@@ -204,7 +204,7 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
     if table is not None:
         with table:
             show_table(diagnosis_table(diagnoses))
-    st.caption("Every finding with its evidence: `roofwatch diagnose` with the record and the case.")
+    st.caption("For every finding with its evidence, run `roofwatch diagnose` with the record and the case.")
 
 
 def _diagnosis_text(one: Diagnosis) -> str:
@@ -218,14 +218,14 @@ def _diagnosis_text(one: Diagnosis) -> str:
 def _show_best(part: RunRecord) -> None:
     st.subheader("Best implementation by case", anchor=False)
     if not part.measurements:
-        st.text("Nothing of it was timed in this run.")
+        st.text("This run has no times of it.")
         return
     show_table(
         best_table(part.measurements),
         formats={"time": metric("median_ns").format, "utilisation": metric("utilisation").format},
         help_texts={
-            "lead": "How much longer the next one takes, from pairs of blocks.",
-            "beyond noise?": "The verdict of the same comparison that judges a pull request, with its threshold.",
+            "lead": "How much slower the second best is, from paired blocks.",
+            "significant?": "Verdict of the same comparison and threshold as for pull requests.",
         },
     )
 
@@ -242,8 +242,8 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
         formats={title: metric(name).format for name, title in FACT_TITLES.items()},
         help_texts={
             **{title: METRICS[name].title for name, title in FACT_TITLES.items()},
-            "occupancy": "Warps that can be resident / warps that there are slots for, by what the code needs.",
-            "limited by": "What allows no further block on a multiprocessor.",
+            "occupancy": "Resident warps / maximum warps, from the resources that the code needs.",
+            "limited by": "What prevents more blocks on an SM.",
         },
     )
     if common:
@@ -272,9 +272,8 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
         return
     show_figure(landscape, key="landscape")
     st.caption(
-        "Each cell is the fastest configuration with these values of the two parameters that explain most of the time: "
-        "the nearer to the fastest of all, the stronger its colour. ★ holds the one that was chosen, ✕ what could not "
-        "run."
+        "Each cell is the fastest configuration with these values of the two parameters that explain "
+        "most of the time; stronger colour is faster. ★ is the chosen one, ✕ failed."
     )
     every = view.link.unfold("Every configuration by its time", parameter="configurations")
     if every is not None:
@@ -291,7 +290,7 @@ def _show_tried(tuned: Autotuning) -> None:
 def _show_counters(part: RunRecord) -> None:
     st.subheader("Hardware counters", anchor=False)
     if not part.counters:
-        st.text("None was read in this run. On a machine with Nsight Compute: roofwatch ncu KERNEL")
+        st.text("This run has none. On a machine with Nsight Compute, run: roofwatch ncu KERNEL")
         return
     show_table(counters_table(part))
     findings = profiler_table(part)
@@ -311,12 +310,12 @@ def _show_accuracy(part: RunRecord) -> None:
             error.title: error.format,
             "eager's error": error.format,
             largest.title: largest.format,
-            "share of eager's": "{:.2f}×".format,
+            "relative to eager": "{:.2f}×".format,
         },
     )
     st.caption(
-        "A tensor is held against what the eager implementation of the same precision does, within the caps of its "
-        "dtype; where it fails, the message has the limit."
+        "A tensor is compared with the eager implementation of the same precision, within the limits of "
+        "its dtype; a failure message has the limit."
     )
 
 

@@ -1,4 +1,4 @@
-"""What needs attention now: open regressions first, then how kernels moved, and what watches over them."""
+"""Open regressions, how kernels changed, and the health of runners."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNCHANGED, _NOT_MEASURED = "=", ""
 _SLOWER, _FASTER = "213, 94, 0", "0, 114, 178"
 """Red, green, blue."""
 _FULL_COLOUR_AT = math.log(1.5)
-"""Half as slow again, or two thirds of the time."""
+"""Log ratio at full colour: 1.5 times slower or faster."""
 
 
 def show() -> None:
@@ -58,14 +58,14 @@ def show() -> None:
             show_gaps(runners)
             show_quarantine(view)
         else:
-            say_widen("No run is within the filters")
+            say_widen("No run matches the filters")
         show_false_alarms(found, since)
 
 
 def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
     st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
     if not waiting:
-        st.success("None: nothing that was judged became slower or wrong.", icon=":material/check:")
+        st.success("None: no analysed series became slower or incorrect.", icon=":material/check:")
     limit, order = _ROWS_AT_FIRST, Order.URGENCY
     if len(waiting) > 1:
         line = st.container(horizontal=True, vertical_alignment="bottom")
@@ -77,8 +77,8 @@ def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
 
 
 def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | None:
-    """When the window begins, counted back from the newest commit, so that a link shows tomorrow what it shows now."""
-    st.subheader("How kernels moved", anchor=False)
+    """Return the start of the window, counted from the newest commit so a link stays stable."""
+    st.subheader("Kernel changes", anchor=False)
     chosen = view.link.choose(
         "Commits of the last",
         list(_WINDOWS),
@@ -113,7 +113,7 @@ def _show_movements(
         return
     shown = kernels[:_KERNELS_SHOWN]
     _show_heat_map(view, shown, [runner.runner_class for runner in runners], moved, measured)
-    rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that moved most."
+    rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that changed most."
     st.caption(
         "Judged change of the time from before the window to its end, of the series that became slowest, or else "
         "fastest: + is slower, − is faster, = is measured without a judged change, and an empty cell is not "
@@ -156,7 +156,7 @@ def _show_heat_map(
     moved: Mapping[tuple[str, str], Movement],
     measured: set[tuple[str, str]],
 ) -> None:
-    """Kernels by runner classes, with how far the times of each moved, in words and by colour."""
+    """Show the change of each kernel on each runner class, as text and colour."""
 
     def text(kernel: str, runner_class: str) -> str:
         movement = moved.get((kernel, runner_class))
@@ -189,7 +189,7 @@ def _show_heat_map(
 
 
 def cell_colour(movement: Movement | None) -> str:
-    """The style of a cell, the stronger the further its time moved; readable on a light and on a dark page."""
+    """Return the style of a cell: stronger for larger changes, readable on light and dark pages."""
     if movement is None:
         return ""
     depth = _FULL_COLOUR_AT if movement.relative_change is None else math.log1p(movement.relative_change)

@@ -1,4 +1,4 @@
-"""Everything about one regression: what moved, why, how sure that is, and what people decided."""
+"""Everything about one regression: what changed, why, how certain it is, and its triage."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _BISECTION_MARKS = {
     BisectionState.RUNNING: "◐ running",
     BisectionState.FOUND: "✓ found",
     BisectionState.NARROWED: "✓ narrowed to several commits",
-    BisectionState.UNDECIDED: "? undecided: its time was spent",
-    BisectionState.NO_CHANGE: "= the two ends do not differ",
+    BisectionState.UNDECIDED: "? undecided: time budget spent",
+    BisectionState.NO_CHANGE: "= both ends are equal",
     BisectionState.FAILED: "✕ failed",
 }
 
 
 def show() -> None:
-    with open_view("regression", "Regression", "What moved, which commit moved it, and why.") as view:
+    with open_view("regression", "Regression", "What changed, in which commit, and why.") as view:
         found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
         if not found and view.filters.is_narrow:
-            say_widen("Nothing within the filters was judged to have moved")
+            say_widen("No regression matches the filters")
             return
         if not found:
-            st.info("Nothing was judged to have moved here.", icon=":material/check:")
-            st.caption("`roofwatch ingest` judges what it stores; the Overview shows what is covered.")
+            st.info("No changes were found in this project.", icon=":material/check:")
+            st.caption("`roofwatch ingest` analyses what it stores; the Overview shows what is covered.")
             return
         one = _choose(view, found)
         _show_head(view, one)
@@ -73,7 +73,7 @@ def show() -> None:
 
 
 def _choose(view: View, found: Sequence[Triaged]) -> Triaged:
-    """Those that wait for somebody come first; but where a link asks for a commit, what it moved."""
+    """Choose a regression: open ones first, or that of a commit in the address."""
     ordered = most_urgent_first(one for one in found if one.is_open)
     ordered += most_urgent_first(one for one in found if not one.is_open)
     by_id = {str(one.triage.regression_id): one for one in ordered}
@@ -92,7 +92,7 @@ def _title(one: Triaged) -> str:
 
 
 def _show_head(view: View, one: Triaged) -> None:
-    """What moved, who moved it, and what people decided, beside each other."""
+    """Show what changed, in which commit, and the triage state."""
     regression, worst = one.regression, worst_change_point(one.regression)
     verdict = VERDICT_MARKS[regression.verdict]
     marks = [f":{verdict.badge_colour}-badge[{verdict.text}]", *standing_marks(one)]
@@ -105,7 +105,7 @@ def _show_head(view: View, one: Triaged) -> None:
         _show_extent(regression)
     with who.container(gap="xsmall"):
         _show_commit(view, regression)
-        with st.popover("Share", icon=":material/link:"):
+        with st.popover("Copy link", icon=":material/link:"):
             st.code(view.address_of("regression", regression=str(one.triage.regression_id)), language=None)
     with decided:
         show_triage(view.project, one, view.zone)
@@ -119,7 +119,7 @@ def _show_commit(view: View, regression: Regression) -> None:
     owners = owners_of(view, regression)
     if owners:
         st.text(f"Owner: {', '.join(owners)}")
-    st.caption(f"The whole commit: {code_span(commit.sha)}")
+    st.caption(f"Full SHA: {code_span(commit.sha)}")
 
 
 def _show_extent(regression: Regression) -> None:
@@ -138,14 +138,14 @@ def _show_extent(regression: Regression) -> None:
 def _show_suspects(regression: Regression) -> None:
     st.subheader("Why", anchor=False)
     if not regression.suspects:
-        st.text(f"Cause: {regression.cause}. No suspects were weighed.")
+        st.text(f"Cause: {regression.cause}. No causes were weighed.")
         return
     for one in regression.suspects:
         cause, weight, sentence = st.columns([1.2, 2, 8], vertical_alignment="center")
         cause.markdown(f"**{one.cause}** {one.weight:.0%}")
         weight.progress(one.weight)
         sentence.text(one.sentence)
-    st.caption("Weights are shares of all that may have done it; together they are 100 %.")
+    st.caption("Weights are the shares of all possible causes and add up to 100 %.")
 
 
 def _choose_change(view: View, regression: Regression) -> ChangePoint:
@@ -216,9 +216,9 @@ def _show_changes(view: View, regression: Regression) -> None:
 
 
 def _show_bisection(detail: BisectionDetail | None, regression_id: UUID) -> None:
-    """How the newest one stands, or how to ask for one."""
+    """Show the state of the newest bisection, or how to request one."""
     if detail is None:
-        st.text("None was asked for. On a machine of that runner class:")
+        st.text("None requested. On a machine of this runner class, run:")
         st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language="bash")
         return
     bisection = detail.bisection

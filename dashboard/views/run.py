@@ -1,4 +1,4 @@
-"""One run: what it was measured on, how it ended, what the device did meanwhile, and where its time went."""
+"""One run: its environment, failures, timelines, time spent and files."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from roofwatch.db.queries.results import FleetRun
 
 _RUNS_OFFERED = 100
 _MAX_READ_BYTES = 64 * 2**20
-"""Of a file that is offered to download: it is held in the server's memory."""
+"""Maximum size of a downloadable file, which is held in memory."""
 _MAX_DRAWN_BYTES = 16 * 2**20
-"""Of a trace, as stored: a larger one opens faster in Perfetto."""
+"""Maximum size of a stored trace; a larger one opens faster in Perfetto."""
 _MAX_UNPACKED_BYTES = 256 * 2**20
 
 
@@ -82,8 +82,8 @@ def show() -> None:
         _show_head(view, record)
         if runs[run_id].is_quarantined:
             st.warning(
-                "This run is in quarantine: nobody vouches for it. It is shown here alone, and counts for no trend, "
-                "comparison, baseline or judgement until somebody releases it.",
+                "This run is in quarantine: it is from an untrusted source. It is shown here only, and "
+                "does not count anywhere until it is released.",
                 icon=":material/gpp_maybe:",
             )
         else:
@@ -107,7 +107,7 @@ def _title(run: FleetRun, zone: tzinfo) -> str:
 
 
 def _narrowed(record: RunRecord, view: View) -> RunRecord:
-    """What the filters admit of its results."""
+    """Keep the filtered cases."""
     parts = ("measurements", "accuracies", "static_facts", "profiles")
     admits = view.filters.admits_case
     return record.model_copy(
@@ -120,7 +120,7 @@ def _show_head(view: View, record: RunRecord) -> None:
     dirty = ", with uncommitted changes" if commit.is_dirty else ""
     st.markdown(
         f"{view.sources.commit(commit.sha)} {code_span(shortened(commit.subject) or 'without a subject')} by "
-        f"{code_span(shortened(commit.author) or 'nobody named')}{dirty}, on "
+        f"{code_span(shortened(commit.author) or 'none')}{dirty}, on "
         f"{code_span(record.environment.runner_class)}"
     )
     counts = _outcome_counts(record)
@@ -136,7 +136,7 @@ def _show_head(view: View, record: RunRecord) -> None:
         "Energy of the device",
         energy_text(max(energies)) if energies else "not read",
         border=True,
-        help="By the device's own counter, from the first reading to the last.",
+        help="From the device's counter, first to last reading.",
     )
 
 
@@ -149,7 +149,7 @@ def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
 
 
 def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> None:
-    """A link to the run before it on a runner of the same class: on its branch, unless it has left it itself."""
+    """Link to a comparison with the previous run on the same runner class."""
     earlier = [
         run
         for run in runs
@@ -160,12 +160,12 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
         and run.is_unreachable <= own.is_unreachable
     ]
     if not earlier:
-        st.caption("No earlier run of another commit on this runner class is among the latest, to compare it with.")
+        st.caption("There is no recent run of an earlier commit on this runner class to compare with.")
         return
     previous = max(earlier, key=lambda run: run.started_at)
     view.page_link(
         "compare",
-        f"Compare with the run before it, of {previous.commit.short_sha}",
+        f"Compare with the previous run, of {previous.commit.short_sha}",
         icon=":material/compare_arrows:",
         base=previous.commit.sha,
         head=own.commit.sha,
@@ -183,32 +183,32 @@ def _show_outcomes(record: RunRecord) -> None:
     if not failures.empty:
         show_table(failures)
     elif counts:
-        st.success("Everything that was tried worked.", icon=":material/check:")
+        st.success("No failures.", icon=":material/check:")
 
 
 def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
-    st.subheader("The device while the cases ran", anchor=False)
+    st.subheader("Device timeline", anchor=False)
     telemetry = record.telemetry
     has_readings = telemetry is not None and bool(telemetry.offset_ms)
     if not has_readings and not any(measurement.blocks for measurement in record.measurements):
-        st.info("There is neither a reading of the device nor a block of samples to draw.", icon=":material/timeline:")
+        st.info("There are no device readings and no samples.", icon=":material/timeline:")
         return
     show_figure(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
-        "Each bar is one block of samples, as long as its samples together; a crossed one says less than others, since "
-        "the device was held back or shared. Of thousands of blocks the longest of each moment is drawn, crossed ones "
-        "first. Of the readings 20 a second are taken; lines keep their extremes."
+        "Each bar is one block of samples, as long as their total time; in a crossed one the device was "
+        "throttled or shared. Of thousands of blocks the longest of each moment is drawn, crossed ones "
+        "first. The device is read 20 times per second; lines keep their extremes."
     )
     if telemetry is None:
-        st.caption("Nobody watched the device: on a CPU, and with an older harness, nothing is read.")
+        st.caption("No device readings; there are none on a CPU.")
     elif telemetry.message:
         st.caption(f"Not all was read: {code_span(telemetry.message)}")
 
 
 def _show_spent_time(record: RunRecord) -> None:
-    st.subheader("Where its time went", anchor=False)
+    st.subheader("Time breakdown", anchor=False)
     if not record.spent_ns:
-        st.text("The record does not say: its harness is older than this.")
+        st.text("Not recorded.")
         return
     show_figure(spent_time_figure(record.spent_ns, _wall_ns(record)), key="spent")
 
@@ -217,7 +217,7 @@ def _show_launches(record: RunRecord) -> None:
     launches = launches_table(record)
     if launches.empty:
         return
-    st.subheader("Host and memory of a launch", anchor=False)
+    st.subheader("Host time and memory per launch", anchor=False)
     show_table(
         launches,
         formats={
@@ -229,21 +229,21 @@ def _show_launches(record: RunRecord) -> None:
             "fragmentation": "{:.1%}".format,
         },
         help_texts={
-            "host time": "Median time that the host takes to issue a launch, without waiting for it.",
+            "host time": "Median host time to issue a launch, without waiting for it.",
             "delay": "From the call to the start of its first kernel.",
-            "allocated": "The most that tensors held at once, inputs among them.",
-            "reserved": "The most that torch's allocator held of the device.",
-            "allocations": "Blocks of memory that one launch asks for.",
-            "fragmentation": "Share of what is reserved that lies free beside memory in use.",
+            "allocated": "Peak memory of tensors, inputs included.",
+            "reserved": "Peak memory reserved by torch's allocator.",
+            "allocations": "Allocations per launch.",
+            "fragmentation": "Share of reserved memory that is free between allocations.",
         },
     )
 
 
 def _show_profile(view: View, record: RunRecord) -> None:
-    """Which kernels the calls of one case launched, and what share of the device's time each took."""
-    st.subheader("What a case launches", anchor=False)
+    """Show the kernels that calls of one case launched, with their share of device time."""
+    st.subheader("Kernels launched", anchor=False)
     if not record.profiles:
-        st.text("No case was profiled in this run. To have it in the next: roofwatch run --profile")
+        st.text("This run has no profiles. To record some: roofwatch run --profile")
         return
     profiles = {f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles}
     profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
@@ -257,16 +257,16 @@ def _show_profile(view: View, record: RunRecord) -> None:
             **dict.fromkeys(("of a call", "registers"), "{:.3g}".format),
         },
         help_texts={
-            "share": "Of the time in which anything was under way.",
-            "of a call": "How many of them a call launches.",
+            "share": "Share of busy time.",
+            "of a call": "Launches per call.",
             "bytes": "Copied or filled, over all calls.",
-            "grid": "Of the first launch, as the columns after it.",
-            "occupancy": "By torch's own estimate; short kernels honestly have 0.",
+            "grid": "Of the first launch, like the following columns.",
+            "occupancy": "torch's estimate; 0 is correct for short kernels.",
         },
     )
     st.caption(
-        "Under a profiler and on a hot cache: it says what was launched, and what share of the time each took. Its "
-        "times compare with no measurement's."
+        "Profiled on a hot cache: shows what was launched, and its share of the time. Not comparable "
+        "with measured times."
     )
 
 
@@ -276,7 +276,7 @@ def _profile_text(profile: CaseProfile) -> str:
     if profile.span_ns:
         text += f", idle {profile.idle_ns / profile.span_ns:.1%} of it"
     if profile.launch_delay_ns is not None:
-        text += f"; from the call of a launch to the start of its kernel, {format_ns(profile.launch_delay_ns)}"
+        text += f"; from the launch call to the start of its kernel, {format_ns(profile.launch_delay_ns)}"
     return text
 
 
@@ -284,27 +284,27 @@ def _show_ceilings(record: RunRecord) -> None:
     st.subheader("Ceilings", anchor=False)
     ceilings = ceilings_table(record)
     if ceilings.empty:
-        st.text("No ceiling was measured in this run.")
+        st.text("This run measured no ceilings.")
         return
-    show_table(ceilings, formats={"share of it": "{:.1%}".format})
+    show_table(ceilings, formats={"share of datasheet": "{:.1%}".format})
 
 
 def _show_artefacts(view: View, record: RunRecord) -> None:
-    """Kernels on the device by the run's traces, and every file to download."""
+    """Show device activities from traces, and all files."""
     stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
     st.subheader("Profiles and other files", anchor=False)
     if not stored:
-        st.text("No file belongs to this run. Profile one of its cases: roofwatch profile -- python program.py")
+        st.text("This run has no files. To profile a program: roofwatch profile -- python program.py")
         return
     show_table(artefacts_table(stored), formats={"size": format_bytes})
     here = {one.name: one for one in stored if one.is_stored}
     if not here:
-        st.text("Their content was not sent: roofwatch push sends it with the record.")
+        st.text("Their content was not sent; roofwatch push sends it with the record.")
         return
     chosen = here[view.link.choose("File", list(here), parameter="file")]
     if chosen.size_bytes > _MAX_READ_BYTES:
         st.text(
-            f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, which is more than a page carries. The API gives it: "
+            f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, too large for a page. The API has it: "
             f"GET /v1/runs/{record.run_id}/artefacts/{chosen.sha256}"
         )
         return
@@ -320,7 +320,7 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     )
     if chosen.kind != ArtefactKind.TRACE:
         return
-    st.caption("A trace opens in Perfetto: at ui.perfetto.dev, *Open trace file*; nothing of it leaves your machine.")
+    st.caption("Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine.")
     if chosen.size_bytes > _MAX_DRAWN_BYTES:
         st.text(f"It is larger than {_MAX_DRAWN_BYTES // 2**20} MiB, so it is not drawn here.")
         return
@@ -338,7 +338,7 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
 
 
 def _activities_of(content: bytes, name: str) -> list[Activity]:
-    """Kernels, copies and fills of a trace of torch.profiler, packed with gzip or not, in the order of the file."""
+    """Read kernels, copies and fills of a torch.profiler trace, gzipped or not."""
     trace = Trace.read(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name)
     if trace is None:
         raise ProfileError(f"{name}: not a trace of torch.profiler")

@@ -1,4 +1,4 @@
-"""The machines that measure: whether they are well, how noisy they are, what they drift by, and what compares."""
+"""Health, noise, drift and comparability of the runners."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 
 _RUNS_READ = 300
-"""Of all runner classes together, unless they are so many that each has fewer than are counted."""
+"""Maximum runs over all runner classes."""
 _RUNS_COUNTED = 60
-"""Of each runner's newest runs the measurements are counted: more says nothing of its present health."""
+"""Maximum runs per runner class whose measurements are counted."""
 
 
 def show() -> None:
-    with open_view("runners", "Runners", "Whether the machines that measure are well, and what compares.") as view:
+    with open_view("runners", "Runners", "Runner health, and which runs are comparable.") as view:
         runs = _newest_of_each_class(view)
         if not runs:
             say_nothing_is_there(view)
@@ -52,7 +52,7 @@ def show() -> None:
 
 
 def _newest_of_each_class(view: View) -> Sequence[FleetRun]:
-    """So that a runner that has gone silent stays in sight, whatever the others measured since."""
+    """Read the newest runs of each class, so a silent runner stays visible."""
     chosen = view.filters.runner_classes
     class_count = len(chosen or view.filters.facets.runner_classes)
     return data.ask(
@@ -74,26 +74,23 @@ def _show_health(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_clas
         health_table(runs, costs, noise, now=datetime.now(UTC), zone=view.zone),
         formats={"throttled or shared": "{:.1%}".format, "noise floor": "±{:.2%}".format},
         help_texts={
-            "state": "Silent: nothing came for three times its usual longest gap.",
+            "state": "Silent: no result for three times its longest usual interval.",
             "throttled or shared": (
-                "Share of measurements with a block in which a fault held the clock down, or another process ran."
+                "Share of measurements in which the device was throttled by a fault, or shared with another process."
             ),
-            "noise floor": "Median over its cases of the deviation of one block.",
-            "false alarms": (
-                "Verdicts that something had changed, of a commit measured against itself: of whole calibrations, "
-                "whatever cases the filters admit."
-            ),
+            "noise floor": "Median over its cases of the deviation of a block.",
+            "false alarms": ("Verdicts of a change in A/A calibrations, over all cases."),
         },
         key=MAIN_FIGURE,
     )
     st.subheader("Noise by case", anchor=False)
     own = noise.get(runner_class)
     if own is not None and not own.cases and view.filters.case_ids is not None:
-        say_widen("No case that was calibrated is within the filters")
+        say_widen("No calibrated case matches the filters")
         return
     if own is None or not own.cases:
         st.info(
-            "This runner class was never calibrated: nobody measured a commit against itself on it.",
+            "This runner class was never calibrated.",
             icon=":material/tune:",
         )
         st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
@@ -112,7 +109,7 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
         key=natural_order,
     )
     if not cases:
-        say_widen("No case is within the filters")
+        say_widen("No case matches the filters")
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose("Case", cases, parameter="case", place=choices)
@@ -129,7 +126,7 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
         if any(point.value is not None for point in one.points)
     }
     if not history:
-        st.info("This case was never timed on this runner class: choose another.", icon=":material/timer_off:")
+        st.info("This case has no times on this runner class: choose another.", icon=":material/timer_off:")
         return
     implementation = view.link.choose("Implementation", list(history), parameter="implementation", place=choices)
     series = history[implementation]
@@ -138,21 +135,21 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
     timed = [point for point in series.points if point.value is not None]
     doubtful = sum(bool(point.degraded_by) for point in timed)
     st.caption(
-        f"{len(timed)} runs, pairs and other branches among them; in {doubtful} of them "
-        f"({metric('utilisation').format(doubtful / len(timed))}) the device was held back or shared. Clock and "
+        f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
+        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or shared. Clock and "
         "temperature are of the blocks of this very case, where somebody watched."
     )
     st.subheader("What was judged of it", anchor=False)
     moves = moves_table(series.key, data.list_regressions(view.project))
     if moves.empty:
-        st.text("No step and no drift is stored for this series.")
+        st.text("No stored steps or drifts of this series.")
     else:
         show_table(moves)
 
 
 def _say_of_whole_runs(view: View) -> None:
     if view.filters.case_ids is not None:
-        st.caption("Of whole runs: kernel family, dtype, tag and owner do not narrow it.")
+        st.caption("For whole runs: the filters kernel family, dtype, tag and owner do not apply.")
 
 
 def _show_ceilings(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
@@ -160,25 +157,22 @@ def _show_ceilings(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_cl
     _say_of_whole_runs(view)
     table = ceilings_table(runs[runner_class])
     if table.empty:
-        st.info("No run on this runner class measured its ceilings.", icon=":material/roofing:")
+        st.info("No measured ceilings on this runner class.", icon=":material/roofing:")
         return
     show_figure(ceiling_history_figure(runs[runner_class], view.zone), key=MAIN_FIGURE)
-    show_table(table, formats={"share of it": "{:.1%}".format})
-    st.caption("Only what is measured judges; the datasheet's figures stand beside it.")
+    show_table(table, formats={"share of datasheet": "{:.1%}".format})
+    st.caption("Utilisation uses measured ceilings; those of the datasheet are for comparison.")
 
 
 def _show_environments(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
-    st.subheader("What compares", anchor=False)
+    st.subheader("Comparable groups", anchor=False)
     _say_of_whole_runs(view)
     show_table(classes_table([run for own in runs.values() for run in own], view.zone), key=MAIN_FIGURE)
-    st.caption(
-        "Times compare within a row, where their timer and the state of the cache are equal too; between rows they are "
-        "refused."
-    )
-    st.subheader("What differs all the same", anchor=False)
+    st.caption("Times are comparable within a row if timer and cache state are equal too, but not between rows.")
+    st.subheader("Differences within comparable runs", anchor=False)
     differences = differences_table(runs[runner_class], view.zone)
     if differences.empty:
-        st.text("All runs on this runner class had one and the same environment.")
+        st.text("All runs on this runner class had the same environment.")
     else:
         show_table(differences)
 

@@ -1,4 +1,4 @@
-"""Series over commits, with the change points that were judged."""
+"""Series over commits, with stored change points."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
     ("Function", "function", lambda key: key.function),
     ("Tensor", "tensor", lambda key: key.tensor),
 )
-"""What tells the series of one kernel, metric and case apart, besides the implementation."""
+"""Parameters that distinguish series of one kernel, metric and case."""
 _WINDOWS = (100, 500, 2_000)
 _EVERY_COMMIT = "all"
 _OTHER_WAYS_TO_ZOOM = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]
-"""Which no address would know of."""
+"""Maximum length of a parameter in the address."""
 
 
 def show() -> None:
-    with open_view("trends", "Trends", "How a kernel moved over commits, and which commit moved it.") as view:
+    with open_view("trends", "Trends", "How a kernel changed over commits, and which commits changed it.") as view:
         *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
         second = st.container(horizontal=True, vertical_alignment="bottom")
-        include_dirty = view.link.switch("Uncommitted changes too", parameter="dirty", place=dirty)
+        include_dirty = view.link.switch("Include uncommitted changes", parameter="dirty", place=dirty)
         every_key = data.ask(
             questions.list_series_keys,
             view.project,
@@ -55,21 +55,21 @@ def show() -> None:
             )
         admitted = [key for key in every_key if view.filters.admits_series(key)]
         if not admitted:
-            say_widen("Nothing that was measured is within the filters")
+            say_widen("No series matches the filters")
             return
         regressions = data.list_regressions(view.project)
         keys = _narrow(view, admitted, _first_to_look_at(regressions, admitted), first, second)
         trend = data.ask(questions.read_trend, _question(view, keys, regressions, second, include_dirty=include_dirty))
         if not trend.series:
             st.info(
-                "Nothing of these series was measured on the chosen branch: choose others, or widen the filters.",
+                "These series have no runs on the chosen branch: choose others, or widen the filters.",
                 icon=":material/filter_alt:",
             )
             return
         series = _choose_implementations(view, trend.series, second)
         scale = Scale(view.link.choose("Scale", [*Scale], parameter="scale", place=scaled))
         if scale is Scale.LOGARITHMIC and any(point.value == 0 for one in series for point in one.points):
-            st.info("The scale stays linear: a logarithmic one has no place for zero.", icon=":material/linear_scale:")
+            st.info("The scale stays linear, because there are values of zero.", icon=":material/linear_scale:")
             scale = Scale.ABSOLUTE
         figure = trend_figure(series, regressions, view.zone, scale=scale, places=trend.places)
         # a figure of other commits is another one: what was marked on the last is gone
@@ -105,7 +105,7 @@ def _explain(trend: Trend) -> None:
 
 
 def _first_to_look_at(regressions: Sequence[Regression], keys: Collection[SeriesKey]) -> SeriesKey | None:
-    """What to show a reader who asks for nothing: the newest regression that stands."""
+    """Return the default choices: the newest open regression."""
     offered = set(keys)
     for regression in regressions:
         if regression.verdict is Verdict.REGRESSED and regression.state is RegressionState.OPEN:
@@ -116,13 +116,13 @@ def _first_to_look_at(regressions: Sequence[Regression], keys: Collection[Series
 
 
 def _picked_commit(drawn: PlotlyState, trend: Trend) -> str | None:
-    """The commit of the point that the reader clicked on; None where there is none."""
+    """Return the commit of the selected point, if any."""
     points = [] if drawn["selection"]["box"] else drawn["selection"]["points"]
     return next((sha for sha, place in trend.places.items() if points and place == int(points[0]["x"])), None)
 
 
 def _zoom(view: View, key: str, trend: Trend) -> None:
-    """Make the stretch that the reader drew a box over the window, which is in the address."""
+    """Make the selected range the window."""
     stretch = commits_within(trend, st.session_state[key]["selection"]["box"])
     if stretch is not None:
         first, last = stretch
@@ -131,7 +131,7 @@ def _zoom(view: View, key: str, trend: Trend) -> None:
 
 
 def commits_within(trend: Trend, boxes: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """The first and the last commit under a box that was drawn; None where there is no box, or no two commits are."""
+    """Return the first and last commit of a selected range; None if there are fewer than two."""
     if not boxes:
         return None
     left, *_, right = sorted(boxes[-1]["x"])
@@ -146,9 +146,7 @@ def _narrow(
     first: Sequence[DeltaGenerator],
     second: DeltaGenerator,
 ) -> list[SeriesKey]:
-    """The series of one kernel or several, of one case or several, of one metric or several, on one runner class or
-    several; those of `start` at first.
-    """
+    """Choose kernels, cases, metrics and runner classes; return the selected series."""
     at_kernel, at_case, at_metric = first
     kernels = sorted({key.kernel for key in keys})
     kernel = view.link.choose(
@@ -178,7 +176,7 @@ def _narrow(
     # a choice without an option is not offered, unless an address asks for one: that it is not there is said then
     if others or view.link.asked_or_chosen("further"):
         further = view.link.choose_some(
-            "Further metrics",
+            "More metrics",
             others,
             parameter="further",
             title=lambda name: METRICS[name].title,
@@ -188,7 +186,7 @@ def _narrow(
     other_kernels = [known for known in kernels if known != kernel]
     if other_kernels or view.link.asked_or_chosen("kernels"):
         further_kernels = view.link.choose_some(
-            "Further kernels", other_kernels, parameter="kernels", placeholder="none", place=second
+            "More kernels", other_kernels, parameter="kernels", placeholder="none", place=second
         )
     cases_of = {kernel: cases, **{one: _cases_of(keys, one, chosen_metric) for one in further_kernels}}
     other_cases = [known for own in cases_of.values() for known in own if known != case]
@@ -224,7 +222,7 @@ def _question(
     *,
     include_dirty: bool,
 ) -> TrendQuestion:
-    """These series of the commits in the window, on the branches that are looked at."""
+    """Return the question for these series in the chosen window."""
     wanted = set(keys)
     moved = {move.commit.sha for one in regressions for move in one.change_points if move.series in wanted}
     question = TrendQuestion(
@@ -253,7 +251,7 @@ def _question(
 
 
 def _windows(view: View) -> list[int]:
-    """Lengths that are shorter than the history, among them what the reader drew a box over."""
+    """Return window lengths shorter than the history, and the selected one."""
     commit_count = view.filters.facets.commit_count
     drawn = view.link.asked_or_chosen("window")
     offered = {*_WINDOWS}
@@ -267,7 +265,7 @@ def _title_of_end(end: WindowEnd, zone: tzinfo) -> str:
 
 
 def _choose_implementations(view: View, series: Sequence[Series], place: DeltaGenerator) -> list[Series]:
-    """The chosen ones; what can never run here, such as Triton code on a CPU, is offered only if there is no other."""
+    """Choose implementations; those that never run here are offered only if there is no other."""
     tried = [one for one in series if any(point.outcome is not Outcome.UNSUPPORTED for point in one.points)]
     offered = tried or list(series)
     chosen = view.link.choose_some(

@@ -124,11 +124,11 @@ def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
     context.clear_cookies()
     theirs = watch(context, setting.address)
     theirs.open(link)
-    expect(theirs.main.get_by_text("somebody is at it")).to_be_visible()
+    expect(theirs.main.get_by_text("in progress")).to_be_visible()
     expect(theirs.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
     # in the state, and in the trail of decisions
     expect(theirs.main.get_by_text("The new epilogue; I am at it").first).to_be_visible()
-    expect(theirs.main.get_by_text("Sign in to decide.")).to_be_visible()
+    expect(theirs.main.get_by_text("Sign in to triage.")).to_be_visible()
     expect(theirs.page.get_by_role("button", name="Decide")).to_have_count(0)
     theirs.close()
     assert setting.state is TriageState.ACKNOWLEDGED

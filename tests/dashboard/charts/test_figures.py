@@ -51,10 +51,10 @@ def test_times_stand_at_the_reader_s_clock_above_the_device_s_clock_and_temperat
         make_point(2, 52_000.0, sm_clock_mhz=1_200.0, temperature_c=88.0, degraded_by=("hw_slowdown",)),
     )
     figure = runner_history_figure(replace(make_series([]), points=points), ZoneInfo("Asia/Tokyo"))
-    assert names(figure) == ["time", "SM clock", "highest temperature", "held back or shared"]
+    assert names(figure) == ["time", "SM clock", "highest temperature", "throttled or shared"]
     assert list(trace(figure, "time").y) == pytest.approx([40e-6, 52e-6])
     assert trace(figure, "time").x[0] == (NOON + timedelta(hours=9)).replace(tzinfo=None)
-    doubtful = trace(figure, "held back or shared")
+    doubtful = trace(figure, "throttled or shared")
     assert list(doubtful.y) == pytest.approx([52e-6])
     assert "hw_slowdown" in doubtful.hovertext[0]
 

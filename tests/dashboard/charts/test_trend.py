@@ -109,7 +109,7 @@ def test_change_points_of_other_series_are_not_drawn() -> None:
 def test_a_dismissed_change_point_says_so() -> None:
     regression = make_regression(1, state=RegressionState.DISMISSED)
     figure = drawn([make_series([1e6, 2e6])], [regression])
-    assert "dismissed: measured again and not there" in trace(figure, "regressed").hovertext[0]
+    assert "dismissed: not confirmed when measured again" in trace(figure, "regressed").hovertext[0]
 
 
 def test_verdicts_differ_in_symbol_dash_and_word_as_well_as_in_colour() -> None:
@@ -176,7 +176,7 @@ def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again
     figure = drawn([measured_with(OLD, hostile, hostile, OLD, OLD)], [])
     (band,) = figure.layout.shapes
     assert (band.x0, band.x1) == (0.5, 2.5)
-    mark = trace(figure, "measured otherwise from here")
+    mark = trace(figure, "measurement setting changed")
     assert list(mark.x) == [1, 3]
     assert "driver 550.1 → &lt;b&gt;3.7.0" in mark.hovertext[0]
 

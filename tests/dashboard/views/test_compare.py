@@ -189,7 +189,7 @@ def test_rows_can_be_narrowed_to_what_changed_its_outcome(open_view: OpenView, s
     ingest_record(store, make_record(1, measurements=[make_measurement()]))
 
     assert table(open_view("compare", show="on one side only"), "outcome")["implementation"].tolist() == ["gone"]
-    assert "No case is left" in texts(open_view("compare", show="other outcomes"))
+    assert "No case is left" in texts(open_view("compare", show="outcome changed"))
 
 
 def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engine) -> None:

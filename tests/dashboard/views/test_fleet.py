@@ -22,7 +22,7 @@ def test_the_fleet_adds_up_device_time_and_energy(open_view: OpenView, records: 
     assert "Device time 4 min" in said
     assert "Energy of the devices 71.9 kJ" in said
     assert "no price set" in said
-    runners = table(app, "of a commit")
+    runners = table(app, "per commit")
     assert runners["runs"].tolist() == [RUN_COUNT + 2]
     assert "money" not in runners.columns
     assert runners["checks"].item() == pytest.approx(9 / 30)
@@ -31,7 +31,7 @@ def test_the_fleet_adds_up_device_time_and_energy(open_view: OpenView, records: 
 def test_the_dearest_cases_and_families_come_first(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("fleet")
     assert table(app, "kernel family")["kernel family"].tolist() == ["matmul", "reduction"]
-    cases = table(app, "longest launch")
+    cases = table(app, "slowest launch")
     assert (cases["case"][0], cases["runs"][0]) == (GEMM, RUN_COUNT)
 
 

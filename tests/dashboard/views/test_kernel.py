@@ -64,11 +64,11 @@ def test_the_kernel_view_opens_with_the_newest_commit(open_view: OpenView, store
 def test_the_kernel_view_tells_whether_the_best_is_beyond_the_noise(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
-    best = table(open_view("kernel", kernel="softmax"), "beyond noise?").set_index("case")
+    best = table(open_view("kernel", kernel="softmax"), "significant?").set_index("case")
     assert best.loc[SOFTMAX, "best"] == "triton"
     assert best.loc[SOFTMAX, "lead"] == "+55.0% against eager"
-    assert best.loc[SOFTMAX, "beyond noise?"] == "● clearly faster"
-    assert best.loc[SOFTMAX_SMALL, "beyond noise?"] == "= as fast"
+    assert best.loc[SOFTMAX, "significant?"] == "● clearly faster"
+    assert best.loc[SOFTMAX_SMALL, "significant?"] == "= as fast"
 
 
 def test_the_kernel_view_tells_occupancy_and_what_limits_it(open_view: OpenView, records: list[RunRecord]) -> None:
@@ -99,7 +99,7 @@ def test_the_kernel_view_has_what_the_autotuner_tried_the_counters_and_the_error
     assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]
     errors = table(app, "eager's error").set_index("tensor")
-    assert errors.loc["out", "share of eager's"] == pytest.approx(2.0 / 2.1)
+    assert errors.loc["out", "relative to eager"] == pytest.approx(2.0 / 2.1)
     assert set(errors.index) == {"out", "grad_x"}
 
 

@@ -44,7 +44,7 @@ def test_open_regressions_come_first_the_newest_on_top_and_the_rest_apart(open_v
     improved, settled = (one.value for one in app.dataframe if "reason" in one.value.columns)
     assert list(improved["what"]) == ["matmul became 30 % faster on 1 series"]
     assert list(settled["what"]) == ["matmul became 10 % slower on 1 series"]
-    assert list(settled["state"]) == ["measured again and not there"]
+    assert list(settled["state"]) == ["not confirmed when measured again"]
 
 
 def test_the_order_of_the_open_regressions_can_be_chosen(open_view: OpenView, store: Engine) -> None:
@@ -158,7 +158,7 @@ def test_the_false_alarm_rate_counts_what_was_refuted_or_called_invalid_among_wh
     app = open_view("overview")
     shown = {one.label: one.value for one in app.metric}
     # of four told one was refuted by a pair, one called invalid, and two are confirmed
-    assert shown == {"False-alarm rate": "50%", "Told": "4", "False": "2", "Not decided yet": "0"}
+    assert shown == {"False-alarm rate": "50%", "Reported": "4", "False": "2", "Not triaged": "0"}
 
 
 def test_a_filter_narrows_every_part_and_follows_the_reader_to_other_views(open_view: OpenView, store: Engine) -> None:

@@ -57,7 +57,7 @@ def test_a_run_tells_how_long_it_took_how_it_ended_and_what_failed(
 def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
     ceilings = table(open_view("run", run=str(records[0].run_id)), "datasheet").set_index("of")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
-    assert ceilings.loc["dram", "share of it"] == pytest.approx(4.1 / 4.8)
+    assert ceilings.loc["dram", "share of datasheet"] == pytest.approx(4.1 / 4.8)
     assert ceilings.loc["cache", "datasheet"] == ""
 
 
@@ -299,7 +299,7 @@ def test_the_overview_tells_how_many_runs_are_in_quarantine_and_leads_there(
         return [f"{one.label} {one.page}?{one.query_string}" for one in told]
 
     assert links() == [
-        f"In quarantine, where nobody vouches for them: 1 run run?project=example%2Fproject&run={DOUBTED.run_id}"
+        f"In quarantine, from an untrusted source: 1 run run?project=example%2Fproject&run={DOUBTED.run_id}"
     ]
     assert links(branch="main") == []
 
@@ -307,7 +307,7 @@ def test_the_overview_tells_how_many_runs_are_in_quarantine_and_leads_there(
 def test_a_quarantined_run_counts_for_no_other_view(open_view: OpenView, half_trusted: Engine) -> None:
     compared = open_view("compare")
     assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])
-    assert table(open_view("fleet"), "of a commit")["runs"].tolist() == [2]
+    assert table(open_view("fleet"), "per commit")["runs"].tolist() == [2]
     values = table(open_view("trends", values="open"), "value")
     assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]
 

@@ -32,10 +32,10 @@ def test_every_runner_class_has_its_last_result_its_rhythm_and_its_noise(open_vi
 
 
 def test_the_noise_of_a_case_stands_beside_what_can_be_detected(open_view: OpenView, records: list[RunRecord]) -> None:
-    noise = table(open_view("runners", runner=gpu().runner_class), "verdict on no change")
+    noise = table(open_view("runners", runner=gpu().runner_class), "A/A verdict")
     assert noise["case"].tolist() == [SOFTMAX]
-    assert 0.03 < noise["found with 40 blocks"].item() <= noise["found with 8 blocks"].item()
-    assert noise["verdict on no change"].tolist() == ["✓ none"]
+    assert 0.03 < noise["detectable with 40 blocks"].item() <= noise["detectable with 8 blocks"].item()
+    assert noise["A/A verdict"].tolist() == ["✓ none"]
 
 
 def test_a_runner_that_was_never_calibrated_says_how_to(open_view: OpenView, store: Engine) -> None:

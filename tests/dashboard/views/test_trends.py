@@ -108,7 +108,7 @@ def test_runs_of_uncommitted_changes_are_shown_only_on_request(open_view: OpenVi
 def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, values="open")
-    many(app, "Further metrics").set_value(["utilisation"]).run()
+    many(app, "More metrics").set_value(["utilisation"]).run()
     many(app, "Beside it").set_value([RMS_NORM_BWD]).run()
 
     assert not app.exception
@@ -270,7 +270,7 @@ def test_a_runner_that_is_not_there_is_said(open_view: OpenView, two_runners: En
 
 def test_two_kernels_share_a_figure(open_view: OpenView, two_runners: Engine) -> None:
     app = open_view("trends", **BASE)
-    many(app, "Further kernels").set_value(["gemm"]).run()
+    many(app, "More kernels").set_value(["gemm"]).run()
     # its first case, as long as none is named
     assert address(app)["kernels"] == ["gemm"]
     assert [case in texts(app) for case in (SOFTMAX, GEMM, WIDE)] == [True, True, False]
