@@ -185,7 +185,7 @@ def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Se
             base=[times[first] for first, _ in spells],
             x=[_milliseconds(length) for length in lengths],
             marker={"color": VERMILLION, "pattern": hatched(DOUBTFUL)},
-            name=f"held back: {title}",
+            name=f"throttled: {title}",
             showlegend=False,
             hovertext=[f"{escape(name)} for {length.total_seconds():.1f} s" for length in lengths],
             hoverinfo="text",

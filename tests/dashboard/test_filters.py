@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.dashboard.filters import Filters, options_of
+from roofwatch.dashboard.filters import Filters
 from roofwatch.db.queries.results import CaseOption, FilterOptions
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 
@@ -54,12 +54,6 @@ def test_an_owner_has_the_kernels_that_are_theirs_and_nobody_s_kernels_are_nobod
     assert filters.owners_of(["matmul", "softmax", "softmax"]) == ["@ml/kernels", "ada@example.com"]
 
 
-def test_choices_of_different_parameters_must_all_hold() -> None:
-    filters = narrowed(tag=["full"], dtype=["float16"])
-    assert filters.admits_kernel("softmax")
-    assert not filters.admits_kernel("matmul")
-
-
 @pytest.mark.parametrize(
     ("tags", "admitted"),
     [
@@ -84,10 +78,6 @@ def test_tags_of_different_groups_must_all_hold_those_of_one_stand_for_each_othe
     assert filters.case_ids == frozenset(admitted)
 
 
-def test_kernels_have_families_as_far_as_a_recent_run_knew_them() -> None:
-    assert narrowed().families_of(["matmul", "never seen", "softmax", "matmul"]) == ["matmul", "reduction"]
-
-
 def test_machine_code_is_admitted_on_every_runner() -> None:
     filters = narrowed(**{"class": ["A"]})
     assert filters.admits_series(make_series_key(runner_class=""))
@@ -100,14 +90,3 @@ def test_a_regression_is_admitted_by_its_commit_and_any_of_its_change_points() -
     regression = make_regression(1, change_points=points)
     assert narrowed(branch=["main"], dtype=["float32"]).admits_regression(regression)
     assert not narrowed(branch=["feature"]).admits_regression(regression)
-
-
-def test_what_may_be_chosen_is_what_there_is() -> None:
-    assert options_of(FACETS, {"softmax": ("@ml/kernels",)}) == {
-        "branch": ["feature", "main"],
-        "class": ["A", "B"],
-        "family": ["matmul", "reduction"],
-        "dtype": ["float16", "float32"],
-        "tag": ["full", "smoke"],
-        "owner": ["@ml/kernels"],
-    }

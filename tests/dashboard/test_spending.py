@@ -1,16 +1,14 @@
 import pytest
 
 from roofwatch.dashboard.spending import (
-    by_family,
     by_runner,
     hours_by_activity,
-    hours_of,
     in_readable_time,
     money_of,
     price_of,
     runner_table,
 )
-from roofwatch.dashboard.wording import counter_text, duration_text, energy_text, money_text, rate_text
+from roofwatch.dashboard.wording import counter_text, duration_text
 from roofwatch.db.queries.results import KernelCost
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.gpu_history import gpu
@@ -48,11 +46,6 @@ def test_a_counter_is_told_in_the_unit_of_its_name(name: str, value: float, text
     assert counter_text(name, value) == text
 
 
-def test_a_run_on_eight_devices_costs_eight_times_its_time() -> None:
-    eight = make_fleet_run(environment=gpu().model_copy(update={"device_count": 8}))
-    assert (hours_of(make_fleet_run()), hours_of(eight)) == (0.5, 4.0)
-
-
 def test_what_no_activity_claims_is_part_of_the_bill() -> None:
     runs = [make_fleet_run(spent_ns={"timing": HALF_HOUR_NS // 2}), make_fleet_run()]
     assert hours_by_activity(runs) == {make_commit_ref(): {"timing": 0.25, "not counted": 0.75}}
@@ -62,12 +55,6 @@ def test_amounts_that_are_not_known_are_left_out_rather_than_nothing() -> None:
     runs = [make_fleet_run(0), make_fleet_run(1)]
     spent = by_runner(runs, lambda run: 7.0 if run.run_id == "run 1" else None)
     assert spent == {make_commit_ref(1): {gpu().runner_class: 7.0}}
-
-
-def test_families_add_up_over_the_runs_of_a_commit_and_strangers_are_left_out() -> None:
-    runs = [make_fleet_run(0)]
-    costs = [make_cost(0), make_cost(0, timed_ns=2e9), make_cost(5)]
-    assert by_family(runs, costs, lambda cost: cost.timed_ns) == {make_commit_ref(0): {"matmul": 3e9}}
 
 
 def test_the_first_pattern_that_matches_a_runner_class_is_its_price() -> None:
@@ -99,13 +86,3 @@ def test_a_runner_class_without_a_price_has_no_money_and_the_dearest_in_time_com
 )
 def test_long_times_are_told_in_hours(ns: float, text: str) -> None:
     assert duration_text(ns) == text
-
-
-def test_energies_rates_and_money_have_their_units() -> None:
-    assert (energy_text(0.012), energy_text(71_900), energy_text(4.2e6)) == ("12 mJ", "71.9 kJ", "4.2 MJ")
-    assert (rate_text("memory", 4.8e12), rate_text("compute", 9.9e14)) == ("4.8 TB/s", "990 TFLOP/s")
-    assert (money_text(1_234.5, "EUR"), money_text(0.0012, "USD"), money_text(0, "USD")) == (
-        "1,234.50 EUR",
-        "0.0012 USD",
-        "0.00 USD",
-    )

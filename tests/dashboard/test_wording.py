@@ -4,18 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.wording import (
-    VERDICT_MARKS,
     age_text,
-    change_text,
     code_span,
     headline_text,
-    outcome_text,
-    percent,
     worst_change_point,
 )
-from roofwatch.db.values import Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 
 
@@ -60,19 +54,6 @@ def test_a_code_span_cannot_be_left(text: str) -> None:
     assert "\n" not in span
 
 
-def test_a_change_from_nothing_shows_both_levels() -> None:
-    spills = make_change_point(series=make_series_key("local_bytes"), before=0.0, after=96.0)
-    assert change_text(spills) == "0 B → 96 B"
-
-
-def test_a_change_to_a_failure_says_failed() -> None:
-    assert change_text(make_change_point(after=None)) == "10 µs → failed"
-
-
-def test_from_a_doubling_on_the_factor_is_shown() -> None:
-    assert (percent(0.2), percent(-0.25), percent(1.5)) == ("+20.0%", "-25.0%", "×2.5")
-
-
 def test_a_failure_is_the_worst_then_the_largest_change_of_a_time_then_machine_code() -> None:
     failed = make_change_point(after=None)
     small, large = make_change_point(after=11_000.0), make_change_point(after=19_000.0)
@@ -82,10 +63,3 @@ def test_a_failure_is_the_worst_then_the_largest_change_of_a_time_then_machine_c
     memory = make_change_point(series=make_series_key("peak_allocated_bytes"), before=1.0, after=9.0)
     assert worst_change_point(make_regression(change_points=(memory, spills, large))) is large
     assert worst_change_point(make_regression(change_points=(memory, spills))) is spills
-
-
-def test_every_verdict_and_outcome_has_a_word_besides_its_symbol() -> None:
-    assert {VERDICT_MARKS[verdict].word for verdict in Verdict} == {str(verdict) for verdict in Verdict}
-    assert outcome_text(Outcome.TIMED_OUT) == "✕ timed out"
-    assert outcome_text(Outcome.OK) == "✓ ok"
-    assert outcome_text(Outcome.UNSUPPORTED) == "○ unsupported"

@@ -23,7 +23,6 @@ from tests.builders import (
     make_blocks,
     make_ceiling,
     make_commit_ref,
-    make_environment,
     make_measurement,
     make_series_key,
 )
@@ -59,22 +58,11 @@ def test_times_stand_at_the_reader_s_clock_above_the_device_s_clock_and_temperat
     assert "hw_slowdown" in doubtful.hovertext[0]
 
 
-def test_what_nobody_watched_has_its_time_alone() -> None:
-    assert names(runner_history_figure(make_series([1e6, 2e6]), UTC)) == ["time"]
-
-
 def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
     worn = (make_ceiling(per_s=2.4e12), make_ceiling(level="cache", per_s=4.5e12))
     figure = ceiling_history_figure([make_fleet_run(1, ceilings=worn), make_fleet_run(0)], UTC)
     assert list(trace(figure, "dram, 100 % = datasheet, 4.8 TB/s").y) == pytest.approx([4.1 / 4.8, 0.5])
     assert list(trace(figure, "cache, 100 % = highest seen, 9 TB/s").y) == pytest.approx([1.0, 0.5])
-
-
-def test_a_device_without_a_datasheet_is_held_against_itself() -> None:
-    runs = [make_fleet_run(environment=make_environment(), ceilings=(make_ceiling(dtype=HOSTILE, level=None),))]
-    figure = ceiling_history_figure(runs, UTC)
-    assert names(figure) == ["memory, 100 % = highest seen, 10 GB/s"]
-    assert "<img" not in as_html(figure)
 
 
 def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
@@ -186,12 +174,6 @@ def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
     assert figure.layout.barmode == "stack"
 
 
-def test_hours_have_no_prefix_and_text_is_escaped() -> None:
-    figure = spending_figure({make_commit_ref(): {HOSTILE: 0.001}}, title="device-hours", unit="h", zone=UTC)
-    assert figure.layout.yaxis.tickformat == "~g"
-    assert "<img" not in as_html(figure)
-
-
 def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
     commit = replace(make_commit_ref(), subject=HOSTILE, author=HOSTILE)
     point = make_point(0, 1e6, commit=commit, degraded_by=(HOSTILE,))
@@ -206,11 +188,6 @@ def test_every_sample_stands_below_the_curve_of_its_side() -> None:
     assert (head.y[0], head.y[-1]) == (0.0, 1.0)
     assert (head.x[0], head.x[-1]) == (1_980e-9, 2_020e-9)
     assert curves["base, 6 samples"].line.dash != head.line.dash
-
-
-def test_a_side_that_failed_is_left_out() -> None:
-    figure = distribution_figure(make_measurement(), make_measurement(outcome=Outcome.CRASHED))
-    assert {trace.name.split(",")[0] for trace in figure.data} == {"base"}
 
 
 def test_a_long_tail_makes_the_axis_logarithmic() -> None:

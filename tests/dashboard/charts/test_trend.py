@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, tzinfo
-from itertools import pairwise
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.collector.record.metrics import METRICS
 from roofwatch.dashboard.charts.setting_changes import setting_changes
-from roofwatch.dashboard.charts.style import AXES
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
-from roofwatch.dashboard.wording import written
-from roofwatch.db.values import Regression, RegressionState, RunSetting, Series, Verdict
+from roofwatch.db.values import Regression, RegressionState, RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import make_point, make_series
 
@@ -62,12 +57,6 @@ def test_a_failed_run_is_a_mark_with_its_outcome_and_no_number() -> None:
     assert figure.layout.yaxis2.visible is True
 
 
-def test_without_failures_there_is_no_strip_for_them() -> None:
-    figure = drawn([make_series([1e6, 1e6])], [])
-    assert "failed run" not in names(figure)
-    assert figure.layout.yaxis2.visible is False
-
-
 def test_commits_of_several_series_share_one_axis() -> None:
     early = make_series([1e6, 1e6, 1e6])
     late = replace(make_series([]), key=make_series_key(implementation="triton"), points=(make_point(2), make_point(3)))
@@ -88,40 +77,10 @@ def test_a_change_point_names_commit_author_subject_and_standing() -> None:
     assert [shape.x0 for shape in figure.layout.shapes] == [1]
 
 
-def test_every_hover_has_the_time_of_the_reader_s_zone() -> None:
-    series = make_series([1e6, None, 2e6])
-    change = make_change_point(2, series=series.key)
-    tokyo = ZoneInfo("Asia/Tokyo")
-    figure = drawn([series], [make_regression(2, change_points=(change,))], tokyo)
-    moments = {written(point.commit.committed_at, tokyo) for point in series.points}
-    for one in figure.data:
-        for hover in filter(None, one.hovertext or ()):
-            assert any(moment in hover for moment in moments), hover
-
-
-def test_change_points_of_other_series_are_not_drawn() -> None:
-    elsewhere = make_change_point(1, series=make_series_key(implementation="triton"))
-    figure = drawn([make_series([1e6, 2e6])], [make_regression(1, change_points=(elsewhere,))])
-    assert names(figure) == [make_series_key().label]
-    assert not figure.layout.shapes
-
-
 def test_a_dismissed_change_point_says_so() -> None:
     regression = make_regression(1, state=RegressionState.DISMISSED)
     figure = drawn([make_series([1e6, 2e6])], [regression])
     assert "dismissed: not confirmed when measured again" in trace(figure, "regressed").hovertext[0]
-
-
-def test_verdicts_differ_in_symbol_dash_and_word_as_well_as_in_colour() -> None:
-    improved = make_change_point(2, verdict=Verdict.IMPROVED, after=8_000.0)
-    figure = drawn(
-        [make_series([1e6, 2e6, 1e6])],
-        [make_regression(1), make_regression(2, verdict=Verdict.IMPROVED, change_points=(improved,))],
-    )
-    worse, better = trace(figure, "regressed"), trace(figure, "improved")
-    assert worse.marker.symbol != better.marker.symbol
-    assert worse.marker.color != better.marker.color
-    assert len({shape.line.dash for shape in figure.layout.shapes}) == 2
 
 
 def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
@@ -152,16 +111,6 @@ def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
     assert [one.showlegend for one in figure.data[:2]] == [True, False]
 
 
-def test_rows_never_overlap() -> None:
-    metrics = ["median_ns", "flop_per_s", "utilisation"]
-    series = [make_series([1.0, None], key=make_series_key(metric=name)) for name in metrics]
-    layout = drawn(series, []).layout
-    domains = sorted(axis.domain for axis in (layout.yaxis, layout.yaxis2, layout.yaxis3, layout.yaxis4, layout.yaxis5))
-    assert domains[0][0] >= 0
-    assert domains[-1][1] <= 1
-    assert all(lower[1] < upper[0] for lower, upper in pairwise(domains))
-
-
 def test_relative_values_begin_at_one_whatever_their_size() -> None:
     large = make_series([4e6, 5e6])
     small = make_series([None, 200.0, 150.0], key=make_series_key(implementation="triton"))
@@ -189,12 +138,6 @@ def test_points_of_a_thinned_series_lie_where_their_commits_do() -> None:
     assert figure.layout.xaxis.tickvals[-1] == 4_999
 
 
-def test_the_scale_is_logarithmic_on_request() -> None:
-    series = [make_series([1e6, 2e6])]
-    assert drawn(series, [], scale=Scale.LOGARITHMIC).layout.yaxis.type == "log"
-    assert drawn(series, []).layout.yaxis.type == "linear"
-
-
 @pytest.mark.parametrize(
     ("metric", "title", "suffix"),
     [
@@ -207,10 +150,6 @@ def test_the_scale_is_logarithmic_on_request() -> None:
 def test_every_axis_names_its_unit(metric: str, title: str, suffix: str) -> None:
     figure = drawn([make_series([1.0], key=make_series_key(metric))], [])
     assert (figure.layout.yaxis.title.text, figure.layout.yaxis.ticksuffix) == (title, suffix)
-
-
-def test_every_metric_can_be_drawn() -> None:
-    assert {one.unit for one in METRICS.values()} <= AXES.keys()
 
 
 def test_a_long_history_keeps_few_tick_labels_and_the_newest_commit() -> None:
@@ -250,22 +189,8 @@ def test_a_change_names_what_was_and_what_is() -> None:
     assert change.words == ("driver 550.1 → 560.2", "triton 3.6.0 → 3.7.0")
 
 
-def test_what_came_or_went_is_none_on_the_other_side() -> None:
-    (change,) = setting_changes([measured_with(OLD, replace(OLD, machine=(("mig", "True"),)))])
-
-    assert change.words == ("ecc True → none", "mig none → True")
-
-
-def test_series_of_one_runner_tell_a_change_once() -> None:
-    assert len(setting_changes([measured_with(OLD, NEW), measured_with(OLD, NEW)])) == 1
-
-
 def test_runners_are_followed_each_by_itself() -> None:
     assert setting_changes([measured_with(OLD, OLD), measured_with(NEW, NEW, runner_class="B")]) == []
-
-
-def test_runs_of_which_nothing_is_known_change_nothing() -> None:
-    assert setting_changes([measured_with(OLD, None, OLD)]) == []
 
 
 def timed_by(*timings: str, case_id: str = "softmax/n=1/float32/fwd") -> Series:

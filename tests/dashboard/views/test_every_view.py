@@ -165,14 +165,6 @@ def test_project_and_filters_follow_the_reader_to_other_views_and_their_addresse
         assert (address(app)["project"], address(app)["dtype"]) == ([PROJECT], ["float32"])
 
 
-def test_links_to_other_views_name_the_project_and_the_filters(open_view: OpenView, judged: list[Regression]) -> None:
-    app = open_view("overview", dtype="float32")
-    links = {one.proto.label: one.proto.query_string for one in app.get("page_link")}
-    for link in (links["Why"], links["Trend"]):
-        assert "project=example%2Fproject" in link
-        assert "dtype=float32" in link
-
-
 def _store_hostile_project(store: Engine) -> None:
     case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
     for number in range(2):

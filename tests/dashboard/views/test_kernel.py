@@ -113,9 +113,9 @@ def copying(case_id: str = COPY, **fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("fields", "count", "words"),
     [
-        ({}, 1, "bytes that the case at least reads and writes"),
-        ({"bus_bytes": 20_000.0}, 1, "No run measures a ceiling of the links"),
-        ({"memory_bytes": 0.0}, 0, "no roof to hold them to"),
+        ({}, 1, "minimum bytes read and written per second"),
+        ({"bus_bytes": 20_000.0}, 1, "no measured ceiling for links"),
+        ({"memory_bytes": 0.0}, 0, "no roofline"),
     ],
     ids=["memory", "links", "nothing"],
 )

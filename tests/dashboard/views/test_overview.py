@@ -70,14 +70,6 @@ def test_what_moved_with_the_clock_accuses_nobody_and_is_listed_all_the_same(
     ]
 
 
-def test_an_alert_comes_before_what_nobody_has_to_be_called_for(open_view: OpenView, store: Engine) -> None:
-    judged = store_history(store)
-    replace_regressions(store, PROJECT, [replace(judged[0], is_alert=True), *judged[1:]])
-    app = open_view("overview")
-    assert rows(app, judged)[0] == "rms_norm became 42 % slower on 1 series"
-    assert "▲ alert" in texts(app)
-
-
 def test_what_somebody_settled_waits_for_nobody_and_what_is_acknowledged_does(
     open_view: OpenView, store: Engine
 ) -> None:
@@ -206,26 +198,10 @@ def test_each_row_names_the_owner_of_its_kernel(open_view: OpenView) -> None:
 
 
 @pytest.mark.usefixtures("owned")
-def test_an_owner_narrows_the_overview_to_what_is_theirs(open_view: OpenView, store: Engine) -> None:
-    judged = store_history(store)
-    app = open_view("overview", owner="ada@example.com")
-    assert many(app, "Owner").options == ["@ml/norms", "ada@example.com"]
-    assert rows(app, judged) == ["matmul keeps 96 bytes per thread in local memory on 6 targets"]
-    assert address(app)["owner"] == ["ada@example.com"]
-
-
-@pytest.mark.usefixtures("owned")
 def test_the_regression_and_the_kernel_name_the_owner_too(open_view: OpenView, store: Engine) -> None:
     slower = store_history(store)[0]
     assert "Owner: @ml/norms" in texts(open_view("regression", regression=str(regression_id(slower))))
     assert "Owner: `@ml/norms`" in texts(open_view("kernel", kernel="rms_norm"))
-
-
-def test_without_rules_nobody_is_named_and_nothing_is_missing(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("overview")
-    assert not app.exception
-    assert "Owner" not in texts(app)
 
 
 def test_rules_that_cannot_be_read_cost_no_view(

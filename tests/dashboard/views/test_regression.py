@@ -90,7 +90,7 @@ def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView,
         slower.commit.sha,
         slower.commit.subject,
         "the machine code differs",
-        "None was asked",
+        "None requested",
     ):
         assert part in said
     assert address(app)["regression"] == [of(slower)]
@@ -136,7 +136,7 @@ def test_a_side_whose_run_is_gone_is_said(open_view: OpenView, store: Engine) ->
     replace_regressions(store, PROJECT, [make_regression(1, change_points=(replace(point, series=series),))])
     app = open_view("regression")
     assert not app.exception
-    assert "not stored any more" in texts(app)
+    assert "no longer stored" in texts(app)
 
 
 def test_a_bisection_that_was_asked_for_it_is_shown(open_view: OpenView, store: Engine) -> None:
@@ -175,11 +175,6 @@ def test_what_a_record_says_cannot_end_the_link() -> None:
     named, _, address = LINKS.line("abc", "a)](javascript:alert(1)) [x](y", 1).rpartition("](")
     assert named == "[`a)](javascript:alert(1)) [x](y:1`"
     assert not set("()[] ") & set(address.removesuffix(")"))
-
-
-def test_without_the_setting_nothing_is_a_link() -> None:
-    nowhere = SourceLinks.of_project(None, "owner/kernels")
-    assert (nowhere.commit("abc"), nowhere.line("abc", "x.py", 1)) == ("`abc`", "`x.py:1`")
 
 
 def test_the_commit_of_a_regression_is_a_link(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import zlib
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.measurement import MemoryUse
 from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
-from roofwatch.dashboard.comparison import By, runs_by, title_of
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.fleet import list_fleet_runs
-from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.schema.runs import RunRow
 from tests.builders import (
     CASE_ID,
@@ -34,7 +31,6 @@ from tests.builders import (
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, gpu_record
 from tests.dashboard.seen import address, choice, figures, read_at_most, table, texts
-from tests.dashboard.values import make_fleet_run
 
 TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
 
@@ -112,10 +108,10 @@ def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: 
 def test_a_run_of_a_cpu_says_that_nobody_watched(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record())
     app = open_view("run")
-    assert "Nobody watched the device" in texts(app)
-    assert "its harness is older" in texts(app)
-    assert "No earlier run" in texts(app)
-    assert "No case was profiled in this run" in texts(app)
+    assert "No device readings" in texts(app)
+    assert "Not recorded" in texts(app)
+    assert "no recent run" in texts(app)
+    assert "no profiles" in texts(app)
 
 
 def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
@@ -180,7 +176,7 @@ def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, stor
     [
         (b"\x1f\x8bno gzip", "damaged or incomplete"),
         (zlib.compress(b"{}", wbits=zlib.MAX_WBITS | 16)[:-4], "damaged or incomplete"),
-        (b'{"other": 1}', "no trace of torch.profiler"),
+        (b'{"other": 1}', "not a trace of torch.profiler"),
     ],
 )
 def test_a_trace_that_cannot_be_read_is_a_notice_and_can_still_be_taken_away(
@@ -190,13 +186,6 @@ def test_a_trace_that_cannot_be_read_is_a_notice_and_can_still_be_taken_away(
     assert not app.exception
     assert words in app.warning[0].value
     assert len(app.get("download_button")) == 1
-
-
-def test_a_file_that_nobody_sent_is_named_and_cannot_be_read(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, with_trace(b"never sent"))
-    app = open_view("run")
-    assert table(app, "content")["content"].tolist() == ["not sent yet"]
-    assert not [one for one in app.toggle if one.label == "Read it"]
 
 
 WORDS = "(no longer on its branch)"
@@ -234,10 +223,10 @@ def test_a_list_of_runs_says_which_their_branch_has_left(open_view: OpenView, re
     # the newest run first
     assert marked(choice(app, "Run").options) == [False, True, False, False]
     # and its link leads past what was left to what is on the branch
-    (link,) = [one.proto for one in app.get("page_link") if "before it" in one.proto.label]
+    (link,) = [one.proto for one in app.get("page_link") if "previous run" in one.proto.label]
     assert f"of {sha_of(1)[:8]}" in link.label
     of_left = open_view("run", run=str(LEFT.run_id))
-    assert any("before it" in one.proto.label for one in of_left.get("page_link"))
+    assert any("previous run" in one.proto.label for one in of_left.get("page_link"))
 
 
 def test_commits_to_compare_are_marked_and_none_that_was_left_is_chosen(open_view: OpenView, rewritten: Engine) -> None:
@@ -246,25 +235,6 @@ def test_commits_to_compare_are_marked_and_none_that_was_left_is_chosen(open_vie
     # in the order of their counts, the highest first
     assert marked(choice(app, "Base").options) == marked(choice(app, "Head").options) == [True, False, False, False]
     assert (address(app)["base"], address(app)["head"]) == ([sha_of(1)], [sha_of(2)])
-
-
-def test_a_kernel_is_shown_as_of_the_newest_commit_that_is_on_the_branch(
-    open_view: OpenView, rewritten: Engine
-) -> None:
-    app = open_view("kernel")
-
-    assert marked(choice(app, "Commit").options) == [False, False, False, True]
-    assert address(app)["commit"] == [sha_of(2)]
-
-
-def test_a_branch_is_spoken_for_by_what_is_on_it() -> None:
-    left, kept = make_fleet_run(2, is_unreachable=True), make_fleet_run(1, is_dirty=True)
-    facets = FilterOptions((), {"main": frozenset({left.commit.sha, kept.commit.sha})}, ())
-
-    assert runs_by(By.BRANCHES, [left, kept], facets) == {"main": [kept, left]}
-    by_run = runs_by(By.RUNS, [left, kept], facets)
-    titles = [title_of(By.RUNS, choice, runs, UTC) for choice, runs in by_run.items()]
-    assert ["no longer on its branch" in title for title in titles] == [True, False]
 
 
 TRUSTED, DOUBTED = [make_record(number) for number in range(2)], make_record(5, commit=make_commit(5, branch="fork"))
@@ -286,7 +256,7 @@ def test_a_quarantined_run_is_listed_marked_and_opens_by_its_link(open_view: Ope
 
     linked = open_view("run", run=str(DOUBTED.run_id))
     assert address(linked)["run"] == [str(DOUBTED.run_id)]
-    assert "in quarantine: nobody vouches for it" in linked.warning[0].value
+    assert "in quarantine: it is from an untrusted source" in linked.warning[0].value
     assert "Took 5 min" in texts(linked)
     assert not linked.get("page_link")
 
