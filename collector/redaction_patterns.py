@@ -1,77 +1,72 @@
-"""Patterns of network names and secrets in text."""
+"""What redaction removes from text: tables of patterns and their replacements, applied in order."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-_PLACE = r"(?:ip|ipv4|inet|addr|address|peer|host|server|client|gateway|ping|ssh)"
-# four numbers alone may be a version: of what is told here those begin with a number below 32, but few are spoken of
-# as a place
-_ADDRESS = re.compile(
-    rf"(?<![\w.])(?:(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.{_OCTET}){{2,3}}(?![\w.])"
-    rf"|{_OCTET}(?:\.{_OCTET}){{3}}(?=:\d))(?::\d+)?"
-    rf"|(?<![\w.=+-])(?<!version )(?:3[2-9]|[4-9]\d|1\d\d|2[0-4]\d|25[0-5])(?:\.{_OCTET}){{3}}(?![\w.+-])"
-    # of six bytes, and of sixteen where it is one that is given to a machine: `::` stands in names of C++ too
-    r"|(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"
-    r"|(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?=[0-9a-f:]*\d)(?::{0,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
+
+@dataclass(frozen=True)
+class Rule:
+    """Replaces every match of a pattern.
+
+    Args:
+        pattern: What to replace.
+        replacement: A template or a function; None shortens the matched path.
+        guard: A quick test whether a text may match.
+    """
+
+    pattern: re.Pattern[str]
+    replacement: str | Callable[[re.Match[str]], str] | None
+    guard: Callable[[str], object] = bool
+
+
+def _contains(*parts: str) -> Callable[[str], bool]:
+    return lambda text: any(part in text for part in parts)
+
+
+# --- environment variables
+
+KEPT_VARIABLES = frozenset(
+    {
+        *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "CUDA_VERSION"),
+        *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MKL_NUM_THREADS", "NCCL_ALGO", "NCCL_DEBUG", "NCCL_PROTO", "NCCL_VERSION"),
+        *("NVIDIA_PRODUCT_NAME", "NVIDIA_TF32_OVERRIDE", "NV_CUDNN_VERSION", "OMP_NUM_THREADS"),
+        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "RANK", "WORLD_SIZE"),
+    }
 )
-_SPOKEN_OF = re.compile(rf"(?<![\w-])({_PLACE}[ \t]?[:=@ ][ \t]?){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.+-])", re.IGNORECASE)
-_UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
-_SERIAL = re.compile(r"(\bserial(?: ?(?:number|no\.?))?\s?[:=#]?\s?)[\dA-Z]*\d{6,}[\dA-Z]*\b", re.IGNORECASE)
-_FIELD = re.compile(
-    r"(\b(?:\w{0,40}_HOSTNAME|host_?name|\w{0,40}nodename|MASTER_ADDR|DEVICE_DISPLAY_NAME)\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)"
-    r"(?!<)([\w.-]+)",
-    re.IGNORECASE,
+"""Environment variables whose values describe how a program ran."""
+
+ASSIGNMENT = re.compile(r"\b([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+ENV_COMMAND = re.compile(r"\b(?:env|export)\s+(?=[A-Z_][A-Z0-9_]*=)")
+COMMON_VARIABLES = {"PATH", "HOME", "PWD", "SHELL", "LANG", "USER", "TERM", "HOSTNAME", "LD_LIBRARY_PATH", "SHLVL"}
+"""Variables of every environment; several of them are a dump of one."""
+PRIVATE_VARIABLE = re.compile(
+    r"(?:SLURM\w*|PBS|LSB|KUBERNETES|AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|CI|SSH|SUDO|WANDB|HF|DOCKER|VAULT|PG|MYSQL|REDIS"
+    r"|JUPYTER)_\w+|MASTER_ADDR|\w+_PROXY|DATABASE_URL"
 )
-_INTERNAL = r"(?:internal|corp|lan|intra|intranet|localdomain|cluster\.local)"
-_INTERNAL_NAME = re.compile(
-    rf"(?<![\w./-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z0-9-]+\.{_INTERNAL}(?![\w.-])", re.IGNORECASE
-)
-_MAYBE_INTERNAL = re.compile(rf"\.{_INTERNAL}(?![\w.-])", re.IGNORECASE)
-_AUTHORITY = re.compile(
-    # what is public on the web has a domain and no port; behind any other scheme stands somebody's machine or store
-    r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
-    re.IGNORECASE,
-)
+"""Variables that name an account, a machine or a service."""
 
-
-def without_network_names(text: str) -> str:
-    """The text without addresses, serial numbers, and names that can only be those of machines."""
-    text = _SERIAL.sub(r"\1<serial>", _UUID.sub("<uuid>", text))
-    if "://" in text:
-        text = _AUTHORITY.sub(lambda found: f"{found[1] or found[2]}{_told(found[0])}", text)
-    text = _SPOKEN_OF.sub(r"\1<address>", _ADDRESS.sub("<address>", text))
-    if _MAYBE_INTERNAL.search(text) is not None:
-        text = _INTERNAL_NAME.sub("<host>", text)
-    return _FIELD.sub(r"\1<host>", text)
-
-
-def _told(url: str) -> str:
-    name = url.partition("://")[2]
-    return name if name == "localhost" or _ADDRESS.match(f"{name}:0") else "<host>"
-
+# --- secrets
 
 _SENSITIVE = (
     r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
     r"|authori[sz]ation|auth(?!or))"
 )
-_NAMED = rf"[\w.-]{{0,60}}{_SENSITIVE}[\w.-]{{0,60}}"
-_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
-_MAYBE = re.compile(rf"{_SENSITIVE}|-key|\bpw", re.IGNORECASE)
-"""Found fast where there is nothing."""
+_SECRET_NAME = rf"[\w.-]{{0,60}}{_SENSITIVE}[\w.-]{{0,60}}"
+_SECRET_OPTION = re.compile(rf"--(?:{_SECRET_NAME}|[\w.-]{{1,60}}-key|pw|pwd)$", re.IGNORECASE)
 _OPTION = re.compile(
     # `--token abc`, and `token=abc`, `token: abc` or `"token": "abc"`, in a text of JSON as `\"token\": \"abc\"`; a
     # name of C++ may hold `token::`, and of an unexpected token a compiler tells
-    rf"(--{_NAMED}\s+(?=[^\s-])|--[\w.-]{{1,60}}-key[= ]"
+    rf"(--{_SECRET_NAME}\s+(?=[^\s-])|--[\w.-]{{1,60}}-key[= ]"
     r"|--?(?:pw|pwd|passwd)[= ]|\b(?:pw|pwd|passwd)=(?!/)"
-    rf"|(?<!expected\s)(?<!invalid\s)(?<!unknown\s){_NAMED}"
+    rf"|(?<!expected\s)(?<!invalid\s)(?<!unknown\s){_SECRET_NAME}"
     r"(?:\s?=\s?\\?[\"']?|\\?[\"']?:(?!:)\s?(?:(?:Bearer|Basic)\s)?\\?[\"']?))"
     r"(?!<)([^\s\"'&;,)\\]+)",
     re.IGNORECASE,
 )
-_SPOKEN = re.compile(
+_PASSWORD = re.compile(
     # a word that is no English one, or holds what words do not; `password incorrect` says why something failed
     r"((?<![\w/.-])(?:passwd[ \t]{1,8}|(?:password|passphrase|pwd)[ \t]{1,8}(?:is[ \t]{1,8})?"
     r"(?=[A-Za-z]{0,60}[\d!@#$%^*])))(?![<\-\d]*(?:\s|$))(?!for\b|is\b)[^\s\"'&;,)\\<]{3,}",
@@ -83,9 +78,7 @@ _LOGIN = re.compile(
     rf"((?<![\w-])(?:{'|'.join(_LOGIN_PROGRAMS)}|(?:docker|podman|helm|oras|az|skopeo)\s{{1,8}}login)\b[^\n;|&]{{0,300}}?\s-p"
     r"[ =]?)(?![<\s])[^\s\"';]+"
 )
-_COUNT = re.compile(r"[\w.-]*tokens?\W+\d+", re.IGNORECASE)
-"""How many tokens there are is no secret."""
-_OPTION_ALONE = re.compile(rf"--(?:{_NAMED}|[\w.-]{{1,60}}-key|pw|pwd)$", re.IGNORECASE)
+_TOKEN_COUNT = re.compile(r"[\w.-]*tokens?\W+\d+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(\b\w+://)[^/\s@:]+(?::[^/\s@]*)?@")
 _SIGNATURE = re.compile(r"([?&;](?:sig|[\w-]*signature|[\w-]*credential|key|code|st|se|sv)=)[^&\s\"'<]+", re.IGNORECASE)
 _HOOK = re.compile(r"(https://(?:hooks\.slack\.com|discord(?:app)?\.com/api|[\w.-]+\.webhook\.office\.com)/)[^\s\"']+")
@@ -96,39 +89,144 @@ _WELL_KNOWN = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )
+_may_be_secret = re.compile(rf"{_SENSITIVE}|-key|\bpw", re.IGNORECASE).search
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is called so is a secret."""
-    return _NAME.search(name) is not None
+    """Whether a variable or field with this name holds a secret."""
+    return re.search(_SENSITIVE, name, re.IGNORECASE) is not None
 
 
 def is_secret_option(argument: str) -> bool:
-    """Whether the word after this one on a command line is a secret."""
-    return _OPTION_ALONE.fullmatch(argument) is not None
+    """Whether the next word of a command line is a secret."""
+    return _SECRET_OPTION.fullmatch(argument) is not None
 
 
 def takes_password(program: str) -> bool:
-    """Whether a program's `-p` stands for a password."""
+    """Whether a program's `-p` takes a password."""
     return program.rpartition("/")[2] in _LOGIN_PROGRAMS
 
 
-def without_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """The text without secrets.
+def _replace_option(found: re.Match[str]) -> str:
+    return found[0] if _TOKEN_COUNT.fullmatch(found[0]) else f"{found[1]}<secret>"
 
-    Args:
-        text: Any.
-        known: Secrets that are taken out wherever they stand.
-    """
-    for secret in known:
-        text = text.replace(secret, "<secret>")
-    text = _WELL_KNOWN.sub("<secret>", text)
-    if "://" in text:
-        text = _HOOK.sub(r"\1<secret>", _CREDENTIALS.sub(r"\1<secret>@", text))
-        text = _SIGNATURE.sub(r"\1<secret>", text)
-    if " -p" in text:
-        text = _LOGIN.sub(r"\1<secret>", text)
-    if _MAYBE.search(text) is None:
-        return text
-    text = _SPOKEN.sub(r"\1<secret>", text)
-    return _OPTION.sub(lambda found: found[0] if _COUNT.fullmatch(found[0]) else f"{found[1]}<secret>", text)
+
+SECRET_RULES = (
+    Rule(_WELL_KNOWN, "<secret>"),
+    Rule(_CREDENTIALS, r"\1<secret>@", _contains("://")),
+    Rule(_HOOK, r"\1<secret>", _contains("://")),
+    Rule(_SIGNATURE, r"\1<secret>", _contains("://")),
+    Rule(_LOGIN, r"\1<secret>", _contains(" -p")),
+    Rule(_PASSWORD, r"\1<secret>", _may_be_secret),
+    Rule(_OPTION, _replace_option, _may_be_secret),
+)
+
+# --- paths
+
+_PATH = re.compile(
+    r"(?:(?<![\w.\])>/~<-])|(?<=file://))/(?:(?:home|root|Users|tmp|content|workspace|data|scratch)(?![\w.-])"
+    r"|[\w.+@~,=%-]+/)[\w.+@~,=%-]*(?:/[\w.+@~,=%-]*)*"
+)
+_QUOTED_PATH = re.compile(r"(?<=([\"']))/[^\"'\n/ ]{1,100}/[^\"'\n ]{0,200} [^\"'\n]{0,400}(?=\1)")
+_SPACED_HOME_PATH = re.compile(
+    # a name without an ending, then words that lead on to a slash: no file ends there and no argument begins
+    r"(?<![\w.])/(?:home|Users)/(?:[\w.+@~,=%-]{1,100}/){1,20}?"
+    r"(?:[\w+@~,=%-]{1,100}(?: (?!-)[\w+@~,=%-]{1,60}){1,4}/(?:[\w.+@~,=%-]{1,100}/){0,20}){1,5}[\w.+@~,=%-]{0,200}"
+)
+_SHARE_PATH = re.compile(r"(?<![\w:/.])//[\w-][\w.-]{0,250}/[\w.+@~,=%$/-]{1,400}")
+"""A network share; behind a colon stands a URL."""
+_WINDOWS_PATH = re.compile(
+    r"(?<!\w)(?:[A-Za-z]:|\\\\[\w.$-]+)(?:\\{1,2}[^\\/:*?\"<>|\r\n]+)*\\{1,2}([^\\/:*?\"<>|\r\n]*)"
+    r"|(?<!\w)[A-Z]:/(?!/)(?:[^\\/:*?\"<>|\s]+/)*([^\\/:*?\"<>|\s]*)"
+)
+_ENCODED_PATH = re.compile(r"(?:%2F[\w.+@~=-]*)+%2F([\w.+@~=-]*)", re.IGNORECASE)
+_INNER_HOME = re.compile(r"/(?:home|Users)/[^/\s;:,\"'<>()]+|(?<![\w/])~[\w-]+(?=/)")
+"""Behind an option, as in `-I/home/…`, or within a path."""
+HOME = re.compile(r"(/home/[^/\s;:,\"']+|/Users/[^/\s;:,\"']+|/root|~\w*)(/|$)")
+BELOW_PACKAGES = re.compile(r".*/(site-packages|dist-packages)(?=/|$)(.*)")
+BELOW_LIBRARY = re.compile(r".*/lib/(python3[.\d]*)(?=/)(.*)")
+SYSTEM_PATH = re.compile(
+    r"/(?!.*/\.\./|dev/shm/|usr/home/)(?:usr/local(?=/(?:cuda|lib|bin|include|share|nvidia))"
+    r"|(?:usr(?!/local/)|lib|lib32|lib64|bin|sbin|proc|sys|dev)(?=/|$))"
+)
+
+PATH_RULES = (
+    Rule(_WINDOWS_PATH, lambda found: f"<path>\\{found[1] or found[2] or ''}", _contains("\\", ":/")),
+    Rule(_QUOTED_PATH, None, _contains("/")),
+    Rule(_SPACED_HOME_PATH, None, _contains("/")),
+    Rule(_SHARE_PATH, None, _contains("/")),
+    Rule(_PATH, None, _contains("/")),
+    Rule(_INNER_HOME, "<home>", _contains("/")),
+    Rule(_ENCODED_PATH, lambda found: f"<path>%2F{found[1]}", _contains("%2")),
+)
+HOME_RULES = (Rule(HOME, r"<home>\2"),)
+"""Applied if paths are kept but user names are not."""
+
+# --- users
+
+USER_IN_PATH = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\\\?Users\\\\?|torchinductor_|triton_cache_)([\w.@-]+)")
+USER_FIELD = re.compile(
+    r"(\b(?:USER|LOGNAME|[A-Z_]{1,40}_USER|(?i:user_?name))\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)(?!<)([\w.@-]+)"
+)
+PERSONAL_FIELD = re.compile(r"user_?name|host_?name|\w{0,40}nodename", re.IGNORECASE)
+"""Names of fields that hold a user or a host."""
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|[\w-]+(?=:[/~\w]))")
+
+MAIL_RULES = (Rule(_MAIL, "<mail>", _contains("@")),)
+USER_FIELD_RULES = (Rule(USER_FIELD, r"\1<user>"),)
+"""Applied if neither user names nor environment variables are kept."""
+
+# --- machines
+
+HOST_FIELD = re.compile(
+    r"\b(?:HOST|HOSTNAME|host_?name|nodename|DEVICE_DISPLAY_NAME)\"?[ ]?[=:][ ]?\"?([\w.-]+)", re.IGNORECASE
+)
+NODE_FIELD = re.compile(r"\"node\"\s*:\s*\"([\w.-]+)\"")
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_HOST_WORD = r"(?:ip|ipv4|inet|addr|address|peer|host|server|client|gateway|ping|ssh)"
+# four numbers may be a version: an address starts at 32, is private, has a port, or follows a word such as `host`
+_ADDRESS = re.compile(
+    rf"(?<![\w.])(?:(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.{_OCTET}){{2,3}}(?![\w.])"
+    rf"|{_OCTET}(?:\.{_OCTET}){{3}}(?=:\d))(?::\d+)?"
+    rf"|(?<![\w.=+-])(?<!version )(?:3[2-9]|[4-9]\d|1\d\d|2[0-4]\d|25[0-5])(?:\.{_OCTET}){{3}}(?![\w.+-])"
+    # of six bytes, and of sixteen where it is one that is given to a machine: `::` stands in names of C++ too
+    r"|(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"
+    r"|(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?=[0-9a-f:]*\d)(?::{0,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
+)
+_NAMED_ADDRESS = re.compile(
+    rf"(?<![\w-])({_HOST_WORD}[ \t]?[:=@ ][ \t]?){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.+-])", re.IGNORECASE
+)
+_UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
+_SERIAL = re.compile(r"(\bserial(?: ?(?:number|no\.?))?\s?[:=#]?\s?)[\dA-Z]*\d{6,}[\dA-Z]*\b", re.IGNORECASE)
+_FIELD = re.compile(
+    r"(\b(?:\w{0,40}_HOSTNAME|host_?name|\w{0,40}nodename|MASTER_ADDR|DEVICE_DISPLAY_NAME)\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)"
+    r"(?!<)([\w.-]+)",
+    re.IGNORECASE,
+)
+_INTERNAL = r"(?:internal|corp|lan|intra|intranet|localdomain|cluster\.local)"
+_INTERNAL_NAME = re.compile(
+    rf"(?<![\w./-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z0-9-]+\.{_INTERNAL}(?![\w.-])", re.IGNORECASE
+)
+_may_be_internal = re.compile(rf"\.{_INTERNAL}(?![\w.-])", re.IGNORECASE).search
+_AUTHORITY = re.compile(
+    # what is public on the web has a domain and no port; behind any other scheme stands somebody's machine or store
+    r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
+    re.IGNORECASE,
+)
+
+
+def _replace_authority(found: re.Match[str]) -> str:
+    name = found[0].partition("://")[2]
+    is_handled_below = name == "localhost" or _ADDRESS.match(f"{name}:0")
+    return f"{found[1] or found[2]}{name if is_handled_below else '<host>'}"
+
+
+HOST_RULES = (
+    Rule(_UUID, "<uuid>", _contains("-")),
+    Rule(_SERIAL, r"\1<serial>"),
+    Rule(_AUTHORITY, _replace_authority, _contains("://")),
+    Rule(_ADDRESS, "<address>"),
+    Rule(_NAMED_ADDRESS, r"\1<address>"),
+    Rule(_INTERNAL_NAME, "<host>", _may_be_internal),
+    Rule(_FIELD, r"\1<host>"),
+)

@@ -40,11 +40,11 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed_out"
     UNSUPPORTED = "unsupported"
     INVALID = "invalid"
-    """Faster than the roof allows."""
+    """Faster than the hardware allows."""
 
 
 class Part(BaseModel):
-    # fields that a newer minor version added stay in the file and count in its content hash
+    # fields of a newer minor version are kept and count in the content hash
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
 
@@ -59,27 +59,26 @@ class Environment(Part):
     cpu_name: str
     core_count: Count
     thread_count: Count
-    """Threads that torch may use on the CPU."""
+    """Torch threads on the CPU."""
     os: str
     python_version: str
     torch_version: str
     triton_version: str | None = None
     cuda_version: str | None = None
     compile_knobs: dict[str, str] = Field(default_factory=dict)
-    """Compiler settings that were set and change results, for example `TRITON_DEFAULT_FP_FUSION`."""
+    """Environment variables that change results, for example `TRITON_DEFAULT_FP_FUSION`."""
     clock_mode: Literal["free", "locked"] = "free"
-    """Whether the device chose its clock, or was held at one while it was measured."""
     locked_sm_clock_mhz: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     is_persistence_on: bool | None = None
-    """NVML's persistence mode; None where it is not known."""
+    """NVML's persistence mode."""
     is_ecc_on: bool | None = None
     is_mig_on: bool | None = None
-    """The device is a slice of one: its clock, power and neighbours are not its own."""
+    """The device is a MIG slice, which shares clock and power with others."""
 
     @property
     def runner_class(self) -> str:
-        """What must be equal for two numbers to compare: device model and memory, power limit, driver major and
-        clock mode; on the CPU, where there is no driver, the threads.
+        """What must be equal for times to compare: device model, memory, power limit, driver major and clock mode; on a
+        CPU the threads.
         """
         memory = f"{self.device_memory_bytes / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
@@ -92,27 +91,27 @@ class Environment(Part):
 
 
 class Ceiling(Part):
-    """A limit of the device: measured in this run, the best of several tries, or the vendor's word."""
+    """A limit of the device: the best of several measurements in this run, or from the datasheet."""
 
     resource: Literal["memory", "compute"]
     level: Literal["dram", "cache"] | None = None
-    """For memory: a working set that exceeds the last-level cache, or fits into it."""
+    """For memory: whether the working set exceeds the last-level cache or fits into it."""
     dtype: str | None = None
-    """For compute: of the operands."""
+    """For compute: dtype of the operands."""
     per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Bytes/s for memory, FLOP/s for compute."""
     up_to_bytes: Count | None = None
-    """For the cache: the largest working set that it may hold."""
+    """For the cache: the largest working set."""
     method: str
     source: Literal["measured", "datasheet"] = "measured"
-    """Only what was measured is judged by; the datasheet's stands beside it."""
+    """Only measured ceilings are used for verdicts."""
 
 
 _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
 class DeviceState(Part):
-    """The readings that fall into one block of samples."""
+    """Device readings during one block of samples."""
 
     reading_count: Count
     sm_clock_mhz: _Reading = None
@@ -124,38 +123,37 @@ class DeviceState(Part):
     temperature_c: _Reading = None
     """Highest."""
     energy_per_launch_j: _Reading = None
-    """By the device's energy counter over the block, flushes of the cache among it."""
+    """From the energy counter, including cache flushes."""
     clock_event_reasons: tuple[Name, ...] = ()
-    """All that held the clock down at any time in the block, by NVML's present names in lower case."""
+    """Everything that reduced the clock during the block, by NVML's names in lower case."""
     degraded_by: tuple[Name, ...] = ()
-    """Why the block says less about the kernel than others: the reasons above that are faults, and for example
-    `foreign_process`."""
+    """Why the block is less reliable: clock event reasons that are faults, or for example `foreign_process`."""
 
 
 class Telemetry(Part):
-    """All readings of a run, a column a quantity; the device is the run's."""
+    """All device readings of a run, by column."""
 
     status: Literal["ok", "unavailable", "not_permitted", "unsupported"]
     message: Message | None = None
-    """Why there are no readings, or not all."""
+    """Why readings are missing."""
     started_at: UtcDatetime
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
-    """Of each reading, after `started_at`, by a clock that never goes back; parts of a run that was cut short lie as
-    far apart as the wall clock says, and between them stands a reading of which nothing is known."""
+    """Time of each reading since `started_at`, on a monotonic clock. An empty reading separates the parts of a resumed
+    run."""
     sm_clock_mhz: tuple[_Reading, ...] = ()
     memory_clock_mhz: tuple[_Reading, ...] = ()
     power_w: tuple[_Reading, ...] = ()
     temperature_c: tuple[_Reading, ...] = ()
     energy_j: tuple[_Reading, ...] = ()
-    """Since the first reading; of a run that was cut short, without what was spent before it was gone on with."""
+    """Since the first reading; in a resumed run, only of its last part."""
     clock_event_reasons: tuple[tuple[Name, ...], ...] = ()
     foreign_process_count: tuple[Count | None, ...] = ()
     at_ceilings: tuple[DeviceState, ...] = ()
-    """While each ceiling that was measured was taken, in their order: a matmul's holds at the clock that it ran at."""
+    """Device state during each measured ceiling."""
 
     @property
     def reading_count(self) -> int:
-        """Those of which something is known."""
+        """Number of readings that are not empty."""
         columns = [
             column
             for column in (self.sm_clock_mhz, self.memory_clock_mhz, self.power_w, self.temperature_c, self.energy_j)

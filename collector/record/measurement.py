@@ -28,60 +28,60 @@ class CaseRecord(Part):
     kernel: Name
     family: Name = "other"
     shape: dict[str, Count | Annotated[str, Field(min_length=1, max_length=100)]]
-    """Lengths by dimension; a word where cases differ in kind, for example `routing: zipf`."""
+    """Lengths by dimension, or a word, for example `routing: zipf`."""
     dtype: Name
     direction: Literal["fwd", "bwd"]
     flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     memory_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     bus_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Of a collective: bytes that each link must carry, the size times the field's factor; None for other kernels."""
+    """For a collective: bytes that each link must carry."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
-    """Words to select it by, such as `quick` or `70b`."""
+    """Words such as `quick` or `70b`."""
 
 
 class Timer(StrEnum):
-    """What the samples are read from. Times of different timers never compare."""
+    """Source of the samples. Times of different timers are not comparable."""
 
     CUPTI = "cupti"
-    """Activity records of the device: when each kernel began and ended."""
+    """CUPTI activity records: start and end of each kernel."""
     CUDA_GRAPH = "cuda_graph"
-    """Events around replays of a graph that holds many launches."""
+    """Events around replays of a graph with many launches."""
     CUDA_EVENT = "cuda_event"
-    """Events around launches that were queued while the device was kept busy."""
+    """Events around launches that were queued while the device was busy."""
     PERF_COUNTER = "perf_counter"
-    """Wall time of the calling thread; on a CPU alone."""
+    """Wall time of the calling thread; only on a CPU."""
 
 
 HOST_BOUND_BELOW = 1.5
-"""A launch that takes less than this times what its host takes to issue it is bound by the host.
+"""A launch is host-bound if it takes less than this times the host time to issue it.
 
-Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 turned away cases that could be timed well.
+Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 excluded cases that can be timed well.
 """
 
 
 def is_host_bound(busy_ns: float, host_ns: float | None) -> bool:
-    """Whether a caller who makes one launch after the other waits for the host: a faster kernel changes little.
+    """Whether consecutive launches wait for the host, so that a faster kernel changes little.
 
     Args:
-        busy_ns: How long the device is busy with a launch.
-        host_ns: How long its host takes to issue it; None where nobody knows.
+        busy_ns: Device time of a launch.
+        host_ns: Host time to issue it, if known.
     """
     return host_ns is not None and busy_ns < HOST_BOUND_BELOW * host_ns
 
 
 _HOLDING_HOST_TIME = frozenset({Timer.CUDA_EVENT})
-"""Timers whose samples hold what a device waits for its host. CUPTI counts what runs, and a graph is issued before."""
+"""Timers whose samples include time that the device waits for the host."""
 
 
 class CacheState(StrEnum):
-    """What a launch finds in the last-level cache. Times of different states never compare."""
+    """State of the last-level cache before a launch. Times of different states are not comparable."""
 
     HOT = "hot"
-    """Its own data, from the launch before."""
+    """Holds data of the previous launch."""
     COLD = "cold"
-    """Nothing of it: the cache is overwritten before each launch."""
+    """Overwritten before each launch."""
     ROTATED = "rotated"
-    """Nothing of it: launches take turns on copies that together exceed the cache."""
+    """Launches take turns on copies that together exceed the cache."""
 
 
 class Block(Part):
@@ -89,21 +89,20 @@ class Block(Part):
 
     started_at: UtcDatetime
     samples_ns: Annotated[tuple[PositiveNs, ...], Field(min_length=1)]
-    """Of each launch: how long the device was busy, the union of its kernels' intervals; what is judged."""
+    """Per launch: time that the device was busy, the union of its kernels' intervals. Verdicts use these."""
     span_ns: tuple[PositiveNs, ...] = ()
-    """Of each launch: from the start of its first kernel to the end of its last; empty where the timer cannot tell."""
+    """Per launch: from the start of its first kernel to the end of its last; empty if unknown."""
     host_ns: PositiveNs | None = None
-    """Median time that the host takes to issue one launch, without waiting for it."""
+    """Median host time to issue one launch."""
     launch_delay_ns: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Median time from the call to the start of its first kernel."""
     kernel_count: Count | None = None
-    """Kernels, copies and fills of a launch; the most of any where they vary."""
+    """Maximum number of kernels, copies and fills per launch."""
     is_kernel_set_varying: bool = False
-    """Launches of this block did not all run the same kernels."""
+    """Not all launches ran the same kernels."""
     stopped_by: Literal["precision", "budget", "samples"] | None = None
-    """Why sampling ended: the median was known well enough, the time was spent, or there were samples enough."""
+    """Why sampling ended: precise median, time spent, or maximum number of samples."""
     device_state: DeviceState | None = None
-    """What was seen of the device meanwhile; None where nobody watched."""
 
     @property
     def median_ns(self) -> float:
@@ -117,43 +116,39 @@ class Block(Part):
 
 
 class MemoryUse(Part):
-    """Device memory that one launch took beyond its inputs, by torch's caching allocator."""
+    """Device memory of one launch, from torch's caching allocator."""
 
     peak_allocated_bytes: Count
-    """Most that tensors held at once, inputs among them."""
+    """Peak memory of tensors, including inputs."""
     peak_reserved_bytes: Count
-    """Most that the allocator held of the device."""
+    """Peak memory of the allocator."""
     allocation_count: Count
-    """Blocks asked for by one launch."""
+    """Allocations of one launch."""
     fragmentation: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of what was reserved at the end that lay free beside memory in use, where the allocator can neither give it
-    back nor serve a larger request from it: torch's inactive split blocks.
-    """
+    """Share of reserved memory in torch's inactive split blocks."""
 
 
 class AutotuneTiming(Part):
-    """One configuration that was tried."""
-
     configuration: dict[str, str | Integer | float | bool | None]
     time_ns: PositiveNs | None
-    """None where it could not run."""
+    """None if it could not run."""
 
 
 class Autotuning(Part):
-    """What Triton's autotuner tried for one function and key, and what it chose."""
+    """Configurations that Triton's autotuner tried for one function and key, and its choice."""
 
     function: Name
     key: Annotated[str, Field(max_length=2_000)] = ""
-    """What the choice depends on, such as sizes and dtypes."""
+    """Values that the choice depends on, such as sizes and dtypes."""
     chosen: dict[str, str | Integer | float | bool | None]
     timings: tuple[AutotuneTiming, ...] = ()
-    """Empty where the choice came from a cache."""
+    """Empty for a cached choice."""
     duration_ns: Count = 0
     is_cached: bool = False
 
 
 class Measurement(Part):
-    """All samples of one case and implementation in one run, or how it failed."""
+    """All samples of one case and implementation in one run, or the failure."""
 
     case_id: Name
     implementation: Name
@@ -162,14 +157,14 @@ class Measurement(Part):
     timer: Timer
     cache: CacheState
     launches_per_sample: Annotated[int, Field(ge=1)] = 1
-    """A sample is the mean of this many launches, more than one where a launch is too short for the timer."""
+    """Launches per sample, more than one if a launch is too short for the timer."""
     blocks: tuple[Block, ...] = ()
     bound: Literal["memory", "compute"] | None = None
-    """The ceiling that limits the case first."""
+    """The ceiling that limits the case."""
     utilisation: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Least possible time at the binding ceiling / median time."""
+    """Minimum time at the limiting ceiling / median time."""
     memory: MemoryUse | None = None
-    """None on a CPU, where torch does not count."""
+    """None on a CPU."""
     autotuning: tuple[Autotuning, ...] = ()
 
     @model_validator(mode="after")
@@ -193,33 +188,32 @@ class Measurement(Part):
 
     @property
     def host_ns(self) -> float | None:
-        """Median time that the host takes to issue a launch; None where the timer does not say."""
+        """Median host time to issue a launch, if the timer measures it."""
         return _median_of(block.host_ns for block in self.blocks)
 
     @property
     def launch_delay_ns(self) -> float | None:
-        """Median time from the call to the start of its first kernel; None where the timer does not say."""
+        """Median time from the call to the start of its first kernel, if the timer measures it."""
         return _median_of(block.launch_delay_ns for block in self.blocks)
 
     @property
     def span_ns(self) -> float | None:
-        """Median time from the start of the first kernel to the end of the last; None where the timer does not say."""
+        """Median time from the start of the first kernel to the end of the last, if the timer measures it."""
         return _median_of(span for block in self.blocks for span in block.span_ns)
 
     @property
     def joules_per_launch(self) -> float | None:
-        """Median energy of a launch over the blocks; None where the device does not count it."""
+        """Median energy of a launch over the blocks, if the device measures it."""
         states = [block.device_state for block in self.blocks]
         return _median_of([None if state is None else state.energy_per_launch_j for state in states])
 
     @property
     def is_host_bound(self) -> bool:
-        """Whether a caller who launches one after the other waits for the host: a faster kernel changes little."""
         return self.median_ns is not None and is_host_bound(self.median_ns, self.host_ns)
 
     @property
     def is_hidden_by_host(self) -> bool:
-        """Whether the samples may say more of the host than of the kernel."""
+        """Whether the samples may include host time."""
         return self.is_host_bound and self.timer in _HOLDING_HOST_TIME
 
     @property

@@ -1,7 +1,4 @@
-"""The one table of metrics: key, unit, which way is better, how a value is written.
-
-Everything that compares, stores, plots or prints a value asks here; nothing else decides what "better" means.
-"""
+"""The table of metrics: key, unit, which direction is better, and format."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ class Better(StrEnum):
 
 
 class Layer(StrEnum):
-    """Where the values of a metric come from in a record."""
+    """Part of a record that a metric comes from."""
 
     MEASURED = "measured"
     ACCURACY = "accuracy"
@@ -115,7 +112,7 @@ def metric(key: str) -> Metric:
     """Look a metric up.
 
     Raises:
-        KeyError: no such metric; the message lists those there are.
+        KeyError: no such metric.
     """
     found = METRICS.get(key)
     if found is None:

@@ -1,13 +1,9 @@
-"""The RunRecord: everything that one run measured, in one versioned document.
-
-The collector writes it; storing, comparing and reporting read it. An unknown major version is refused.
-"""
+"""The RunRecord: everything that one run measured, in one versioned document."""
 
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -30,29 +26,35 @@ from roofwatch.collector.record.machine import Ceiling, Count, Environment, Name
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, StaticFacts
 
+SCHEMA_MAJOR = 1
+SCHEMA_VERSION = "1.0"
+
+MAX_RECORD_BYTES = 512 * 2**20
+MAX_DEPTH = 32
+"""Nested arrays and objects; a record has seven, the rest is for fields of newer versions."""
 MAX_ARTEFACT_BYTES = 256 * 2**20
-"""Of one file: the store and the server take no larger one."""
+MAX_LINE = 10_000_000
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+@=,-]{0,199}$"
-"""A name is that of a file in any folder, of any system: no path, no blank, nothing that a shell or a page reads."""
+"""A file name that is safe on any system, in a shell and in a page."""
 
 
 class ArtefactKind(StrEnum):
-    """What this version makes. A record of a newer one may name others."""
+    """Kinds that this version writes; newer versions may have others."""
 
     TRACE = "trace"
-    """Of torch.profiler, as JSON that may be packed with gzip."""
+    """JSON from torch.profiler, possibly compressed with gzip."""
     NCU_REPORT = "ncu_report"
-    """Of Nsight Compute: its own format, or its raw page as CSV."""
+    """From Nsight Compute: its own format, or its raw page as CSV."""
     NSYS_EXPORT = "nsys_export"
-    """Of Nsight Systems: an sqlite export."""
+    """An SQLite export from Nsight Systems."""
     DISASSEMBLY = "disassembly"
     HTML = "html"
     OTHER = "other"
 
 
 class Artefact(Part):
-    """One file; beside the record it lies in the folder `artefacts`, under its sha256."""
+    """One file, stored under its sha256 in the folder `artefacts` beside the record."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
@@ -60,52 +62,39 @@ class Artefact(Part):
     size_bytes: Count
 
 
-MAX_LINE = 10_000_000
-
-
-def _inside(path: str) -> str:
-    """A path that can only lead to a file of the repository, whoever wrote it."""
+def _check_relative(path: str) -> str:
     parts = path.split("/")
     if not path.isprintable() or "\\" in path or ":" in path or {"", ".", "..", ".git"} & set(parts):
         raise ValueError("a source file is named by its path from the root of its repository, with / between names")
     return path
 
 
-SourceFile = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_inside)]
+SourceFile = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_relative)]
+"""A path in the repository, with `/` between names."""
 
 
 class SourceLine(Part):
-    """The first line of a function that computes a kernel."""
+    """The line of a function's `def`."""
 
     kernel: Name
     implementation: Name
     function: Name
-    """As its `def` names it."""
     file: SourceFile
-    """From the root of the repository, with `/` between names."""
     line: Annotated[int, Field(ge=1, le=MAX_LINE)]
     is_jitted: bool = False
-    """Triton compiles it; else it is what is called."""
+    """Compiled by Triton; otherwise the launcher."""
 
 
 class SkipReason(StrEnum):
-    """What this version finds. A record of a newer one may name others."""
+    """Reasons that this version writes; newer versions may have others."""
 
     SAME_SOURCES = "same_sources"
-    """No module that it is made from changed."""
+    """No module that the kernel uses changed."""
 
 
 class SkippedKernel(Part):
     kernel: Name
     reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
-    """A `SkipReason`, or what a newer version knows."""
-
-
-SCHEMA_MAJOR = 1
-SCHEMA_VERSION = "1.0"
-MAX_DEPTH = 32
-"""Arrays and objects in each other: a record has seven, the rest is for fields of newer versions."""
-MAX_RECORD_BYTES = 512 * 2**20
 
 
 class Side(StrEnum):
@@ -117,17 +106,17 @@ class Commit(Part):
     sha: Sha
     parents: tuple[Sha, ...] = ()
     first_parent_count: Count
-    """Commits from the root along first parents: the order of commits on a branch."""
+    """Number of commits from the root along first parents; orders the commits of a branch."""
     committed_at: UtcDatetime
     author: Annotated[str, Field(max_length=500)] = ""
     subject: Annotated[str, Field(max_length=1_000)] = ""
     branch: Annotated[str, Field(max_length=500)] | None = None
     is_dirty: bool = False
-    """The work tree differed from the commit, so the numbers are not the commit's alone."""
+    """The work tree differed from the commit."""
 
 
 class Pairing(Part):
-    """Two records with one pair_id were measured in one job, their blocks interleaved on one device."""
+    """Two records with one pair_id were measured in one job, with interleaved blocks on one device."""
 
     pair_id: UUID
     side: Side
@@ -141,12 +130,10 @@ class RunRecord(Part):
     started_at: UtcDatetime
     finished_at: UtcDatetime
     harness_version: Name
-    """Version of what measured: a change of method moves numbers, so it is part of what must be equal to compare."""
+    """Version of the measuring code; times of different versions are not comparable."""
     environment: Environment
     preset: Name | None = None
-    """How long was sampled, by name, for example `survey`: blocks of other lengths have other noise. None where no name
-    stands for it, or the record is of an older harness.
-    """
+    """Name of the sampling preset; None for other settings."""
     pairing: Pairing | None = None
     ceilings: tuple[Ceiling, ...] = ()
     cases: tuple[CaseRecord, ...] = ()
@@ -155,17 +142,15 @@ class RunRecord(Part):
     static_facts: tuple[StaticFacts, ...] = ()
     counters: tuple[Counters, ...] = ()
     profiles: tuple[CaseProfile, ...] = ()
-    """Which kernels the calls of a case launched, where that was asked for."""
     telemetry: Telemetry | None = None
-    """None where nobody watched the device: a CPU, or a record of an older harness."""
+    """None if the device was not monitored, for example a CPU."""
     spent_ns: dict[Name, Count] = Field(default_factory=dict)
-    """Where the run's wall time went, by activity, for example `timing`."""
+    """Wall time by activity, for example `timing`."""
     artefacts: tuple[Artefact, ...] = ()
-    """Files that belong to the run, such as traces."""
     source_lines: tuple[SourceLine, ...] = ()
-    """Where the functions of each implementation stand, as far as that is in the suite's repository."""
+    """Functions of each implementation in the suite's repository."""
     skipped: tuple[SkippedKernel, ...] = ()
-    """Kernels that were left out because the change that is measured cannot touch them."""
+    """Kernels that the measured change cannot affect."""
 
     @model_validator(mode="after")
     def _every_result_has_its_case_once(self) -> Self:
@@ -175,38 +160,26 @@ class RunRecord(Part):
         for kind, keys in (
             ("measurement", [(m.case_id, m.implementation) for m in self.measurements]),
             ("accuracy", [(a.case_id, a.implementation) for a in self.accuracies]),
-            (
-                "static facts",
-                [(f.case_id, f.implementation, f.function, f.target) for f in self.static_facts],
-            ),
-            (
-                "counters",
-                [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters],
-            ),
+            ("static facts", [(f.case_id, f.implementation, f.function, f.target) for f in self.static_facts]),
+            ("counters", [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters]),
             ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
         ):
             if len(set(keys)) != len(keys):
                 raise ValueError(f"two {kind} entries share one key")
-            strangers = {key[0] for key in keys} - known
-            if strangers:
-                raise ValueError(f"{kind} of a case that is not listed: {min(strangers)}")
-        return self
-
-    @model_validator(mode="after")
-    def _every_artefact_has_a_name_of_its_own(self) -> Self:
+            unknown = {key[0] for key in keys} - known
+            if unknown:
+                raise ValueError(f"{kind} of a case that is not listed: {min(unknown)}")
         if len({artefact.name for artefact in self.artefacts}) != len(self.artefacts):
             raise ValueError("two artefacts share one name")
         return self
 
     @property
     def content_hash(self) -> str:
-        """sha256 of what the document says: tells whether a run that is sent twice was changed in between. Fields at
-        their defaults are left out, so that a later version, which knows more fields, finds the same.
-        """
+        """sha256 of the content without default values, so that versions with more fields find the same hash."""
         return hashlib.sha256(orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """The document with fields at their defaults left out, but for its version."""
+        """The content as JSON values, without default values except the schema version."""
         return self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
 
     def case(self, case_id: str) -> CaseRecord:
@@ -217,14 +190,14 @@ class RunRecord(Part):
 
     @classmethod
     def from_json(cls, document: bytes, *, name: str) -> Self:
-        """Validate a document.
+        """Validate a JSON document.
 
         Args:
-            document: JSON.
-            name: Of the file or request, for the error.
+            document: The JSON.
+            name: Name of the file or request, for error messages.
 
         Raises:
-            RecordError: not JSON, not a record, of an unknown major version, or with values that cannot be.
+            RecordError: not JSON, not a record, of an unknown major version, or with invalid values.
         """
         if len(document) > MAX_RECORD_BYTES:
             raise RecordError(f"{name}: {len(document)} bytes; a record has at most {MAX_RECORD_BYTES}")
@@ -238,7 +211,7 @@ class RunRecord(Part):
 
     @classmethod
     def from_parsed(cls, parsed: object, *, name: str) -> Self:
-        """Validate a document that was parsed; otherwise as `from_json`."""
+        """Validate a parsed document, as `from_json` does."""
         if not isinstance(parsed, dict) or "schema_version" not in parsed or "run_id" not in parsed:
             raise RecordError(f"{name}: not a roofwatch record: it has no schema_version and run_id")
         version = str(parsed["schema_version"])
@@ -248,10 +221,7 @@ class RunRecord(Part):
                 "read it with a roofwatch of that version"
             )
         if _is_deeper(parsed, MAX_DEPTH):
-            raise RecordError(
-                f"{name}: more than {MAX_DEPTH} arrays and objects in each other; "
-                "it is no record that any roofwatch wrote"
-            )
+            raise RecordError(f"{name}: more than {MAX_DEPTH} nested arrays and objects; not written by roofwatch")
         try:
             return cls.model_validate(parsed)
         except ValidationError as error:
@@ -263,16 +233,16 @@ class RunRecord(Part):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a record file, compressed or not: its content tells, whatever its name.
+        """Read a record file, compressed or not, whatever its name.
 
         Raises:
-            RecordError: it is not there, cannot be read, or is not a record.
+            RecordError: it cannot be read, or is not a record.
         """
         try:
             with path.open("rb") as file:
                 document = read_document(file, max_bytes=MAX_RECORD_BYTES)
         except TooLargeError as error:
-            raise RecordError(f"{path}: {error}, which is the most that a record has") from None
+            raise RecordError(f"{path}: {error}, the maximum size of a record") from None
         except ValueError as error:
             raise RecordError(f"{path}: {error}; measure again or copy it again") from None
         except OSError as error:
@@ -280,34 +250,20 @@ class RunRecord(Part):
         return cls.from_json(document, name=str(path))
 
     def write(self, path: Path) -> None:
-        """Write the record so that a reader finds all of it or nothing, even after a power cut; compressed where the
-        name ends in `.gz`.
+        """Write the record atomically; compressed if the name ends in `.gz`.
 
         Raises:
-            RecordError: the disk is full or the folder cannot be written; the file that was there before is
-                unharmed, and this record was saved in the temporary folder if there was room, which the message says.
+            RecordError: it cannot be written; the old file is unchanged.
         """
-        document = compress(self.to_json()) if path.suffix == SUFFIX else self.to_json()
         try:
             make_folder(path.parent)
-            atomic_write(path, document)
+            atomic_write(path, compress(self.to_json()) if path.suffix == SUFFIX else self.to_json())
         except OSError as error:
-            raise RecordError(
-                f"{path}: cannot be written: {reason_of(error)}; {self._rescue(path, document)}"
-            ) from None
-
-    def _rescue(self, path: Path, document: bytes) -> str:
-        ending = f".json{SUFFIX}" if path.suffix == SUFFIX else ".json"
-        rescue = Path(tempfile.gettempdir()) / f"roofwatch-{self.run_id}{ending}"
-        try:
-            atomic_write(rescue, document)
-        except OSError as error:
-            return f"it could not be saved as {rescue} either ({reason_of(error)}): free some space and run again"
-        return f"the run is saved as {rescue}: free some space and move it there"
+            raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
 
 
 def _is_deeper(document: object, max_depth: int) -> bool:
-    """Whether arrays and objects lie deeper in each other, found level by level: recursion would overflow."""
+    """Whether arrays and objects are nested deeper; level by level, as recursion would overflow."""
     level: list[Any] = [document]
     for _ in range(max_depth + 1):
         level = [one for one in level if isinstance(one, dict | list)]
@@ -318,7 +274,7 @@ def _is_deeper(document: object, max_depth: int) -> bool:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the record, as published in `the documentation`."""
+    """JSON Schema of the record."""
     schema = RunRecord.model_json_schema(mode="validation")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = f"roofwatch RunRecord {SCHEMA_VERSION}"
@@ -326,7 +282,4 @@ def json_schema() -> dict[str, Any]:
 
 
 def utc_now() -> datetime:
-    """The current time, with its zone."""
-    from datetime import UTC
-
     return datetime.now(UTC)

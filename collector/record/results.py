@@ -1,4 +1,4 @@
-"""Results other than times: accuracy, facts of machine code, hardware counters, profiles."""
+"""Results other than times: accuracy, facts about machine code, hardware counters, profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roofwatch.collector.record.machine import Count, Integer, Message, Name, Ou
 
 
 class TensorError(Part):
-    """How far one output or gradient lies from the reference."""
+    """Difference of one output or gradient from the reference."""
 
     tensor: Name
     """`out`, or `grad_<input>`."""
@@ -18,17 +18,17 @@ class TensorError(Part):
     rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """RMS of the error / RMS of the reference."""
     baseline_rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """The same of the eager implementation in the same precision; None if it was not asked or is what was checked."""
+    """The same for the eager implementation in the same precision."""
     passed: bool
 
 
 class Accuracy(Part):
-    """The check of one case and implementation against the float64 reference, made before it is timed."""
+    """The check of one case and implementation against the float64 reference, made before timing."""
 
     case_id: Name
     implementation: Name
     executor: Literal["device", "interpreter"]
-    """Where it ran: on the run's device, or (numerics of Triton code without a GPU) in Triton's interpreter."""
+    """The run's device, or Triton's interpreter on a machine without a GPU."""
     outcome: Outcome
     message: Message | None = None
     tensors: tuple[TensorError, ...] = ()
@@ -43,57 +43,57 @@ class Accuracy(Part):
 
     @property
     def worst(self) -> TensorError | None:
-        """The tensor with the largest relative error; None where nothing was compared."""
+        """The tensor with the largest relative error."""
         return max(self.tensors, key=lambda tensor: tensor.rmse_ratio, default=None)
 
 
 class StaticFacts(Part):
-    """What the compiler made of one jitted function for one target. Deterministic: any difference is real."""
+    """Properties of one compiled function for one target. They are deterministic: any difference is real."""
 
     case_id: Name
     implementation: Name
     function: Name
-    """Name of the jitted body, with `#2`, `#3`, … where one call of the implementation compiles it several ways."""
+    """With `#2`, `#3`, … if one call compiles it in several ways."""
     target: Name
     outcome: Outcome
     message: Message | None = None
     configuration: dict[str, str | Integer | float | bool | None] = Field(default_factory=dict)
     """constexprs and compile options such as num_warps."""
     toolchain: dict[str, str] = Field(default_factory=dict)
-    """What compiled it, by name: `triton`, and `ptxas` or `llvm` or `nvrtc`."""
+    """Compiler versions: `triton`, and `ptxas`, `llvm` or `nvrtc`."""
     thread_count: Count | None = None
     """Per block."""
     registers: Count | None = None
-    """Per thread: NVIDIA's 32-bit registers, AMD's vector registers, those of accumulation among them."""
+    """Per thread: NVIDIA's 32-bit registers, or AMD's vector registers including accumulation registers."""
     accumulation_registers: Count | None = None
     """AMD's AGPRs, a part of `registers`."""
     scalar_registers: Count | None = None
     """AMD's SGPRs, per wavefront."""
     spilled_registers: Count | None = None
-    """AMD's VGPR and SGPR spills; None on NVIDIA, whose cubin tells only the bytes."""
+    """AMD's VGPR and SGPR spills; unknown on NVIDIA."""
     spill_store_count: Count | None = None
-    """Instructions that store to local memory: spills, and arrays that are indexed by what is not constant."""
+    """Instructions that store to local memory: spills, and arrays with a variable index."""
     spill_load_count: Count | None = None
     local_bytes: Count | None = None
-    """Per thread, in device memory: stack and spills on NVIDIA, scratch on AMD."""
+    """Per thread: stack and spills on NVIDIA, scratch on AMD."""
     shared_bytes: Count | None = None
     """Per block, static and dynamic; LDS on AMD."""
     static_shared_bytes: Count | None = None
-    """The part of it that the code declares, and no launch can change."""
+    """The static part."""
     tensor_memory_columns: Count | None = None
-    """Of a Blackwell multiprocessor's tensor memory."""
+    """Tensor memory of a Blackwell multiprocessor."""
     theoretical_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Warps that can be resident / warps that there are slots for."""
+    """Resident warps / warp slots."""
     occupancy_limits: tuple[Name, ...] = ()
-    """What allows no further block: any of `registers`, `shared memory`, `warps`, `blocks`."""
+    """What limits occupancy: any of `registers`, `shared memory`, `warps`, `blocks`."""
     instruction_count: Count | None = None
     instructions: dict[str, Count] = Field(default_factory=dict)
-    """How many there are in the code of each kind, for example `tensor.HGMMA` or `global_load.128`."""
+    """Number of instructions by kind, for example `tensor.HGMMA` or `global_load.128`."""
     compile_ns: dict[str, Count] = Field(default_factory=dict)
-    """Time of each stage, for example `ptx`; unlike the rest not the same in every run."""
+    """Compile time by stage, for example `ptx`; varies between runs."""
     code_bytes: Count | None = None
     code_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """sha256 of the machine code compiled without line information: comments and moves leave it equal."""
+    """sha256 of the machine code without line information, so that comments do not change it."""
 
     @model_validator(mode="after")
     def _facts_only_if_ok(self) -> Self:
@@ -105,69 +105,65 @@ class StaticFacts(Part):
 
 
 class ProfilerFinding(Part):
-    """What a rule of the profiler says about one kernel."""
+    """Advice of a profiler's rule about one kernel."""
 
     rule: Name
     message: Message
     estimated_speedup: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the time that following it may save, by the profiler's own estimate."""
+    """Share of the time that can be saved, by the profiler's estimate."""
     is_estimate_of_a_part: bool = False
-    """The estimate is of the part of the kernel that the rule looks at, not of the kernel's time."""
+    """The estimate covers only the part of the kernel that the rule examines."""
 
 
 class Counters(Part):
-    """Hardware counters of one kernel launch, read by a profiler in a run of its own: its durations compare with no
-    measurement's.
-    """
+    """Hardware counters of one kernel launch, read in a separate run; its times compare with no measurement."""
 
     case_id: Name
     implementation: Name
     function: Name
-    """Name of the kernel as the device knows it."""
+    """Name of the kernel on the device."""
     launch_index: Count = 0
-    """Which of the call's launches, from 0."""
+    """Number of the launch within the call, from 0."""
     source: Literal["ncu"] = "ncu"
     values: dict[Name, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
-    """By name with its unit, for example `dram_bytes`; shares are from 0 to 1."""
+    """By name with unit, for example `dram_bytes`; shares are from 0 to 1."""
     findings: tuple[ProfilerFinding, ...] = ()
 
 
 MOST_ROWS = 32
-"""Of a profile, the longest in all first; what the others took is told."""
 MOST_NAME = 500
-"""Characters of a name that are kept: template arguments make some of them far longer."""
+"""Maximum length of a name; template arguments can be far longer."""
 
 _Positive = Annotated[int, Field(ge=1, le=2**63 - 1)]
 _Dimensions = Annotated[tuple[Count, ...], Field(max_length=3)]
 
 
 class ProfiledActivity(Part):
-    """All activities of one kind and name on one device."""
+    """All activities with one kind and name on one device."""
 
     kind: Literal["kernel", "memcpy", "memset", "operator"]
-    """An operator where the device is the CPU: torch's own, without what it called inside."""
+    """An operator on a CPU: torch's own, without nested calls."""
     name: Name
-    """As the device knows it, or torch, cut to 500 characters."""
     device: Name
-    """Its number as the profiler gives it, or `cpu`."""
+    """Number of the device, or `cpu`."""
     count: _Positive
-    """Over all calls that were profiled."""
+    """Over all profiled calls."""
     total_ns: Count
     max_ns: Count | None = None
-    """Of the longest; None of operators."""
+    """None for operators."""
     bytes: Count | None = None
-    """Copied or filled, over all calls; None of kernels and operators."""
+    """Copied or filled, over all calls."""
     grid: _Dimensions = ()
-    """Of the first launch; empty where it is not known."""
+    """Of the first launch, like the block, registers and shared memory."""
     block: _Dimensions = ()
     registers: Count | None = None
-    """Per thread, of the first launch."""
+    """Per thread."""
     shared_bytes: Count | None = None
-    """Per block, of the first launch."""
+    """Per block."""
     estimated_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
-    """By torch's estimate, weighted by time; short kernels honestly have 0."""
+    """torch's estimate, weighted by time; 0 for short kernels."""
     configuration_count: Count | None = None
-    """Launches that differ in grid, block or shared memory."""
+    """Number of different grids, blocks and shared memory sizes."""
 
     @property
     def mean_ns(self) -> float:
@@ -175,9 +171,7 @@ class ProfiledActivity(Part):
 
 
 class CaseProfile(Part):
-    """Some calls of one case and implementation, made back to back on a hot cache with a profiler attached: its times
-    compare with no measurement's.
-    """
+    """Calls of one case and implementation under a profiler, on a hot cache; its times compare with no measurement."""
 
     case_id: Name
     implementation: Name
@@ -186,15 +180,15 @@ class CaseProfile(Part):
     span_ns: Count
     """From the start of the first activity to the end of the last."""
     busy_ns: Count
-    """Of it, how long any was under way: the union of all."""
+    """Time during which at least one activity ran."""
     launch_delay_ns: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Median time from the call of a launch to the start of its kernel; None where there is none."""
+    """Median time from a launch to the start of its kernel."""
     rows: Annotated[tuple[ProfiledActivity, ...], Field(max_length=MOST_ROWS)] = ()
-    """The longest in all first."""
+    """Longest total time first."""
     left_out_count: Count = 0
-    """Rows beyond these."""
+    """Number of further rows."""
     left_out_ns: Count = 0
-    """What they took in all."""
+    """Total time of further rows."""
 
     @property
     def idle_ns(self) -> int:

@@ -99,13 +99,13 @@ def test_two_results_of_one_key_or_of_an_unknown_case_are_refused() -> None:
             RunRecord.from_json(json.dumps(document).encode(), name="stranger")
 
 
-def test_a_disk_that_is_full_loses_neither_the_old_file_nor_the_new_run(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file_unchanged(tmp_path: Path) -> None:
     """A file size limit makes the kernel refuse the write, as a full disk does, in the middle of the file."""
     target = tmp_path / "record.json"
     make_record().write(target)
     before = target.read_bytes()
     script = f"""
-import resource, sys, tempfile
+import resource, sys
 from pathlib import Path
 from roofwatch.collector.errors import RecordError
 from tests.builders import make_record
@@ -121,26 +121,10 @@ except RecordError as error:
         text=True,
         check=True,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert f"{target}: cannot be written: File too large" in done.stdout
-    assert "free some space and run again" in done.stdout
     assert target.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["record.json"]
-
-
-def test_a_run_that_cannot_be_written_where_asked_is_saved_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    record = make_record()
-    blocked = tmp_path / "a-file"
-    blocked.touch()
-    with pytest.raises(RecordError) as caught:
-        record.write(blocked / "record.json")
-    saved = tmp_path / f"roofwatch-{record.run_id}.json"
-    assert str(saved) in str(caught.value)
-    assert RunRecord.read(saved) == record
 
 
 def test_a_place_that_cannot_be_written_is_found_out_before_measuring(tmp_path: Path) -> None:
@@ -193,5 +177,5 @@ def test_a_record_file_may_be_32_arrays_and_objects_deep_and_no_deeper() -> None
 
     assert RunRecord.from_json(document(32), name="some.json")
     for depth in (33, 900):
-        with pytest.raises(RecordError, match=r"some\.json: more than 32 arrays and objects in each other"):
+        with pytest.raises(RecordError, match=r"some\.json: more than 32 nested arrays and objects"):
             RunRecord.from_json(document(depth), name="some.json")

@@ -86,7 +86,7 @@ def test_a_record_that_is_too_deep_is_one_clear_error(tmp_path: Path, store_url:
     done = roofwatch(*command, deep, cwd=tmp_path, ROOFWATCH_DATABASE_URL=store_url)
 
     assert (done.status, done.output) == (2, "")
-    assert f"{deep}: more than 32 arrays and objects in each other" in " ".join(done.error.split())
+    assert f"{deep}: more than 32 nested arrays and objects" in " ".join(done.error.split())
 
 
 def test_a_kernel_that_gives_wrong_results_is_named_and_the_run_exits_with_1_and_keeps_the_rest(tmp_path: Path) -> None:

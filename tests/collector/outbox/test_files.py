@@ -120,6 +120,6 @@ def test_a_bomb_in_a_record_file_is_one_clear_error(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("roofwatch.collector.record.record.MAX_RECORD_BYTES", 2**20)
     file = tmp_path / "record.json.gz"
     file.write_bytes(gzip.compress(bytes(2**21)))
-    with pytest.raises(RecordError, match=r"record\.json\.gz: more than 1048576 bytes, which is the most"):
+    with pytest.raises(RecordError, match=r"record\.json\.gz: more than 1048576 bytes, the maximum"):
         RunRecord.read(file)
     assert MAX_RECORD_BYTES == 512 * 2**20

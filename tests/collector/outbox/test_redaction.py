@@ -125,7 +125,7 @@ def test_each_kind_can_be_kept_by_its_name_alone(kind: Kind, text: str) -> None:
 def test_all_keeps_everything_and_a_name_that_is_not_known_is_refused_with_those_that_are() -> None:
     assert parse_kept(["all"]) == EVERYTHING
     assert parse_kept(["paths", "user"]) == {Kind.PATHS, Kind.USER}
-    with pytest.raises(RedactionError, match=r"--keep colour: not known; .*hostname, user, paths"):
+    with pytest.raises(RedactionError, match=r"--keep colour: unknown; .*hostname, user, paths"):
         parse_kept(["colour"])
 
 
