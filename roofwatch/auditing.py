@@ -1,10 +1,15 @@
-"""`roofwatch static audit`: compiles a suite under several versions of Triton, each in its own environment."""
+"""`roofwatch static audit`: compiles a suite under several versions of Triton, each installed into its own folder."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import platform
+import re
 import shlex
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -13,21 +18,19 @@ import orjson
 from pydantic import ValidationError
 
 from roofwatch.ci.static.toolchain_audit import Build, Upgrade
-from roofwatch.collector.compile.virtual_environment import (
-    VirtualEnvironment,
-    check_version,
-    environment_with_triton,
-)
 from roofwatch.collector.errors import CollectorError, ToolchainError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.cuda import cache_dir
+from roofwatch.install import INSTALL_ROOT
 from roofwatch.options import RunOptions
 from roofwatch.static_gate import judgement_to_json
 from roofwatch.terminal import write_text
 
 MARKER = "<!-- The rest is written by roofwatch static audit. -->"
 """Text above it in a Markdown file is kept."""
+_VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
 _MAX_REASON = 600
 
 
@@ -71,20 +74,53 @@ def build_under_each(
         ToolchainError: a version cannot be installed, or the suite cannot be loaded under it.
     """
     step_count = 2 * len(versions)
-    environments = []
+    folders = []
     for index, name in enumerate(versions):
         on_progress(Progress(index, step_count, f"triton {name}: installing"))
-        environments.append(environment_with_triton(name))
+        folders.append(install_triton(name))
     builds = []
-    for index, (name, environment) in enumerate(zip(versions, environments, strict=True)):
+    for index, (name, folder) in enumerate(zip(versions, folders, strict=True)):
         on_progress(Progress(len(versions) + index, step_count, f"triton {name}: compiling"))
-        builds.append(_build(name, environment, arguments))
+        builds.append(_build(name, folder, arguments))
     return tuple(builds)
 
 
-def _build(name: str, environment: VirtualEnvironment, arguments: Sequence[str]) -> Build:
-    command = [str(environment.python), "-P", "-m", "roofwatch", "static", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+def install_triton(name: str) -> Path:
+    """Install a version of Triton into its own folder in the cache, without dependencies, unless it is there.
+
+    torch pins one version of Triton for pip, but compiling kernels only needs that both can be imported together.
+
+    Raises:
+        ToolchainError: pip cannot install it.
+    """
+    if not _VERSION.fullmatch(name):
+        raise ToolchainError(f"triton {name}: not the version of a release; use for example 3.7.1")
+    folder = cache_dir() / "environments" / f"triton-{name}-{sys.implementation.cache_tag}"
+    if folder.exists() or name == version("triton"):
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as temporary:
+            target = Path(temporary) / "packages"
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            install = [*pip, "install", "--no-deps", "--target", str(target), f"triton=={name}"]
+            done = subprocess.run(install, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            if done.returncode != 0:
+                errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())
+                raise ToolchainError(f"triton {name}: pip cannot install it: {errors[-_MAX_REASON:]}")
+            target.rename(folder)
+    except OSError as error:
+        raise ToolchainError(f"{folder.parent}: cannot be written: {error.strerror}") from None
+    return folder
+
+
+def _build(name: str, folder: Path, arguments: Sequence[str]) -> Build:
+    paths = [str(folder), str(INSTALL_ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-P", "-m", "roofwatch", "static", *arguments, "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=environment
+    )
     try:
         facts = tuple(map(StaticFacts.model_validate, orjson.loads(done.stdout)["static_facts"]))
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
@@ -92,9 +128,9 @@ def _build(name: str, environment: VirtualEnvironment, arguments: Sequence[str])
         raise ToolchainError(
             f"triton {name}: the suite was not compiled: {error or f'exit status {done.returncode}'}"
         ) from None
-    for compiled_by in {fact.toolchain["triton"] for fact in facts if "triton" in fact.toolchain}:
-        check_version(name, compiled_by)
-    return Build(name, environment.versions, facts)
+    if imported := {fact.toolchain["triton"] for fact in facts if "triton" in fact.toolchain} - {name}:
+        raise ToolchainError(f"triton {name}: triton {imported.pop()} comes first on the import path")
+    return Build(name, {"python": platform.python_version(), "torch": version("torch")}, facts)
 
 
 def exit_status(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> int:

@@ -110,7 +110,7 @@ def audit(
 ) -> None:
     """Compile a suite under several versions of Triton and show what each upgrade makes worse.
 
-    Each version is installed into its own virtual environment in the cache folder.
+    Each version is installed into its own folder in the cache.
 
     Exit status: 1 if an upgrade makes code worse, 2 if a version could not be tried.
     """

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.auditing import MARKER, audited_versions, exit_status, repeat_command, static_arguments, write_report
+from roofwatch.auditing import (
+    MARKER,
+    audited_versions,
+    exit_status,
+    install_triton,
+    repeat_command,
+    static_arguments,
+    write_report,
+)
 from roofwatch.ci.static.toolchain_audit import Build, judge_upgrades
-from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.errors import CollectorError, ToolchainError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.options import RunOptions
 from tests.builders import make_static_facts
@@ -55,6 +63,12 @@ def test_an_unknown_version_is_one_line_and_exit_status_2(tmp_path: Path) -> Non
     assert done.status == 2
     assert done.error.startswith("roofwatch: triton 0.0.1: pip cannot install it:")
     assert len(done.error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["", "latest", "-r requirements.txt", "3.7.1 numpy", "https://a.b/c.whl"])
+def test_only_a_version_number_reaches_pip(name: str) -> None:
+    with pytest.raises(ToolchainError, match=r"use for example 3\.7\.1"):
+        install_triton(name)
 
 
 def test_versions_are_sorted_by_release() -> None:
