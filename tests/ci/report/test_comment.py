@@ -11,10 +11,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roofwatch.ci.ab.compare import detectable_change
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import judge_pull_request
 from tests.ci.situations import SITUATIONS
 
@@ -107,3 +110,26 @@ def test_the_comment_has_the_detectable_slowdown() -> None:
     assert len(changes) == 3
     assert judged.detectable_change == statistics.median(changes)
     assert f"A slowdown of {judged.detectable_change:.1%} is found with 80 % probability." in to_markdown(judged)
+
+
+@given(text=st.text(max_size=300))
+def test_untrusted_text_never_leaves_its_code_span(text: str) -> None:
+    span = code(text)
+
+    assert re.fullmatch(r"`[^`|\r\n]+`", span)
+    assert len(span) <= 162
+    assert span.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("softmax/n=1", "`softmax/n=1`"),
+        ("", "` `"),
+        ("a `b` | c", "`a 'b' ¦ c`"),
+        ("two\nlines\tand tabs", "`two lines and tabs`"),
+        ("\u202eesrever\x1b[31m\u200b", "`�esrever�[31m�`"),
+    ],
+)
+def test_characters_that_end_a_span_or_a_cell_are_replaced(text: str, expected: str) -> None:
+    assert code(text) == expected

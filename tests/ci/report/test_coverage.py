@@ -12,20 +12,20 @@ def gaps(**cases: dict[str, frozenset[Outcome]]) -> dict[tuple[str, str], Covera
     return {(one.runner_class, one.gap): one for one in coverage_gaps(cases)}
 
 
-def test_a_case_of_which_any_implementation_fails_is_failing_and_says_how() -> None:
+def test_a_case_with_a_failing_implementation_is_failing() -> None:
     found = gaps(cpu={"softmax/1": frozenset({Outcome.OK, Outcome.CRASHED, Outcome.TIMED_OUT}), "softmax/2": OK})
     assert found["cpu", Gap.FAILING].outcomes == (Outcome.CRASHED, Outcome.TIMED_OUT)
     assert found["cpu", Gap.FAILING].case_ids == ("softmax/1",)
     assert found["cpu", Gap.FAILING].case_count == 2
 
 
-def test_a_case_that_another_runner_measures_is_a_gap_and_so_is_one_without_a_result() -> None:
+def test_a_case_without_a_result_is_a_gap() -> None:
     found = gaps(cpu={"softmax/1": OK, "softmax/2": frozenset()}, gpu={"softmax/2": OK})
     assert found["cpu", Gap.NEVER_MEASURED].case_ids == ("softmax/2",)
     assert found["gpu", Gap.NEVER_MEASURED].case_ids == ("softmax/1",)
 
 
-def test_failures_come_first_then_what_has_more_cases() -> None:
+def test_failures_come_first_then_larger_gaps() -> None:
     crashed, unsupported = frozenset({Outcome.CRASHED}), frozenset({Outcome.UNSUPPORTED})
     found = coverage_gaps({"cpu": {"a/1": unsupported, "b/1": unsupported, "b/2": unsupported, "c/1": crashed}})
     assert [one.kernel for one in found] == ["c", "b", "a"]
