@@ -60,7 +60,7 @@ class Person:
 def person_of(claims: Mapping[str, object]) -> Person:
     """Read an identity token. Only a verified address counts, because anybody can write any address into a profile."""
     said = claims.get("email_verified")
-    # some providers write the word
+    # some providers send a string
     is_verified = said is True or said == "true"
     email = str(claims.get("email") or "").strip().lower() if is_verified else ""
     return Person(subject=str(claims.get("sub") or ""), email=email)
@@ -187,7 +187,7 @@ class ReturnAfterSignIn:
         except CookieError:
             return None
         kept = "" if cookie is None else unquote(cookie.value)
-        # one slash: two begin an address on another host
+        # two slashes would begin an address on another host
         return self.own_address(kept) if kept.startswith("/") and not kept.startswith("//") else None
 
     def _keep(self, headers: list[tuple[bytes, bytes]], address: str) -> list[tuple[bytes, bytes]]:

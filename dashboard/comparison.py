@@ -50,7 +50,7 @@ def runs_by(by: By, runs: Sequence[FleetRun], facets: FilterOptions) -> dict[str
     for run in runs:
         for choice in _choices(by, run, facets.commits_by_branch):
             found.setdefault(choice, []).append(run)
-    # sorting keeps the newest first among equals
+    # sorting is stable, so newest runs stay first
     return {
         choice: sorted(own, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_paired))
         for choice, own in found.items()

@@ -34,14 +34,14 @@ _OPTIONS: dict[str, object] = {
     "browser.gatherUsageStats": False,
     "client.toolbarMode": "viewer",
     "logger.level": "warning",
-    # the welcome text would ask a host elsewhere for this machine's address
+    # the welcome message queries an external host
     "logger.hideWelcomeMessage": True,
     "client.showErrorDetails": "none",
-    # it would write the strings that stand alone in a view's file, such as what a constant means, on the page
+    # magic would print attribute docstrings on the page
     "runner.magicEnabled": False,
     "theme.headingFontSizes": ["1.9rem", "1.4rem", "1.2rem"],
     "theme.light.primaryColor": "#0072B2",
-    # a lighter blue would leave white text on it too pale
+    # contrast with white text
     "theme.dark.primaryColor": "#0077BB",
 }
 
@@ -121,7 +121,7 @@ def _set_what_is_read(data_dir: Path | None, database_url: str | None, server_ur
 def _say_when_it_answers(url: str, on_ready: Callable[[str], None]) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:
-        # refused until it listens
+        # refused until the server listens
         with (
             contextlib.suppress(urllib.error.URLError, OSError),
             urllib.request.urlopen(f"{url}/_stcore/health", timeout=5),  # noqa: S310 (our own http address)

@@ -138,7 +138,7 @@ def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.
     figure = go.Figure()
     if not moves[0].is_over_links:
         for index, ceiling in enumerate(_measured_first(ceilings, "memory")):
-            # a mark at each end too: over a single row a line has no length
+            # markers at the ends, because over a single row a line has no length
             marker = {"color": GREY, "symbol": "line-ns-open", "size": _ROW_PX}
             _add_roof(figure, ceiling, [ceiling.per_s] * 2, [rows[0], rows[-1]], index, marker)
     for index, name in enumerate(sorted({one.measurement.implementation for one in drawn})):

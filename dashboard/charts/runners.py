@@ -64,7 +64,7 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             row=row,
             col=1,
         )
-        # every time counts; readings only beyond a step of their sensor
+        # nearly constant readings get a wider axis
         figure.update_yaxes(title=title, range=None if row == 1 else calm_range(values), row=row, col=1)
     doubtful = [point for point in points if point.degraded_by]
     if doubtful:

@@ -215,7 +215,7 @@ def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, 
             x=[_milliseconds(max(one.length, _LEAST_BLOCK)) for one in own],
             marker={
                 "color": colour,
-                # a short block is seen by its edge alone
+                # keeps short blocks visible
                 "line": {"color": colour, "width": 1},
                 "pattern": hatched([DOUBTFUL if one.is_degraded else pattern_of(index) for one in own]),
             },

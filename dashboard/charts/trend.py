@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
 from html import escape
+from itertools import pairwise
 
 import plotly.graph_objects as go
 
 from roofwatch.collector.record.metrics import metric
-from roofwatch.dashboard.charts.setting_changes import SettingChange, setting_changes
 from roofwatch.dashboard.charts.style import (
     AXES,
     GREEN,
@@ -24,7 +25,16 @@ from roofwatch.dashboard.charts.style import (
     style_of,
 )
 from roofwatch.dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
-from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, Series, SeriesPoint, Verdict
+from roofwatch.db.values import (
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    RunSetting,
+    Series,
+    SeriesPoint,
+    Verdict,
+)
 
 _VERDICT_STYLES = {Verdict.REGRESSED: (VERMILLION, "diamond", "dash"), Verdict.IMPROVED: (GREEN, "circle", "dot")}
 _MAX_CHANGE_LABELS = 6
@@ -82,7 +92,7 @@ def trend_figure(
     return lay_out(
         figure,
         height=height_px,
-        # a click is on a point, until the reader asks for a box: while one may be drawn, points hear no click
+        # in box-select mode, points receive no clicks
         dragmode="pan",
         selectdirection="h",
         xaxis={
@@ -181,7 +191,7 @@ def _add_values(
     }
     figure.add_scatter(
         x=[position[point.commit.sha] for point in series.points],
-        # a failed run stays as a point without a value, so that the line breaks there
+        # a failed run has no value, which breaks the line
         y=[None if point.value is None else point.value * factor for point in series.points],
         yaxis=axis,
         error_y=whiskers if is_short else None,
@@ -304,7 +314,7 @@ def _add_changes(
             yaxis=_MARKS,
             mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
             text=[change_text(change) for _, _, change in own],
-            # towards the middle, so that the edge cuts nothing off
+            # towards the middle, away from the edge
             textposition=["middle left" if at > commit_count / 2 else "middle right" for at, _, _ in own],
             textfont={"color": colour},
             name=VERDICT_MARKS[verdict].word,
@@ -327,3 +337,50 @@ def _change_hover(regression: Regression, change: ChangePoint, zone: tzinfo) -> 
             *commit_lines(change.commit, zone),
         ]
     )
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """From this commit on, runs of a runner class were measured with another setting."""
+
+    commit: CommitRef
+    words: tuple[str, ...]
+    """One text per change, such as `triton 3.6.0 → 3.7.0`."""
+
+
+def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
+    """Find the changes over all runs of some series, ordered by commit, without duplicates.
+
+    Settings are followed per runner class, timings per series, because cases of one run may differ in timing.
+    """
+    by_class: dict[str, dict[str, SeriesPoint]] = {}
+    found: list[SettingChange] = []
+    for one in series:
+        by_class.setdefault(one.key.runner_class, {}).update({point.run_id: point for point in one.points})
+        for before, after in pairwise(point for point in one.points if point.timing):
+            if before.timing != after.timing:
+                found.append(SettingChange(after.commit, (f"timed by {before.timing} → {after.timing}",)))
+    for points in by_class.values():
+        known = [point for point in points.values() if point.setting is not None]
+        known.sort(key=lambda point: (point.commit, point.measured_at))
+        for before, after in pairwise(known):
+            if before.setting is not None and after.setting is not None and before.setting != after.setting:
+                found.append(SettingChange(after.commit, tuple(_differences(before.setting, after.setting))))
+    return sorted(dict.fromkeys(found), key=lambda change: change.commit)
+
+
+def _differences(before: RunSetting, after: RunSetting) -> Iterator[str]:
+    was, now = _named(before), _named(after)
+    for name in dict.fromkeys([*was, *now]):
+        if was.get(name) != now.get(name):
+            yield f"{name} {was.get(name) or 'none'} → {now.get(name) or 'none'}"
+
+
+def _named(setting: RunSetting) -> dict[str, str | None]:
+    return {
+        "harness": setting.harness_version,
+        "driver": setting.driver_version,
+        "compute capability": setting.compute_capability,
+        **dict(setting.toolchain),
+        **dict(setting.machine),
+    }

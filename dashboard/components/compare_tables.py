@@ -85,7 +85,7 @@ def offer_files(rows: Sequence[ComparedCase], name: str) -> None:
     for kind, (ending, write) in writers.items():
         place.download_button(
             kind,
-            # written when it is asked for
+            # written when clicked
             partial(comparison_file, rows, write),
             file_name=f"roofwatch-{name}.{ending}",
             icon=":material/download:",

@@ -159,7 +159,7 @@ def code_table(judged: Sequence[StaticJudgement]) -> pd.DataFrame:
         {
             "target": [one.target for one in ordered],
             "function": [one.function for one in ordered],
-            # what changed without being better or worse is no verdict
+            # a change that is neither better nor worse has no verdict
             "judged": [
                 one.word if one.verdict is Verdict.UNCHANGED else VERDICT_MARKS[one.verdict].text for one in ordered
             ],
@@ -193,7 +193,7 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     if not differing:
         return
     count = "1 file differs" if len(differing) == 1 else f"{len(differing)} files differ"
-    # some megabytes, which few readers ask for
+    # some megabytes: read on request only
     if not view.link.switch(f"Disassembly: {count}", parameter="disassembly"):
         return
     name = view.link.choose("File", differing, parameter="file")

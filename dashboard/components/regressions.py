@@ -63,7 +63,7 @@ def standing_marks(one: Triaged) -> list[str]:
     marks.append(f":gray-badge[{'confirmed' if regression.is_confirmed else 'not confirmed yet'}]")
     marks.append(f":{state.badge_colour}-badge[{state.text}]")
     if one.triage.person:
-        # a name is somebody else's text, which a badge would interpret
+        # untrusted text: a badge would interpret Markdown
         marks.append(f"by {code_span(shortened(one.triage.person, length=40))}")
     return marks
 

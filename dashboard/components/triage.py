@@ -78,7 +78,7 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
 def _show_form(project: str, one: Triaged) -> None:
     regression_id, seen = one.triage.regression_id, one.triage.state
     offered = [state for state in TriageState if state is not seen]
-    # what somebody began to write about one regression is not about another
+    # keys per regression, so a reason is not carried over to another
     state_key, reason_key = f"state:{regression_id}:{seen}", f"reason:{regression_id}:{seen}"
     with st.form(f"triage:{regression_id}", border=True):
         first = offered.index(TriageState.ACKNOWLEDGED) if TriageState.ACKNOWLEDGED in offered else 0

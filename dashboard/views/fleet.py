@@ -10,10 +10,7 @@ import streamlit as st
 
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.spending import spending_figure
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
-from roofwatch.dashboard.components.table import show_figure, show_table
-from roofwatch.dashboard.spending import (
+from roofwatch.dashboard.charts.spending import (
     Spending,
     by_family,
     by_runner,
@@ -24,7 +21,10 @@ from roofwatch.dashboard.spending import (
     in_readable_time,
     money_of,
     runner_table,
+    spending_figure,
 )
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
+from roofwatch.dashboard.components.table import show_figure, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun, KernelCost

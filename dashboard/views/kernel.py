@@ -81,7 +81,7 @@ def _runs_by_commit(view: View) -> dict[str, FleetRun]:
         branches=view.filters.branches,
     )
     found: dict[str, FleetRun] = {}
-    # the runs come newest first, and sorting keeps that order within a kind
+    # sorting is stable, so newest runs stay first
     for run in sorted(runs, key=lambda run: (run.is_dirty, run.is_paired)):
         found.setdefault(run.commit.sha, run)
     ordered = sorted(found.values(), key=lambda run: (not run.is_unreachable, run.commit), reverse=True)
@@ -188,7 +188,7 @@ def _choose_path(view: View, part: RunRecord) -> Series | None:
 
 def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
     st.subheader("What limits it", anchor=False)
-    # the rest of the record is evidence too
+    # diagnosis uses the rest of the record too
     evidence = RecordEvidence(record)
     diagnoses = [
         diagnose(evidence.of(one.case_id, one.implementation))

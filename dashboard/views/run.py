@@ -308,7 +308,7 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
             f"GET /v1/runs/{record.run_id}/artefacts/{chosen.sha256}"
         )
         return
-    # read when it is asked for: it takes memory of the server
+    # read on request only, because it takes server memory
     if view.link.switch("Read it", parameter="read"):
         _show_artefact(record, chosen)
 

@@ -72,7 +72,7 @@ def show() -> None:
             st.info("The scale stays linear, because there are values of zero.", icon=":material/linear_scale:")
             scale = Scale.ABSOLUTE
         figure = trend_figure(series, regressions, view.zone, scale=scale, places=trend.places)
-        # a figure of other commits is another one: what was marked on the last is gone
+        # a key per window, so a selection is dropped with its commits
         key = f"{MAIN_FIGURE} {view.link.asked_or_chosen('window')} {view.link.asked_or_chosen('end')}"
         drawn = st.plotly_chart(
             figure,
@@ -173,7 +173,7 @@ def _narrow(
     )
     others = [known for known in metrics if known != chosen_metric]
     further = beside = further_kernels = list[str]()
-    # a choice without an option is not offered, unless an address asks for one: that it is not there is said then
+    # a choice without options is hidden, unless the address asks for one, which gives a notice
     if others or view.link.asked_or_chosen("further"):
         further = view.link.choose_some(
             "More metrics",
@@ -194,12 +194,12 @@ def _narrow(
         beside = view.link.choose_some(
             "Beside it", other_cases, parameter="beside", placeholder="no other", place=second
         )
-    # a kernel of which no case is named shows its first
+    # a kernel without a chosen case shows its first
     first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]
     shown_cases = {case, *beside, *first_cases}
     left = [key for key in keys if key.metric in {chosen_metric, *further} and key.case_id in shown_cases]
     for label, parameter, part_of in _NARROWED_BY:
-        # machine code belongs to no runner, a time to no target: what has no such part stays
+        # machine code has no runner and times have no target: keep series without that part
         parts = sorted({part_of(key) for key in left} - {""}, key=natural_order)
         if parts:
             start_part = None if begun is None else part_of(begun)
@@ -230,7 +230,7 @@ def _question(
         tuple(keys),
         include_dirty=include_dirty,
         branches=view.filters.branches,
-        # what the address pins is there to be told of
+        # keep commits that the address selects
         kept_commits=tuple(sorted({*moved, *st.query_params.get_all("commit")})),
     )
     windows = [*map(str, _windows(view)), _EVERY_COMMIT]

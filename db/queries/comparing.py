@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ScalarSelect, Select, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import RunRecord, Side
@@ -74,7 +74,11 @@ def find_runs_to_compare(
         head_sha: New commit.
         runner_class: Only runs outside pairs on this runner class.
     """
-    base, head = session.execute(select(*_run_ids(project, base_sha, head_sha, runner_class))).one()
+    if runner_class is None:
+        pair = session.execute(_newest_pair(project, base_sha, head_sha)).first()
+        if pair is not None:
+            return pair.base, pair.head
+    base, head = (session.scalar(_best_run(project, sha, _is_on(runner_class))) for sha in (base_sha, head_sha))
     return base, head
 
 
@@ -87,13 +91,9 @@ def read_case_of_both(
     *,
     runner_class: Word | None = None,
 ) -> tuple[RunRecord, RunRecord] | None:
-    """Read one case from the records of these runs; None if a commit has no run. The commits must differ."""
-    base, head = _run_ids(project, base_sha, head_sha, runner_class)
-    records = load_cases(session, or_(RunRow.run_id == base, RunRow.run_id == head), CaseRow.name == case_id)
-    by_sha = {record.commit.sha: record for record in records}
-    if base_sha not in by_sha or head_sha not in by_sha:
-        return None
-    return by_sha[base_sha], by_sha[head_sha]
+    """Read one case from the records of these runs; None if a commit has no run."""
+    base, head = find_runs_to_compare(session, project, base_sha, head_sha, runner_class=runner_class)
+    return None if base is None or head is None else read_case_of_runs(session, base, head, case_id)
 
 
 def read_kernel_of_run(session: Session, run_id: UUID, kernel: Word) -> RunRecord | None:
@@ -117,15 +117,15 @@ def read_runs_of_commits(
         NotStoredError: a commit has no run, or none on these runner classes.
     """
     is_wanted = EnvironmentRow.runner_class.in_(runner_classes) if runner_classes else true()
-    head = _best_run(project, head_sha).where(is_wanted).cte("head")
-    is_same_runner = EnvironmentRow.runner_class == select(head.c.runner_class).scalar_subquery()
-    base = _best_run(project, base_sha, func.coalesce(is_same_runner, False).desc()).where(is_wanted).cte("base")
-    chosen = or_(*(RunRow.run_id == select(side.c.run_id).scalar_subquery() for side in (base, head)))
-    found = {detail.summary.commit.sha: detail for detail in read_run_details(session, chosen)}
-    for sha in (base_sha, head_sha):
-        if sha not in found:
+    head = session.execute(_best_run(project, head_sha, is_wanted)).first()
+    is_same_runner = EnvironmentRow.runner_class == (None if head is None else head.runner_class)
+    base = session.execute(_best_run(project, base_sha, is_wanted, func.coalesce(is_same_runner, False).desc())).first()
+    for sha, run in ((base_sha, base), (head_sha, head)):
+        if run is None:
             raise NotStoredError(f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose another")
-    return found[base_sha], found[head_sha]
+    assert base is not None
+    assert head is not None
+    return read_runs(session, base.run_id, head.run_id)
 
 
 def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
@@ -155,30 +155,18 @@ def _both(found: Mapping[str, _Result], base_id: UUID, head_id: UUID) -> tuple[_
     return found[str(base_id)], found[str(head_id)]
 
 
-def _run_ids(
-    project: str, base_sha: str, head_sha: str, runner_class: str | None
-) -> tuple[ScalarSelect[UUID] | Any, ScalarSelect[UUID] | Any]:
-    """Return expressions for the run ids of `find_runs_to_compare`."""
-    is_wanted = true() if runner_class is None else EnvironmentRow.runner_class == runner_class
-    base, head = (
-        _best_run(project, sha).where(is_wanted).with_only_columns(RunRow.run_id).scalar_subquery()
-        for sha in (base_sha, head_sha)
-    )
-    if runner_class is not None:
-        return base, head
-    pair = _newest_pair(project, base_sha, head_sha).cte("pair")
-    paired_base, paired_head = (select(side).scalar_subquery() for side in (pair.c.base, pair.c.head))
-    return func.coalesce(paired_base, base), func.coalesce(paired_head, head)
+def _is_on(runner_class: str | None) -> ColumnElement[bool]:
+    return true() if runner_class is None else EnvironmentRow.runner_class == runner_class
 
 
-def _best_run(project: str, sha: str, *order: Any) -> Select[UUID, str]:
+def _best_run(project: str, sha: str, condition: ColumnElement[bool], *order: Any) -> Select[UUID, str]:
     """Select id and runner class of a commit's best run, ordered by some expressions first."""
     return (
         select(RunRow.run_id, EnvironmentRow.runner_class)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(ProjectRow.name == project, CommitRow.sha == sha)
+        .where(ProjectRow.name == project, CommitRow.sha == sha, condition)
         .order_by(*order, *_BEST_FIRST)
         .limit(1)
     )

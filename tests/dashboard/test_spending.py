@@ -1,6 +1,6 @@
 import pytest
 
-from roofwatch.dashboard.spending import (
+from roofwatch.dashboard.charts.spending import (
     by_runner,
     hours_by_activity,
     in_readable_time,

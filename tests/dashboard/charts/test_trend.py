@@ -10,8 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.dashboard.charts.setting_changes import setting_changes
-from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
+from roofwatch.dashboard.charts.trend import Scale, series_names, setting_changes, trend_figure
 from roofwatch.db.values import Regression, RegressionState, RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import make_point, make_series
