@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import TypeAdapter
-from sqlalchemy import Engine, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.bisections import BisectionRow
@@ -79,16 +79,24 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Bisection:
-    """One bisection without its commits."""
+class BisectionProgress:
+    commits: tuple[BisectionCommit, ...] = ()
+    """From the one after the good end to the bad end; empty before the start."""
+    steps: tuple[BisectionStep, ...] = ()
+    """In the order taken."""
+    measurement_count: int = 0
+    """Measured blocks, both sides."""
 
+
+@dataclass(frozen=True)
+class Bisection:
     bisection_id: UUID
     project: str
     case_id: str
     implementation: str | None
     """None if the case has only one."""
     runner_class: str | None
-    """Runner class it is measured on; None for any."""
+    """Runner class to measure on; None for any."""
     good_sha: str
     bad_sha: str
     state: BisectionState
@@ -97,29 +105,10 @@ class Bisection:
     requested_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    measurement_count: int
-    """Measured blocks, both sides."""
     note: str
     """Why it ended like this."""
+    progress: BisectionProgress
     answer: Answer | None
-
-
-@dataclass(frozen=True)
-class BisectionDetail:
-    bisection: Bisection
-    commits: tuple[BisectionCommit, ...]
-    """From the one after the good end to the bad end; empty before it was begun."""
-    steps: tuple[BisectionStep, ...]
-    """In the order taken."""
-
-
-@dataclass(frozen=True)
-class BisectionProgress:
-    """Commits and steps so far."""
-
-    commits: tuple[BisectionCommit, ...] = ()
-    steps: tuple[BisectionStep, ...] = ()
-    measurement_count: int = 0
 
 
 _PROGRESS = TypeAdapter(BisectionProgress)
@@ -215,7 +204,6 @@ def note_progress(engine: Engine, claim: Claim, progress: BisectionProgress) -> 
         _update(
             session,
             claim,
-            measurement_count=progress.measurement_count,
             progress=_PROGRESS.dump_python(progress, mode="json"),
             leased_until=func.now() + LEASE,
         )
@@ -254,41 +242,39 @@ def finish_bisection(
             "note": note,
         }
         if progress is not None:
-            ended["measurement_count"] = progress.measurement_count
             ended["progress"] = _PROGRESS.dump_python(progress, mode="json")
         if answer is not None:
             ended["answer"] = _ANSWER.dump_python(answer, mode="json")
         _update(session, claim, **ended)
 
 
-def list_bisections(session: Session, project: str) -> list[Bisection]:
-    """All bisections of a project, the latest request first."""
-    query = _bisections().where(ProjectRow.name == project).options(defer(BisectionRow.progress))
-    order = (BisectionRow.requested_at.desc(), BisectionRow.bisection_id)
-    return [_value(row, name) for row, name in session.execute(query.order_by(*order))]
+def read_bisection(session: Session, bisection_id: UUID) -> Bisection | None:
+    return _read(session, BisectionRow.bisection_id == bisection_id)
 
 
-def read_bisection(session: Session, bisection_id: UUID) -> BisectionDetail | None:
-    """One bisection with its commits and steps, or None."""
-    return _detail(session, _bisections().where(BisectionRow.bisection_id == bisection_id))
+def read_newest_bisection(session: Session, regression_id: UUID) -> Bisection | None:
+    """The latest bisection that was requested for a regression."""
+    return _read(session, BisectionRow.regression_id == regression_id)
 
 
-def read_newest_bisection(session: Session, regression_id: UUID) -> BisectionDetail | None:
-    """The latest bisection requested for a regression, with its commits and steps, or None."""
-    query = _bisections().where(BisectionRow.regression_id == regression_id)
-    return _detail(session, query.order_by(BisectionRow.requested_at.desc(), BisectionRow.bisection_id).limit(1))
-
-
-def _detail(session: Session, query: Select[BisectionRow, str]) -> BisectionDetail | None:
+def _read(session: Session, condition: ColumnElement[bool]) -> Bisection | None:
+    query = (
+        select(BisectionRow, ProjectRow.name)
+        .join(ProjectRow, ProjectRow.id == BisectionRow.project_id)
+        .where(condition)
+        .order_by(BisectionRow.requested_at.desc(), BisectionRow.bisection_id)
+        .limit(1)
+    )
     found = session.execute(query).first()
     if found is None:
         return None
     row, project = found
     progress = BisectionProgress() if row.progress is None else _PROGRESS.validate_python(row.progress)
-    return BisectionDetail(_value(row, project), progress.commits, progress.steps)
+    answer = None if row.answer is None else _ANSWER.validate_python(row.answer)
+    return to_value(Bisection, row, project=project, progress=progress, answer=answer)
 
 
-def _take(session: Session, condition: Any) -> Claim | None:
+def _take(session: Session, condition: ColumnElement[bool]) -> Claim | None:
     is_free = or_(
         BisectionRow.state == BisectionState.REQUESTED,
         and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
@@ -322,12 +308,3 @@ def _update(session: Session, claim: Claim, **values: Any) -> None:
     changed = session.execute(update(BisectionRow).where(ours).values(values).returning(BisectionRow.bisection_id))
     if not changed.all():
         raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")
-
-
-def _bisections() -> Select[BisectionRow, str]:
-    return select(BisectionRow, ProjectRow.name).join(ProjectRow, ProjectRow.id == BisectionRow.project_id)
-
-
-def _value(row: BisectionRow, project: str) -> Bisection:
-    answer = None if row.answer is None else _ANSWER.validate_python(row.answer)
-    return to_value(Bisection, row, project=project, answer=answer)

@@ -33,7 +33,7 @@ from roofwatch.dashboard.wording import (
     worst_change_point,
     written,
 )
-from roofwatch.db.bisections import Answer, BisectionDetail
+from roofwatch.db.bisections import Answer, Bisection
 from roofwatch.db.queries import questions
 from roofwatch.db.values import BisectionState, ChangePoint, Regression
 
@@ -215,32 +215,32 @@ def _show_changes(view: View, regression: Regression) -> None:
     show_table(frame[columns], links={"open": "trend"})
 
 
-def _show_bisection(detail: BisectionDetail | None, regression_id: UUID) -> None:
+def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:
     """Show the state of the newest bisection, or how to request one."""
-    if detail is None:
+    if bisection is None:
         st.text("None requested. On a machine of this runner class, run:")
         st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language="bash")
         return
-    bisection = detail.bisection
-    st.text(f"{_BISECTION_MARKS[bisection.state]}, {bisection.measurement_count} blocks measured")
+    st.text(f"{_BISECTION_MARKS[bisection.state]}, {bisection.progress.measurement_count} blocks measured")
     if bisection.note:
         st.text(bisection.note)
     if bisection.answer is not None:
         _show_answer(bisection.answer)
-    if not detail.commits:
+    commits = bisection.progress.commits
+    if not commits:
         return
     show_table(
         pd.DataFrame(
             {
-                "commit": [one.commit.short_sha for one in detail.commits],
-                "probability": [one.probability for one in detail.commits],
-                "standing": [f"{one.status}: {one.reason}" if one.reason else one.status for one in detail.commits],
-                "pairs of blocks": [one.pair_count for one in detail.commits],
+                "commit": [one.commit.short_sha for one in commits],
+                "probability": [one.probability for one in commits],
+                "status": [f"{one.status}: {one.reason}" if one.reason else one.status for one in commits],
+                "pairs of blocks": [one.pair_count for one in commits],
                 "against the good end": [
-                    "" if one.relative_change is None else percent(one.relative_change) for one in detail.commits
+                    "" if one.relative_change is None else percent(one.relative_change) for one in commits
                 ],
-                "subject": [one.commit.subject for one in detail.commits],
-                "author": [one.commit.author for one in detail.commits],
+                "subject": [one.commit.subject for one in commits],
+                "author": [one.commit.author for one in commits],
             }
         ),
         formats={"probability": "{:.1%}".format},

@@ -26,7 +26,6 @@ class BisectionRow(Base):
         CheckConstraint("(claim_id IS NULL) = (leased_until IS NULL)", name="claim_has_lease"),
         CheckConstraint("(state IN ('requested', 'running')) = (finished_at IS NULL)", name="finished_when_over"),
         CheckConstraint("(answer IS NULL) = (state NOT IN ('found', 'narrowed'))", name="answer_if_found"),
-        CheckConstraint("measurement_count >= 0", name="measurement_count_not_negative"),
         # an identical request is answered with the unfinished one
         Index(
             "uq_bisection_unfinished",
@@ -54,7 +53,6 @@ class BisectionRow(Base):
     finished_at: Mapped[datetime | None]
     claim_id: Mapped[UUID | None]
     leased_until: Mapped[datetime | None]
-    measurement_count: Mapped[int] = mapped_column(server_default=text("0"))
     note: Mapped[str] = mapped_column(server_default=text("''"))
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     answer: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))

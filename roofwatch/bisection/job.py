@@ -62,8 +62,8 @@ class StoredBisection:
             try:
                 saved = _CLAIM.validate_json((folder / _CLAIM_FILE).read_bytes())
                 with Session(engine) as session:
-                    detail = read_bisection(session, saved.bisection_id)
-                if detail is not None and detail.bisection.state is BisectionState.RUNNING:
+                    known = read_bisection(session, saved.bisection_id)
+                if known is not None and known.state is BisectionState.RUNNING:
                     return cls(url, saved)
             except (OSError, ValidationError):
                 pass
@@ -201,10 +201,9 @@ def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tu
     runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
     with open_store(url) as engine, Session(engine) as session:
         claim = claim_bisection(engine, plan.asked.project, runner_class)
-        detail = None if claim is None else read_bisection(session, claim.bisection_id)
-    if claim is None or detail is None:
+        known = None if claim is None else read_bisection(session, claim.bisection_id)
+    if claim is None or known is None:
         return None
-    known = detail.bisection
     asked = BisectionRange(known.project, known.case_id, known.implementation, known.good_sha, known.bad_sha)
     return replace(plan, asked=asked), claim
 

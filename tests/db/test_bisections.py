@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.bisections import (
@@ -20,13 +20,13 @@ from roofwatch.db.bisections import (
     begin_bisection,
     claim_bisection,
     finish_bisection,
-    list_bisections,
     note_progress,
     read_bisection,
     release_bisection,
     request_bisection,
 )
 from roofwatch.db.errors import StoreError
+from roofwatch.db.schema.bisections import BisectionRow
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 
@@ -54,7 +54,9 @@ def ask(store: Engine, asked: BisectionRange = ASKED, *, requested_by: str = "ru
 
 def only(store: Engine) -> Bisection:
     with Session(store) as session:
-        (found,) = list_bisections(session, PROJECT)
+        bisection_id = session.scalars(select(BisectionRow.bisection_id)).one()
+        found = read_bisection(session, bisection_id)
+    assert found is not None
     return found
 
 
@@ -119,16 +121,11 @@ def test_what_is_known_so_far_and_how_it_ended_read_back_equal(store: Engine) ->
     note_progress(store, claim, PROGRESS)
     finish_bisection(store, claim, BisectionState.FOUND, progress=PROGRESS, answer=ANSWER, note="as expected")
 
-    with Session(store) as session:
-        detail = read_bisection(session, bisection_id)
-    assert detail is not None
-    assert (detail.commits, detail.steps) == (PROGRESS.commits, PROGRESS.steps)
-    assert detail.bisection == only(store)
-    assert detail.bisection.answer == ANSWER
-    assert detail.bisection.state is BisectionState.FOUND
-    assert detail.bisection.measurement_count == 22
-    assert detail.bisection.note == "as expected"
-    assert detail.bisection.finished_at is not None
+    bisection = only(store)
+    assert bisection.bisection_id == bisection_id
+    assert (bisection.progress, bisection.answer) == (PROGRESS, ANSWER)
+    assert (bisection.state, bisection.note) == (BisectionState.FOUND, "as expected")
+    assert bisection.finished_at is not None
 
 
 def test_a_runner_that_gives_no_sign_of_life_loses_it_to_another_and_cannot_write_any_more(store: Engine) -> None:
@@ -156,7 +153,7 @@ def test_a_runner_that_is_stopped_gives_it_back_for_the_next(store: Engine) -> N
     release_bisection(store, stopped)
 
     assert only(store).state is BisectionState.REQUESTED
-    assert only(store).measurement_count == 22
+    assert only(store).progress.measurement_count == 22
     assert claim_of(store).bisection_id == stopped.bisection_id
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from roofwatch.api.background import analyse_waiting
@@ -14,10 +14,10 @@ from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.bisections import list_bisections
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.analysis_requests import request_analysis
 from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.schema.bisections import BisectionRow
 from roofwatch.db.values import BisectionState, Verdict
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
 from tests.ci.alerts.receivers import Hook, Mailbox
@@ -63,7 +63,7 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
     assert [document["event"] for document in hook.documents] == ["fired"]
     assert {"name": "Since", "text": since(20)} in hook.documents[0]["facts"]
     with Session(store) as session:
-        (bisection,) = list_bisections(session, PROJECT)
+        (bisection,) = session.scalars(select(BisectionRow))
     assert bisection.state is BisectionState.REQUESTED
 
     measure(36, 14, 10_000.0)

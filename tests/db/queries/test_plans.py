@@ -23,7 +23,7 @@ from roofwatch.db.alerts.values import AlertState, DeliveryState
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.bisections import list_bisections, read_bisection, read_newest_bisection
+from roofwatch.db.bisections import read_bisection, read_newest_bisection
 from roofwatch.db.ingest.ingest import OnConflict, ingest_record
 from roofwatch.db.projects import delete_project
 from roofwatch.db.quarantine import release_run
@@ -183,7 +183,6 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_case_costs": lambda session: list_case_costs(session, (_run_id(session),), limit=20),
     "read_case_history": lambda session: read_case_history(session, PROJECT, KEY.case_id),
     "list_artefacts": lambda session: list_artefacts(session, _run_id(session)),
-    "list_bisections": lambda session: list_bisections(session, PROJECT),
     "read_bisection": lambda session: read_bisection(session, _run_id(session)),
     "read_newest_bisection": lambda session: read_newest_bisection(session, _run_id(session)),
     "look for alerts": lambda session: evaluate(session, PROJECT, AlertPlan(parse_rules(RULES)), NOON),

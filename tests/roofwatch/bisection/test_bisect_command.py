@@ -92,14 +92,14 @@ def test_a_requested_bisection_is_claimed_and_its_result_stored(
     culprit = slowed.sha("Work ten times as much")
     assert f"{culprit} is the first slower commit: Work ten times as much (A. Author)" in done.output
     with Session(store) as session:
-        detail = read_bisection(session, bisection_id)
-    assert detail is not None
-    assert detail.bisection.state is BisectionState.FOUND
-    assert detail.bisection.answer is not None
-    assert detail.bisection.answer.first.sha == culprit
+        bisection = read_bisection(session, bisection_id)
+    assert bisection is not None
+    assert bisection.state is BisectionState.FOUND
+    assert bisection.answer is not None
+    assert bisection.answer.first.sha == culprit
     # nothing but a page came after it, so the ends tell all
-    assert [known.status for known in detail.commits] == [CommitStatus.OPEN, CommitStatus.MEASURED]
-    assert [step.pair_count >= 8 for step in detail.steps] == [True]
+    assert [known.status for known in bisection.progress.commits] == [CommitStatus.OPEN, CommitStatus.MEASURED]
+    assert [step.pair_count >= 8 for step in bisection.progress.steps] == [True]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, t
         run_bisection(plan, fork_server, store.url.render_as_string(hide_password=False), claim=claim)
 
     with Session(store) as session:
-        detail = read_bisection(session, bisection_id)
-    assert detail is not None
-    assert detail.bisection.state is BisectionState.FAILED
-    assert "git rev-parse" in detail.bisection.note
+        bisection = read_bisection(session, bisection_id)
+    assert bisection is not None
+    assert bisection.state is BisectionState.FAILED
+    assert "git rev-parse" in bisection.note
 
 
 @pytest.mark.parametrize(

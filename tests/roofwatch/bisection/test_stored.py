@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.bisection.job import StoredBisection
 from roofwatch.bisection.report import Ended
-from roofwatch.db.bisections import BisectionProgress, ClaimLostError, list_bisections, read_bisection
+from roofwatch.db.bisections import BisectionProgress, ClaimLostError, read_bisection
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, sha_of
 from tests.db.test_bisections import ANSWER, PROGRESS
@@ -40,10 +40,10 @@ def test_secrets_in_errors_are_not_stored(store: Engine, tmp_path: Path, monkeyp
     stored.note(BisectionProgress((broken, *PROGRESS.commits[2:]), (), 0))
 
     with Session(store) as session:
-        detail = read_bisection(session, stored.claim.bisection_id)
-    assert detail is not None
-    assert detail.commits[0].reason.startswith("KeyError: ")
-    assert "q8Zr2kP0vL6tXw4m" not in detail.commits[0].reason
+        bisection = read_bisection(session, stored.claim.bisection_id)
+    assert bisection is not None
+    assert bisection.progress.commits[0].reason.startswith("KeyError: ")
+    assert "q8Zr2kP0vL6tXw4m" not in bisection.progress.commits[0].reason
 
 
 def test_a_lost_database_does_not_stop_measuring(
@@ -65,4 +65,6 @@ def test_a_lost_claim_ends_the_bisection(store: Engine, tmp_path: Path) -> None:
         stored.note(PROGRESS)
 
     with Session(store) as session:
-        assert [one.state for one in list_bisections(session, PROJECT)] == [BisectionState.RUNNING]
+        bisection = read_bisection(session, stored.claim.bisection_id)
+    assert bisection is not None
+    assert bisection.state is BisectionState.RUNNING
