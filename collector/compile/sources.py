@@ -39,20 +39,20 @@ class SuiteSources(BaseModel):
 
     Args:
         codes: By kernel, a digest of all code and data that it may use; comments and docstrings do not count.
-        paths: `fingerprint` of each file that a module names and of each folder that holds a module.
+        paths: Size and modification time of all files, and of the folders that contain them.
         variables: Values of the environment variables that the modules may read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     codes: dict[str, str]
-    paths: dict[str, str]
+    paths: dict[str, tuple[int, int] | None]
     variables: dict[str, str | None]
 
     @property
     def are_unchanged(self) -> bool:
         return all(os.environ.get(name) == value for name, value in self.variables.items()) and all(
-            fingerprint(path) == value for path, value in self.paths.items()
+            _size_and_time(path) == value for path, value in self.paths.items()
         )
 
 
@@ -66,31 +66,19 @@ def describe_sources(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> Suit
     suite = {name for name in loaded if _read_module(name) is not None}
     used = {spec.name: _used_modules(_defining_modules(spec, suite) or suite, suite) for spec in specs}
     modules = [module for name in suite.union(*used.values()) if (module := _read_module(name)) is not None]
+    files = {file for module in modules for file in (module.file, *module.data)}
     return SuiteSources(
         codes={name: _digest(modules) for name, modules in used.items()},
-        paths={path: fingerprint(path) for module in modules for path in map(str, (module.file.parent, *module.data))},
+        paths={path: _size_and_time(path) for file in files for path in (str(file), str(file.parent))},
         variables={name: os.environ.get(name) for module in modules for name in module.variables},
     )
 
 
-def fingerprint(path: str) -> str:
-    """Return a digest of size and modification time of a file, or of the packages and sources in a folder."""
+def _size_and_time(path: str) -> tuple[int, int] | None:
     try:
-        if not os.path.isdir(path):  # noqa: PTH112  runs for each path of a suite
-            return digest_of(_size_and_time(os.stat(path)))  # noqa: PTH116
-        found = []
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.endswith((".py", *_CUDA_SUFFIXES)):
-                    found.append((entry.name, *_size_and_time(entry.stat())))
-                elif (Path(entry.path) / "__init__.py").exists():
-                    found.append((entry.name, 0, 0))
-        return digest_of(sorted(found))
+        status = os.stat(path)  # noqa: PTH116  runs for each file of a suite
     except OSError:
-        return "unreadable"
-
-
-def _size_and_time(status: os.stat_result) -> tuple[int, int]:
+        return None
     return status.st_size, status.st_mtime_ns
 
 
@@ -119,17 +107,11 @@ def _digest(names: set[str]) -> str:
     modules = {name: module for name in sorted(names) if (module := _read_module(name)) is not None}
     variables = {name: os.environ.get(name) for module in modules.values() for name in module.variables}
     codes = {name: module.code for name, module in modules.items()}
-    data = {name: [_cached_digest(file) for file in module.data] for name, module in modules.items()}
-    cuda = {name: _cuda_sources(module.file.parent) for name, module in modules.items()}
-    return digest_of(codes, data, cuda, variables)
+    data = {name: [(file.name, _cached_digest(file)) for file in module.data] for name, module in modules.items()}
+    return digest_of(codes, data, variables)
 
 
 _cached_digest = cache(digest_of_file)
-
-
-@cache
-def _cuda_sources(folder: Path) -> dict[str, str | None]:
-    return {file.name: digest_of_file(file) for file in sorted(folder.iterdir()) if file.suffix in _CUDA_SUFFIXES}
 
 
 # --- one module
@@ -146,7 +128,7 @@ class _Module:
     variables: frozenset[str] = frozenset()
     """String constants that may name environment variables."""
     data: tuple[Path, ...] = ()
-    """Files whose path, relative to the module, is a string constant."""
+    """CUDA sources in the module's folder, and files whose relative path is a string constant."""
 
 
 @cache
@@ -165,15 +147,15 @@ def _read_module(name: str) -> _Module | None:
     identifiers |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     identifiers |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    data = {path for text in filter(_FILE_NAME.fullmatch, texts) if (path := file.parent / text).is_file()}
+    data |= {path for path in file.parent.iterdir() if path.suffix in _CUDA_SUFFIXES}
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     return _Module(
         file,
         imports=frozenset(_imported_names(nodes, package)),
         imports_dynamically=bool(identifiers & _DYNAMIC_IMPORTS),
         variables=frozenset(filter(_VARIABLE_NAME.fullmatch, texts)),
-        data=tuple(
-            sorted(path for text in filter(_FILE_NAME.fullmatch, texts) if (path := file.parent / text).is_file())
-        ),
+        data=tuple(sorted(data)),
         code=digest_of(ast.dump(_RemoveDocstrings().visit(tree))),
     )
 
