@@ -31,15 +31,6 @@ def test_an_upgrade_that_spills_is_worse_and_one_that_stops_is_better() -> None:
     assert len(back.better) == 1
 
 
-def test_a_function_that_no_longer_compiles_is_worse() -> None:
-    failed = make_static_facts(outcome=Outcome.COMPILE_ERROR, message="CompilationError: no such builtin")
-
-    (upgrade,) = judge_upgrades([make_build("3.6.0", compiled_by("3.6.0")), make_build("3.7.0", failed)])
-
-    assert [item.head for item in upgrade.worse] == [failed]
-    assert upgrade.head.failed == (failed,)
-
-
 @pytest.mark.parametrize("outcome", [Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT])
 def test_failures_of_the_machine_are_not_compared(outcome: Outcome) -> None:
     builds = [
@@ -53,19 +44,6 @@ def test_failures_of_the_machine_are_not_compared(outcome: Outcome) -> None:
     assert [upgrade.worse + upgrade.better for upgrade in upgrades] == [(), ()]
     assert [build.is_complete for build in builds] == [True, False, True]
     assert len(builds[1].failed) == 1
-
-
-def test_functions_are_counted_by_change() -> None:
-    before = [compiled_by("3.6.0", function=name, code=name) for name in ("kept", "moved")]
-    after = [
-        compiled_by("3.7.0", function="kept", code="kept"),
-        compiled_by("3.7.0", function="moved", code="new", registers=40),
-    ]
-
-    (upgrade,) = judge_upgrades([make_build("3.6.0", *before), make_build("3.7.0", *after)])
-
-    assert upgrade.counts("sm_90") == {"worse": 0, "better": 0, "other code": 1, "same code": 1}
-    assert upgrade.counts("gfx942") == {"worse": 0, "better": 0, "other code": 0, "same code": 0}
 
 
 def make_report(*sides: tuple[StaticFacts, ...]) -> str:

@@ -1,7 +1,6 @@
 """Static facts of small kernels."""
 
 import ctypes
-import hashlib
 import re
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 import triton
 
-from roofwatch.collector.compile.binary import machine_code
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.launches import without_aslr
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, TargetError, parse_target
@@ -82,15 +80,6 @@ def test_comments_and_names_do_not_change_the_code_hash(tmp_path: Path) -> None:
     (other,) = facts_of(tmp_path, COPY.replace("tl.load(x_ptr + offsets, mask=offsets < count)", "1.0"), name="other")
     assert same.code_hash == before.code_hash
     assert other.code_hash != before.code_hash
-
-
-def test_a_function_compiled_in_two_ways_is_two_entries(tmp_path: Path) -> None:
-    twice = COPY.replace(
-        "    return y\n",
-        "    _copy_kernel[(1,)](x, y, x.numel(), BLOCK=512)\n    _copy_kernel[(2,)](x, y, 1, BLOCK=512)\n"
-        "    return y\n",
-    )
-    assert [fact.function for fact in facts_of(tmp_path, twice)] == ["_copy_kernel", "_copy_kernel#2", "_copy_kernel#3"]
 
 
 TUNED = COPY.replace(
@@ -165,16 +154,6 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_an_exception_of_the_launcher_is_no_compile_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not today"):
         facts_of(tmp_path, COPY.replace("    y = torch", "    raise ValueError('not today')\n    y = torch"))
-
-
-def test_machine_code_is_the_text_section_of_an_elf_file(tmp_path: Path) -> None:
-    (fact,) = facts_of(tmp_path, COPY)
-    (cubin,) = (tmp_path / "triton").rglob("*.cubin")
-    code = machine_code(cubin.read_bytes())
-    assert hashlib.sha256(code).hexdigest() == fact.code_hash
-    assert len(code) == fact.code_bytes
-    with pytest.raises(ValueError, match="not a 64-bit"):
-        machine_code(b"MZ" + bytes(100))
 
 
 def test_an_unknown_target_is_refused_with_examples() -> None:

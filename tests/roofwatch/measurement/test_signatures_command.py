@@ -38,7 +38,7 @@ def static(repository: Path, *arguments: str) -> Done:
     return roofwatch("static", *arguments, "--targets", "sm_90", cwd=repository)
 
 
-def test_a_program_s_launches_are_compiled_as_they_were_specialised(repository: Path) -> None:
+def test_captured_launches_are_compiled_with_their_specialisation(repository: Path) -> None:
     facts = static(repository, "roofwatch-signatures.toml", "--json").parsed["static_facts"]
 
     assert {fact["outcome"] for fact in facts} == {"ok"}
@@ -52,7 +52,7 @@ def test_a_program_s_launches_are_compiled_as_they_were_specialised(repository: 
     assert sum("copy_kernel[BLOCK=" in fact["function"] for fact in facts) == 2
 
 
-def test_a_change_is_compared_with_the_revision_under_today_s_signatures(repository: Path) -> None:
+def test_a_revision_is_compiled_with_the_current_signatures(repository: Path) -> None:
     library = repository / "undeclared_kernels.py"
     before = library.read_text()
     library.write_text(before.replace(IN_STEPS_OF_ONE, IN_STEPS_OF_TWO, 1))
@@ -67,16 +67,6 @@ def test_a_change_is_compared_with_the_revision_under_today_s_signatures(reposit
     assert {function for function, _, _ in judged} == {"add_kernel"}
 
 
-def test_a_second_capture_adds_nothing_that_is_there(repository: Path) -> None:
-    before = (repository / "roofwatch-signatures.toml").read_text()
-
-    again = roofwatch("static", "capture", "--", "python", "-m", "launches_some", cwd=repository)
-
-    assert again.status == 3
-    assert "0 new" in again.error
-    assert (repository / "roofwatch-signatures.toml").read_text() == before
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -87,7 +77,7 @@ def test_a_second_capture_adds_nothing_that_is_there(repository: Path) -> None:
         (("--module", "no_such_module"), "module no_such_module: no signature"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(repository: Path, arguments: tuple[str, ...], complaint: str) -> None:
+def test_errors_are_one_line(repository: Path, arguments: tuple[str, ...], complaint: str) -> None:
     done = roofwatch("static", *arguments, cwd=repository)
 
     assert done.status == 2
@@ -95,7 +85,7 @@ def test_what_cannot_be_done_is_one_line(repository: Path, arguments: tuple[str,
     assert len(done.error.splitlines()) == 1
 
 
-def test_a_signature_that_is_not_the_function_s_any_more_is_an_outcome(repository: Path, tmp_path: Path) -> None:
+def test_an_outdated_signature_is_unsupported(repository: Path, tmp_path: Path) -> None:
     file = repository / "old.toml"
     file.write_text(
         '[[signature]]\nfunction = "undeclared_kernels:add_kernel"\narguments = { x_ptr = "*fp32", gone = "i32" }\n'
