@@ -34,7 +34,7 @@ _REMEDIES = {
 
 
 @rule(title="it cannot be launched", advice="Use a smaller tile, or a smaller num_stages.")
-def no_room(evidence: Evidence) -> Iterator[Observation]:
+def too_large_to_launch(evidence: Evidence) -> Iterator[Observation]:
     facts = [fact for fact in evidence.compiled if fact.theoretical_occupancy == 0]
     if facts:
         where, words = _where(facts)
@@ -140,7 +140,7 @@ def narrow_loads(evidence: Evidence) -> Iterator[Observation]:
         )
 
 
-CODE_RULES = (no_room, failed_to_compile, no_tensor_cores, spills, low_occupancy, narrow_loads)
+CODE_RULES = (too_large_to_launch, failed_to_compile, no_tensor_cores, spills, low_occupancy, narrow_loads)
 
 
 def summarise_code(evidence: Evidence) -> Remark | None:

@@ -47,7 +47,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 def is_wrong(diagnosis: Diagnosis) -> bool:
     """Return whether the case failed, or cannot be compiled or launched."""
-    return any(finding.rule in {"failed", "no_room", "failed_to_compile"} for finding in diagnosis.findings)
+    return any(finding.rule in {"failed", "too_large_to_launch", "failed_to_compile"} for finding in diagnosis.findings)
 
 
 def is_empty(diagnosis: Diagnosis) -> bool:

@@ -68,7 +68,7 @@ def throttled(evidence: Evidence) -> Iterator[Observation]:
     title="a measured ceiling above the datasheet",
     advice="Measure again; if it persists, the timer or the reported device is wrong.",
 )
-def unbelievable_ceilings(evidence: Evidence) -> Iterator[Observation]:
+def implausible_ceilings(evidence: Evidence) -> Iterator[Observation]:
     for published in evidence.published:
         if published.is_suspicious:
             measured, allowed = published.measured, max(published.published_per_s, published.at_clock_per_s)
@@ -261,7 +261,7 @@ def faster_implementation(evidence: Evidence) -> Iterator[Observation]:
     title="a rule of Nsight Compute",
     advice="Open the report, which `roofwatch ncu --output` keeps. The saving is an estimate of Nsight Compute.",
 )
-def profiler_says(evidence: Evidence) -> Iterator[Observation]:
+def profiler_advice(evidence: Evidence) -> Iterator[Observation]:
     found = [
         (min(finding.estimated_speedup, 0.99), entry.function, finding.message)
         for entry in evidence.counters
@@ -307,7 +307,7 @@ def autotuning(evidence: Evidence) -> Iterator[Observation]:
 
 
 MEASUREMENT_RULES = (
-    *(failed, throttled, unbelievable_ceilings, above_the_roof, varying_kernels),
+    *(failed, throttled, implausible_ceilings, above_the_roof, varying_kernels),
     *(host_bound, gaps, small_launches, many_kernels),
-    *(excess_traffic, waves, faster_implementation, profiler_says, autotuning),
+    *(excess_traffic, waves, faster_implementation, profiler_advice, autotuning),
 )

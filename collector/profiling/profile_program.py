@@ -62,7 +62,7 @@ class CapturedTrace:
     file: str
     """File name in the folder of the profile."""
     device: str
-    because: str
+    end_reason: str
     """Why the recording ended."""
 
 
@@ -80,7 +80,7 @@ class CapturedProcess:
     """A recording was started; without a trace it was lost."""
     forked_count: int
     traces: tuple[CapturedTrace, ...]
-    troubles: tuple[str, ...]
+    errors: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _keep_process(
     of_kind: dict[str, _Events] = defaultdict(list)
     for event in events:
         of_kind[event["event"]].append(event)
-    troubles = [redaction.text(event["message"]) for event in of_kind["failed"]]
+    errors = [redaction.text(event["message"]) for event in of_kind["failed"]]
     traces = []
     for number, event in enumerate(of_kind["trace"], start=1):
         process = "" if is_alone else f"-rank{rank}" if rank is not None else f"-{first['pid']}"
@@ -234,9 +234,9 @@ def _keep_process(
         try:
             _keep_trace(recorded / event["file"], folder / name, redaction)
         except ProfileError as error:
-            troubles.append(redaction.text(str(error)))
+            errors.append(redaction.text(str(error)))
         else:
-            traces.append(CapturedTrace(name, event["device"], event["because"]))
+            traces.append(CapturedTrace(name, event["device"], event["end_reason"]))
     return CapturedProcess(
         pid=first["pid"],
         parent=first["parent"],
@@ -246,7 +246,7 @@ def _keep_process(
         has_recorded=bool(of_kind["recording"]),
         forked_count=forked_count,
         traces=tuple(traces),
-        troubles=tuple(troubles),
+        errors=tuple(errors),
     )
 
 

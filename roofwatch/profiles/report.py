@@ -28,7 +28,7 @@ class ProcessTime:
     pid: int
     rank: int | None
     command: str
-    ended_because: str
+    end_reason: str
     time: TimeSpent
 
 
@@ -68,7 +68,7 @@ def report_of(capture: Capture, folder: Path) -> ProfileReport:
             pid=process.pid,
             rank=process.rank,
             command=process.command,
-            ended_because=trace.because,
+            end_reason=trace.end_reason,
             time=read_time_spent(folder / trace.file),
         )
         for process in capture.processes
@@ -171,7 +171,7 @@ def _notes(capture: Capture) -> Iterator[str]:
         else:
             yield f"The program ended with status {capture.exit_status}{kept}."
     for process in capture.processes:
-        if process.has_recorded and not process.traces and not process.troubles:
+        if process.has_recorded and not process.traces and not process.errors:
             yield f"Process {process.pid} was killed before its trace could be written."
         if process.forked_count:
             yield (
@@ -179,12 +179,12 @@ def _notes(capture: Capture) -> Iterator[str]:
                 "workers: the trace shows waiting for them, but not their work."
             )
         for trace in process.traces:
-            if trace.because == "the window ended":
+            if trace.end_reason == "the window ended":
                 yield f"{trace.file} ends after --for seconds; the program went on."
-            elif trace.because not in _EXPECTED_ENDS:
-                yield f"{trace.file} of process {process.pid} ends early: {trace.because}."
-        for trouble in process.troubles:
-            yield f"Process {process.pid}: {trouble}"
+            elif trace.end_reason not in _EXPECTED_ENDS:
+                yield f"{trace.file} of process {process.pid} ends early: {trace.end_reason}."
+        for error in process.errors:
+            yield f"Process {process.pid}: {error}"
 
 
 def _percent(share: float | None) -> str:

@@ -81,11 +81,11 @@ class Recorder:
         if limit_s:
             _call_later(limit_s, lambda: self.stop("the window ended"))
 
-    def stop(self, because: str, *, for_good: bool = True) -> None:
+    def stop(self, end_reason: str, *, for_good: bool = True) -> None:
         with self._lock:
             self._is_over = self._is_over or for_good
             if self._profiler is not None:
-                self._journal.guard(self._stop, because)
+                self._journal.guard(self._stop, end_reason)
 
     def use_device(self, device: str) -> None:
         """Continue in a session that sees the GPU, now that the program uses it."""
@@ -119,7 +119,7 @@ class Recorder:
             raise
         self._journal.write("recording", device=self._device)
 
-    def _stop(self, because: str) -> None:
+    def _stop(self, end_reason: str) -> None:
         profiler, self._profiler = self._profiler, None
         try:
             profiler.__exit__(None, None, None)
@@ -132,7 +132,7 @@ class Recorder:
         unfinished = self._journal.folder / f"{name}.part"
         profiler.export_chrome_trace(str(unfinished))
         unfinished.rename(self._journal.folder / name)
-        self._journal.write("trace", file=name, because=because, device=self._device)
+        self._journal.write("trace", file=name, end_reason=end_reason, device=self._device)
 
     def _warm_up(self) -> None:
         self._profiler = _new_profiler("cpu", self._window)

@@ -42,7 +42,7 @@ def test_a_record_is_diagnosed_for_machines(record_of: WriteRecord) -> None:
     memory = next(each for each in diagnosis["ceilings"] if each["resource"] == "memory")
     assert (memory["measured_per_s"], memory["datasheet_per_s"]) == (5.5e12, 4.8e12)
     first = diagnosis["findings"][0]
-    assert (first["rule"], first["weight"]) == ("unbelievable_ceilings", "doubt")
+    assert (first["rule"], first["weight"]) == ("implausible_ceilings", "doubt")
     assert all(first[key] for key in ("title", "evidence", "advice"))
 
 

@@ -38,7 +38,7 @@ def process_of(**fields: Any) -> CapturedProcess:
         "has_recorded": True,
         "forked_count": 0,
         "traces": (),
-        "troubles": (),
+        "errors": (),
     }
     return CapturedProcess(**defaults | fields)
 
@@ -47,8 +47,8 @@ def report_on(*processes: CapturedProcess, exit_status: int = 0, folder: Path = 
     return report_of(Capture(exit_status, was_ended=False, processes=processes, kernels=()), folder)
 
 
-def traced(name: str, because: str = "the program ended") -> CapturedProcess:
-    return process_of(traces=(CapturedTrace(name, "cuda", because),))
+def traced(name: str, end_reason: str = "the program ended") -> CapturedProcess:
+    return process_of(traces=(CapturedTrace(name, "cuda", end_reason),))
 
 
 def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_empty_profile_says_why(processes: tuple[CapturedProcess, ...], said:
 def test_missing_parts_are_noted() -> None:
     report = report_on(
         traced("simple_add_a100.json", "the window ended"),
-        process_of(pid=2, forked_count=3, troubles=("RuntimeError: x",)),
+        process_of(pid=2, forked_count=3, errors=("RuntimeError: x",)),
         exit_status=139,
     )
     notes = " ".join(report.notes)
