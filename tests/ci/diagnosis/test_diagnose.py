@@ -182,11 +182,11 @@ def test_a_rule_finds_nothing(situation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dram_bytes", "is_told"), [(4.0e8, False), (4.7e8, False), (4.9e8, True)], ids=["equal", "+17%", "+22%"]
+    ("dram_bytes", "is_found"), [(4.0e8, False), (4.7e8, False), (4.9e8, True)], ids=["equal", "+17%", "+22%"]
 )
-def test_traffic_is_excessive_from_a_fifth_above_the_cost_model(dram_bytes: float, is_told: bool) -> None:
+def test_traffic_is_excessive_from_a_fifth_above_the_cost_model(dram_bytes: float, is_found: bool) -> None:
     made = record(NORM, timed(NORM, 140_000.0), counters=(counted(NORM, dram_bytes=dram_bytes),))
-    assert (found(made, "excess_traffic") is not None) is is_told
+    assert (found(made, "excess_traffic") is not None) is is_found
 
 
 def test_bytes_counted_for_some_kernels_are_not_those_of_the_call() -> None:

@@ -56,7 +56,7 @@ def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
     assert roofwatch("diagnose", "rms_norm/*", "--record", path).status == status
 
 
-def test_what_a_record_does_not_hold_is_said_with_what_it_holds(record_of: WriteRecord) -> None:
+def test_missing_results_are_refused_with_the_cases_of_the_record(record_of: WriteRecord) -> None:
     done = roofwatch("diagnose", "softmax", "-i", "cuda", "--record", record_of("host"))
     assert done.status == 2
     assert f"record.json: has no results of softmax by cuda; it has {NORM}" in done.error

@@ -98,7 +98,7 @@ def test_an_unknown_kind_to_keep_is_refused_before_the_program_runs(tmp_path: Pa
     done = roofwatch("profile", "-o", tmp_path, "--keep", "colour", "--", sys.executable, "-c", "print('ran')")
 
     assert (done.status, done.output) == (2, "")
-    assert "--keep colour: not known" in done.error
+    assert "--keep colour: unknown" in done.error
 
 
 def test_redact_copies_a_trace_and_reports_emptied_fields(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_summary_of_a_busy_and_an_idle_gpu(kernel_us: int, is_mostly_idle: b
 
 
 @pytest.mark.parametrize(
-    ("processes", "said"),
+    ("processes", "reason"),
     [
         ((), "the profiler was not loaded"),
         ((process_of(torch_version=None, has_recorded=False),), "never imported torch"),
@@ -157,8 +157,8 @@ def test_the_summary_of_a_busy_and_an_idle_gpu(kernel_us: int, is_mostly_idle: b
         ((process_of(has_recorded=False),), "ended before the recording began"),
     ],
 )
-def test_an_empty_profile_says_why(processes: tuple[CapturedProcess, ...], said: str) -> None:
-    assert said in report_on(*processes).summary
+def test_an_empty_profile_says_why(processes: tuple[CapturedProcess, ...], reason: str) -> None:
+    assert reason in report_on(*processes).summary
 
 
 def test_missing_parts_are_noted() -> None:
