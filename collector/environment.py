@@ -1,4 +1,4 @@
-"""The device that is used and the environment of a run: no host name, user name or path."""
+"""The device and the environment of a run, without host name, user name or paths."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
 def choose_device(asked: str | None) -> str:
-    """The device of a process, by torch's name; None takes a GPU where torch sees one, else the CPU.
+    """Choose the device of a process, by torch's name; None takes a GPU if torch sees one, else the CPU.
 
     Raises:
-        CollectorError: there is no such device; the message says which there are.
+        CollectorError: the device does not exist.
     """
     if asked is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     name = _NAME.fullmatch(asked)
     if name is None:
-        raise CollectorError(f"--device {asked}: kernels run on cpu or cuda; left out: a GPU where there is one")
+        raise CollectorError(f"--device {asked}: choose cpu or cuda; the default is a GPU if there is one")
     if asked == "cpu":
         return asked
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
-        raise CollectorError(f"--device {asked}: torch sees no GPU here ({_why()}); --device cpu measures without one")
+        is_cpu_build = torch.version.cuda is None and torch.version.hip is None
+        reason = (
+            "this build is for CPUs only"
+            if is_cpu_build
+            else "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides them"
+        )
+        raise CollectorError(f"--device {asked}: torch sees no GPU here ({reason}); --device cpu measures without one")
     if int(name[1] or 0) >= count:
         raise CollectorError(f"--device {asked}: torch sees {count} GPUs here, the last one is cuda:{count - 1}")
     return asked
-
-
-def _why() -> str:
-    if torch.version.cuda is None and torch.version.hip is None:
-        return "this build of it is for CPUs alone"
-    return "no driver, or none that fits this build, or CUDA_VISIBLE_DEVICES hides them"
 
 
 _KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
@@ -86,7 +86,7 @@ def collect_environment(device: str) -> Environment:
 
 
 def device_uuid(device: str) -> str | None:
-    """Of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES makes of its number; None of a CPU."""
+    """UUID of the GPU that torch uses; None on a CPU."""
     if not device.startswith("cuda"):
         return None
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
@@ -94,7 +94,7 @@ def device_uuid(device: str) -> str | None:
 
 
 def cpu_name() -> str:
-    """Model name as the kernel reports it."""
+    """CPU model name from the kernel."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -111,13 +111,13 @@ def _total_memory_bytes() -> int:
 def _triton_version() -> str | None:
     try:
         import triton
-    except ImportError:  # a CPU build of torch does not bring it
+    except ImportError:  # not a dependency of CPU builds of torch
         return None
     return str(triton.__version__)
 
 
 def _compile_knobs() -> dict[str, str]:
-    """Environment settings that change compiled code or its timing; folders are left out, they change neither."""
+    """Environment variables that change compiled code or its timing; folders do not."""
     return {
         name: value[:200]
         for name, value in sorted(os.environ.items())

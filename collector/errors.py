@@ -1,20 +1,20 @@
-"""What goes wrong in the collector itself. A kernel that fails is an outcome, not one of these."""
+"""Errors of the collector. A kernel that fails is an outcome, not an error."""
 
 
 class CollectorError(Exception):
-    """The collector cannot do what it was asked; the message names the thing and the way out."""
+    """The collector cannot do what was asked; the message says why and what to do."""
 
 
 class RecordError(CollectorError):
-    """A file is not a record that this version can read or write."""
+    """A record cannot be read or written."""
 
 
 class JournalError(CollectorError):
-    """A run cannot be kept while it is measured, or not gone on with."""
+    """A journal cannot be written, or a run not be resumed."""
 
 
 class SpoolError(CollectorError):
-    """Records cannot be kept for a server, or not sent to it at all."""
+    """Records cannot be stored in the spool, or not be sent to a server."""
 
 
 class SuiteError(CollectorError):
@@ -22,7 +22,7 @@ class SuiteError(CollectorError):
 
 
 class TimerError(CollectorError):
-    """A timer or cache state that was asked for is not to be had here."""
+    """The requested timer or cache state is not available."""
 
 
 class GitError(CollectorError):
@@ -30,4 +30,4 @@ class GitError(CollectorError):
 
 
 class ToolchainError(CollectorError):
-    """A program that belongs to a compiler is not there, or does not work."""
+    """A compiler or disassembler is missing or does not work."""

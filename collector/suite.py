@@ -51,9 +51,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     elif source.path.suffix == SIGNATURE_SUFFIX:
-        from roofwatch.collector.compile.signature_suite import (
-            signed_specs,  # brings torch along, which who lists files has no need of
-        )
+        from roofwatch.collector.compile.signature_suite import signed_specs  # imports torch
 
         sys.path.append(str(source.path.parent))
         specs = signed_specs(source.path, source.module, _import_file)
@@ -84,16 +82,11 @@ def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
         specs: list[KernelSpec] = list(importlib.import_module("roofwatch.kernels.registry").suite())
     except Exception as error:
         raise SuiteError(f"roofwatch's own suite: {type(error).__name__}: {error}") from error
-    # a module that is missing in the root may be found where roofwatch is installed, which is another commit
-    strangers = [
-        name
-        for name, module in sys.modules.items()
-        if f"{name}.".startswith("roofwatch.kernels.")
-        and roots
-        and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots)
-    ]
-    if strangers:
-        raise SuiteError(f"roofwatch's own suite: {min(strangers)} is missing in {roots[0]}")
+    # a module that is missing in the root would be imported from the installed roofwatch, which is another commit
+    for name, module in sorted(sys.modules.items()):
+        is_kernel = f"{name}.".startswith("roofwatch.kernels.")
+        if roots and is_kernel and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots):
+            raise SuiteError(f"roofwatch's own suite: {name} is missing in {roots[0]}")
     return specs
 
 
@@ -159,7 +152,7 @@ def _import_file(file: Path) -> ModuleType:
 
 def _where(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError):
-        return ""  # its text names the line
+        return ""  # the message has the line
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"line {lines[-1]}: " if lines else ""
 
@@ -183,7 +176,7 @@ def digest_of_suite(source: SuiteSource) -> str:
     repository = find_repository(path)
     if repository is not None:
         files |= set(_changed_code(repository))
-    # named as they lie to each other: the same check-out elsewhere is the same suite
+    # relative names: the same checkout in another folder is the same suite
     root = repository or (path if path.is_dir() else path.parent)
     return digest_of(
         source.module, sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files)
@@ -226,7 +219,7 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str | None = None) -> Iterator[SuiteAt]:
-    """Check out a revision and return the same suite in it; a file of signatures is today's.
+    """Check out a revision and return the same suite in it. A file of signatures is used as it is now.
 
     Args:
         path: Suite in the user's work tree.
@@ -241,15 +234,14 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
     path = path.resolve()
     repository = find_repository(path)
     if repository is None:
-        raise GitError(f"{path}: lies in no git repository, so it has no revision {revision!r}")
+        raise GitError(f"{path}: is in no git repository, so it has no revision {revision!r}")
     with checked_out(repository, revision, folder) as work_tree:
         then = work_tree / path.relative_to(repository.resolve())
         if path.suffix == SIGNATURE_SUFFIX:
-            # how functions are launched today: what they were made of then is compiled for the same
             then.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, then)
         if not then.exists():
-            raise SuiteError(f"{path.relative_to(repository.resolve())}: not there at {revision}")
+            raise SuiteError(f"{path.relative_to(repository.resolve())}: missing at {revision}")
         yield SuiteAt(
             SuiteSource(then, import_roots(work_tree)), read_commit(work_tree), project or project_of(repository)
         )
@@ -257,7 +249,7 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
 
 @contextlib.contextmanager
 def own_suite_at_revision(revision: str, folder: Path) -> Iterator[SuiteAt]:
-    """Check out a revision of roofwatch and return its bundled kernels, to be measured by today's roofwatch.
+    """Check out a revision of roofwatch and return its bundled kernels; this version measures them.
 
     Args:
         revision: Any git revision.
@@ -268,6 +260,6 @@ def own_suite_at_revision(revision: str, folder: Path) -> Iterator[SuiteAt]:
     """
     repository = find_repository(Path(__file__))
     if repository is None:
-        raise GitError(f"{Path(__file__).parent}: lies in no git repository, so it has no revision {revision!r}")
+        raise GitError(f"{Path(__file__).parent}: is in no git repository, so it has no revision {revision!r}")
     with checked_out(repository, revision, folder) as work_tree:
         yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")

@@ -16,9 +16,9 @@ from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
+from roofwatch.collector.compile.signature import toml_value
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.toml import toml_value
 from roofwatch.db.values import Verdict
 
 _STORED_FACTS = ("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count")

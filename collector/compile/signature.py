@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.toml import toml_value
 
 SIGNATURE_SUFFIX = ".toml"
 TORCH_DTYPES = {
@@ -111,3 +110,17 @@ def to_toml(signatures: Iterable[Signature]) -> str:
         fields = one.model_dump(exclude=None if one.options else {"options"})
         tables.append("[[signature]]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in fields.items()))
     return "\n".join(tables)
+
+
+def toml_value(value: Any) -> str:
+    """Write a string, number, bool or table as TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_toml_key(name)} = {toml_value(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, float):
+        return repr(value)  # TOML has nan and inf too
+    # like JSON, except for one control character
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else toml_value(name)

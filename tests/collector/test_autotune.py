@@ -54,14 +54,6 @@ def test_every_configuration_s_time_is_kept_with_the_choice(tune: Tune) -> None:
     assert not choice.is_cached
 
 
-def test_a_configuration_that_cannot_run_has_no_time(tune: Tune) -> None:
-    with AutotuneRecorder().watching() as tuned:
-        tune(0.004, float("inf"))
-
-    assert [timing.time_ns for timing in tuned[0].timings] == [pytest.approx(4_000), None]
-    assert tuned[0].chosen == SMALL
-
-
 def test_a_choice_that_another_case_made_is_told_with_its_times_where_it_is_used_again(tune: Tune) -> None:
     recorder = AutotuneRecorder()
     with recorder.watching() as first:

@@ -40,8 +40,8 @@ def test_a_device_is_the_one_asked_for_or_else_a_gpu_where_there_is_one(
 @pytest.mark.parametrize(
     ("asked", "gpu_count", "said"),
     [
-        ("foo", 1, "--device foo: kernels run on cpu or cuda; left out: a GPU where there is one"),
-        ("cuda:x", 1, "--device cuda:x: kernels run on cpu or cuda; left out: a GPU where there is one"),
+        ("foo", 1, "--device foo: choose cpu or cuda; the default is a GPU if there is one"),
+        ("cuda:x", 1, "--device cuda:x: choose cpu or cuda; the default is a GPU if there is one"),
         ("cuda:2", 2, "--device cuda:2: torch sees 2 GPUs here, the last one is cuda:1"),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_device_that_is_not_there_is_answered_with_those_that_are(
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize(("cuda", "why"), [(None, "for CPUs alone"), ("13.0", "no driver")])
+@pytest.mark.parametrize(("cuda", "why"), [(None, "for CPUs only"), ("13.0", "no driver")])
 def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
     cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +68,7 @@ def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
 @pytest.mark.usefixtures("forked_servers")
 def test_a_worker_is_not_asked_for_anything_on_a_device_that_is_not_there() -> None:
     with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=GOOD, device="foo")) as worker:
-        with pytest.raises(SuiteError, match=r"^--device foo: kernels run on cpu or cuda") as refused:
+        with pytest.raises(SuiteError, match=r"^--device foo: choose cpu or cuda") as refused:
             worker.start()
         assert "\n" not in str(refused.value)
 

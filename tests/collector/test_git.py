@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import checked_out, commit_of, find_repository, project_name, read_commit, run_git
+from roofwatch.collector.git import checked_out, commit_of, find_repository, read_commit, run_git
 
 
 @pytest.fixture
@@ -63,8 +63,3 @@ def test_an_unknown_revision_is_one_clear_error(repository: Path) -> None:
         read_commit(repository, "nothing-like-it")
     with pytest.raises(GitError, match=r"--output=x"):  # a revision is never an option
         read_commit(repository, "--output=x")
-
-
-@pytest.mark.parametrize(("folder", "name"), [("a b/c!", "c-"), ("..", "project"), ("ünï-1.2", "ünï-1.2")])
-def test_a_folder_gives_a_name_that_a_project_may_have(folder: str, name: str) -> None:
-    assert project_name(Path(folder)) == name

@@ -61,16 +61,6 @@ def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(fork_server: For
         assert all(row.kind == "operator" for profile in record.profiles for row in profile.rows)
 
 
-def test_what_cannot_be_timed_is_not_waited_for(fork_server: ForkServer) -> None:
-    unknown = Subject("scale/n=7/float32/fwd", "eager")
-
-    base, _ = measure_pair(
-        suite_at(SUITE, 1), suite_at(SUITE, 2), QUICK, fork_server=fork_server, more=lambda _base, _head: {unknown: 9}
-    )
-
-    assert set(block_counts(base).values()) == {2}
-
-
 def test_each_side_compiles_into_a_cache_of_its_own_that_is_gone_afterwards(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from roofwatch.collector.record.metrics import METRICS, Better, format_bytes, format_ns, metric
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,6 @@ def test_rates_and_shares_carry_their_unit() -> None:
     assert metric("joules_per_launch").format(0.0123) == "12.3 mJ"
     assert metric("joules_per_launch").format(4e-7) == "400 nJ"
     assert metric("registers").format(255) == "255"
-
-
-def test_every_metric_knows_which_way_is_better() -> None:
-    for key, one in METRICS.items():
-        assert one.key == key
-        assert one.unit
-        higher_is_worse = one.is_worse(base=1, head=2)
-        assert higher_is_worse is (one.better is Better.LOWER)
-        assert not one.is_worse(base=1, head=1)
 
 
 def test_an_unknown_metric_is_refused_with_those_there_are() -> None:

@@ -14,7 +14,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, TensorError
-from roofwatch.collector.run import collect_run, measure_pair
+from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
@@ -84,22 +84,6 @@ def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> No
         block = workers.request(job, timeout_s=60, rank_count=2).block
     assert block is not None
     assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
-
-
-def test_a_collective_has_no_share_of_a_roof_that_does_not_bind_it(fork_server: ForkServer) -> None:
-    plan = RunPlan(kernels=("works", "alone"), device="cpu", targets=(), block_count=1, sampling=QUICK)
-    measured = by_kernel(collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, fork_server=fork_server))
-    assert measured["alone"].utilisation is not None
-    assert (measured["works"].outcome, measured["works"].utilisation) == (Outcome.OK, None)
-
-
-def test_two_commits_are_compared_in_kernels_of_one_rank_and_of_two(fork_server: ForkServer) -> None:
-    plan = RunPlan(kernels=("works", "alone"), device="cpu", targets=(), block_count=2, sampling=QUICK)
-    before, after = (SuiteAt(SUITE, make_commit(number), "ranks") for number in (1, 2))
-    base, head = map(by_kernel, measure_pair(before, after, plan, fork_server=fork_server))
-    for kernel in ("works", "alone"):
-        assert len(base[kernel].blocks) == len(head[kernel].blocks) == 2
-        assert base[kernel].launches_per_sample == head[kernel].launches_per_sample
 
 
 class NotingForkServer(ForkServer):
@@ -172,12 +156,6 @@ def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
     found = combined({0: Reply(accuracy=worse), 1: Reply(accuracy=wrong), 2: Reply(accuracy=good)}, 3).accuracy
     assert found is not None
     assert (found.outcome, found.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
-
-
-def test_a_wrong_result_counts_though_the_other_rank_waits_in_vain() -> None:
-    found = combined({1: Reply(accuracy=make_accuracy(0.5, "out: wrong"))}, 2).accuracy
-    assert found is not None
-    assert found.outcome is Outcome.INCORRECT
 
 
 def test_the_first_rank_to_fail_decides_the_outcome_and_all_are_heard() -> None:

@@ -6,26 +6,21 @@ import signal
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roofwatch.collector import suite_run
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, journal_path, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run, measure_pair
-from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
-from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import WorkerSettings
-from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.measurement.run import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
@@ -122,42 +117,6 @@ def test_a_run_is_not_gone_on_with_on_another_machine(
         pytest.raises(JournalError, match=r"another machine: thread_count was 1 and is 2"),
     ):
         collect_run(good, two_threads, fork_server=fork_server, journal=journal)
-
-
-def test_the_time_of_all_processes_of_a_run_is_counted_together(uncut: Uncut) -> None:
-    record, _ = uncut
-    assert list(record.spent_ns) == [
-        *("start", "ceilings", "compile", "check"),
-        *("warm_up", "timing", "overhead", "profile"),
-    ]
-    wall_ns = (record.finished_at - record.started_at) / timedelta(microseconds=1) * 1e3
-    assert sum(record.spent_ns.values()) <= wall_ns
-
-
-def test_a_clock_that_is_set_back_does_not_end_a_run_before_it_began(
-    fork_server: ForkServer, good: SuiteAt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = SuiteRun(good.source, RunPlan(kernels=("total",), device="cpu", targets=(), block_count=1, sampling=QUICK))
-    began_at = run._started_at
-    monkeypatch.setattr(suite_run, "utc_now", lambda: began_at - timedelta(days=1))
-    with WorkerPool(fork_server, WorkerSettings(source=good.source, device="cpu")) as workers:
-        run.select(workers.start())
-        run.describe_machine(workers)
-    record = run.record(good.commit, good.project)
-    assert record.finished_at == record.started_at
-
-
-def test_a_block_that_lost_its_partner_is_forgotten_for_good(good: SuiteAt, uncut: Uncut, tmp_path: Path) -> None:
-    path = tmp_path / "record.json.journal"
-    path.write_bytes(b"".join(uncut[1]))
-    subject = Subject("scale/n=1000/float32/fwd", "eager")
-    for expected in (2, 1):
-        with Journal(path, make_header({ALONE: good}, PLAN), is_resumed=True) as journal:
-            run = SuiteRun(good.source, PLAN, journal)
-            run._restore()
-            assert run.block_count(subject) == expected
-            run.keep_blocks(subject, 1)
-            assert run.block_count(subject) == 1
 
 
 @pytest.fixture

@@ -25,14 +25,6 @@ def test_time_is_added_up_by_activity_in_the_order_of_a_run(ticks: list[int]) ->
     assert list(spent.total_ns.items()) == [("compile", 2), ("check", 12)]
 
 
-def test_what_fails_took_its_time_too(ticks: list[int]) -> None:
-    spent = SpentTime()
-    ticks += [0, 5]
-    with pytest.raises(ValueError, match="no"), spent.on(Activity.CHECK):
-        raise ValueError("no")
-    assert spent.total_ns == {"check": 5}
-
-
 def test_a_part_of_one_activity_may_have_been_another_and_the_sum_stays(ticks: list[int]) -> None:
     spent = SpentTime()
     ticks += [0, 10]

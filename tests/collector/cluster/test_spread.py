@@ -65,11 +65,6 @@ def test_a_case_with_many_implementations_is_a_larger_part_of_a_share() -> None:
     assert kernels_of(deal(subjects, 2)) == [["large"], ["b", "c"]]
 
 
-def test_there_are_no_more_shares_than_cases() -> None:
-    assert kernels_of(deal([selected("a"), selected("b")], 100)) == [["a"], ["b"]]
-    assert deal([], 4) == ()
-
-
 def test_kernels_that_take_several_devices_are_in_shares_of_their_own() -> None:
     shares = deal([selected("a"), selected("all_reduce", rank_count=2), selected("b")], 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.artefact_folder import ArtefactFolder, artefact_name, kind_of
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder, artefact_name
 from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError
 from tests.builders import make_artefact
@@ -69,14 +69,6 @@ def test_a_file_that_is_not_there_is_named(folder: ArtefactFolder, tmp_path: Pat
         folder.add(tmp_path / "absent.html")
 
 
-def test_a_copy_that_was_cut_short_is_not_found(folder: ArtefactFolder) -> None:
-    artefact = make_artefact(b"whole")
-    folder.folder.mkdir(parents=True)
-    (folder.folder / artefact.sha256).write_bytes(b"who")
-
-    assert folder.find(artefact) is None
-
-
 @pytest.mark.parametrize("content", [[b"wh", b"ole"], [b"whole", b"!"], [b"whale"], []])
 def test_what_comes_from_elsewhere_is_written_only_if_it_is_what_was_named(
     tmp_path: Path, content: list[bytes]
@@ -100,9 +92,3 @@ def test_what_comes_from_elsewhere_is_written_only_if_it_is_what_was_named(
 )
 def test_the_name_in_a_record_is_harmless(name: str, harmless: str) -> None:
     assert artefact_name(name) == harmless
-
-
-def test_what_a_file_is_shows_in_its_name() -> None:
-    kinds = {name: kind_of(Path(name)) for name in ("a.json.gz", "a.ncu-rep", "a.HTML", "a.ptx", "a.txt")}
-
-    assert list(kinds.values()) == ["trace", "ncu_report", "html", "disassembly", "other"]

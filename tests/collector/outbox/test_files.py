@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,14 +13,11 @@ from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import (
     TooLargeError,
     atomic_path,
-    check_writable,
     compress,
     make_folder,
     read_document,
 )
-from roofwatch.collector.outbox.spool import Spool
-from roofwatch.collector.record.record import MAX_RECORD_BYTES, RunRecord
-from roofwatch.records import read_records
+from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_record
 
 
@@ -36,29 +31,6 @@ def test_two_that_write_one_file_each_write_a_complete_one(tmp_path: Path) -> No
 
     assert path.read_bytes() == b"of the first, which is longer"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def put_into_the_spool(folder: Path) -> None:
-    Spool(folder).submit(make_record())
-
-
-def write_a_record(folder: Path) -> None:
-    check_writable(folder / "record.json")
-    make_record().write(folder / "record.json")
-
-
-@pytest.mark.parametrize("put", [put_into_the_spool, write_a_record])
-def test_folders_that_are_made_for_a_record_survive_a_power_cut_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None]
-) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
-    folder = tmp_path / "new" / "deep"
-
-    put(folder)
-
-    # each has an entry that it had not before
-    assert {tmp_path, tmp_path / "new", folder} <= set(synced)
 
 
 def test_a_folder_that_is_there_is_taken_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
@@ -87,14 +59,6 @@ def test_it_is_read_by_its_content_whatever_its_name(tmp_path: Path, name: str, 
     assert RunRecord.read(tmp_path / name) == record
 
 
-def test_a_folder_may_hold_both_kinds_and_journals(tmp_path: Path) -> None:
-    records = [make_record(number) for number in range(2)]
-    records[0].write(tmp_path / "0.json")
-    records[1].write(tmp_path / "1.json.gz")
-    (tmp_path / "2.json.gz.journal").write_bytes(b"of a run that is not finished")
-    assert read_records([tmp_path]) == records
-
-
 @pytest.mark.parametrize("cut", [1, 5, 30, 200, -9, -1])
 def test_a_file_that_is_not_whole_is_one_clear_error(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "record.json.gz"
@@ -114,12 +78,3 @@ def test_what_unfolds_to_more_than_it_may_is_refused_before_it_fills_the_memory(
     finally:
         tracemalloc.stop()
     assert peak_bytes < 2**24
-
-
-def test_a_bomb_in_a_record_file_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofwatch.collector.record.record.MAX_RECORD_BYTES", 2**20)
-    file = tmp_path / "record.json.gz"
-    file.write_bytes(gzip.compress(bytes(2**21)))
-    with pytest.raises(RecordError, match=r"record\.json\.gz: more than 1048576 bytes, the maximum"):
-        RunRecord.read(file)
-    assert MAX_RECORD_BYTES == 512 * 2**20

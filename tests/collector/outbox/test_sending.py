@@ -87,14 +87,6 @@ def test_what_is_no_acknowledgement_is_tried_again(door: Door, say: Say, reason:
     assert reason in found.reason
 
 
-def test_a_server_that_is_not_there_is_tried_again() -> None:
-    with open_door() as door:
-        pass
-    found = HttpSender(door.url)(make_record())
-    assert isinstance(found, Unavailable)
-    assert "no connection" in found.reason
-
-
 @pytest.mark.parametrize(
     ("retry_after", "expected_s"),
     [
