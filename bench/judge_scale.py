@@ -197,6 +197,7 @@ def _run(commit_id: int, environment_id: int | None, number: int) -> dict[str, o
         "started_at": _STARTED_AT + timedelta(hours=number),
         "finished_at": _STARTED_AT + timedelta(hours=number, minutes=30),
         "unread_fields": {},
+        "commit_as_recorded": {},
         "spent_ns": {},
     }
 

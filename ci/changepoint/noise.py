@@ -82,7 +82,8 @@ class Noise:
 def bins_of(distances: Values) -> NDArray[np.intp]:
     """Rows of the table of costs for distances in standard deviations."""
     # adding a half before truncating rounds to the nearest
-    return np.clip(distances * _PER_DEVIATION + (_HALF + 0.5), 0.0, _BIN_COUNT - 0.5).astype(np.intp)
+    scaled = distances * _PER_DEVIATION + (_HALF + 0.5)
+    return np.clip(scaled, 0.0, _BIN_COUNT - 0.5, out=scaled).astype(np.intp)
 
 
 def median(values: Values) -> float:
