@@ -103,13 +103,6 @@ def test_a_result_without_a_graph_is_rejected_with_a_remedy() -> None:
     assert "directions=('fwd',)" in (checked.message or "")
 
 
-def test_infinities_equal_to_the_reference_pass() -> None:
-    checked = check(
-        lambda x: x.masked_fill(x > 0, float("inf")), reference=lambda x: x.masked_fill(x > 0, float("inf"))
-    )
-    assert checked.outcome is Outcome.OK, checked.message
-
-
 def test_an_empty_result_passes() -> None:
     checked = check(lambda x: x * x, cases=cases(shapes=[{"n": 0}]))
     assert checked.outcome is Outcome.OK, checked.message
@@ -126,35 +119,7 @@ def test_only_floating_point_inputs_have_gradients() -> None:
         check(lambda x: x * x, direction="bwd", gradients=("weight",))
 
 
-def test_each_case_has_its_own_inputs() -> None:
-    seen: list[torch.Tensor] = []
-
-    def remember(x: torch.Tensor) -> torch.Tensor:
-        seen.append(x.clone())
-        return x * x
-
-    check(remember)
-    check(remember)
-    check(remember, cases=cases(shapes=[{"n": N}], dtypes=["float32"], directions=["bwd"]), direction="bwd")
-    assert torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[0], seen[2])
-
-
 LOW_PRECISION = ["float32", "float16", "bfloat16"]
-
-
-def total(x: torch.Tensor) -> torch.Tensor:
-    """Its running sums are what rounding errors pile up in."""
-    return x.cumsum(0)
-
-
-def total_in_its_own_precision(x: torch.Tensor) -> torch.Tensor:
-    sums = torch.zeros((), dtype=x.dtype)
-    out = torch.empty_like(x)
-    for position in range(x.numel()):
-        sums = sums + x[position]
-        out[position] = sums
-    return out
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
@@ -163,14 +128,6 @@ def test_an_error_like_the_eager_baselines_passes(dtype: str) -> None:
         checked = check_beside_eager(launch, dtype=dtype)
         assert checked.outcome is Outcome.OK, checked.message
         assert checked.tensors[0].baseline_rmse_ratio is not None
-
-
-def test_sums_in_half_precision_are_rejected_if_eager_sums_in_float32() -> None:
-    fields = {"reference": total, "dtype": "bfloat16"}
-    assert check_beside_eager(total, total, **fields).outcome is Outcome.OK
-    checked = check_beside_eager(total_in_its_own_precision, total, **fields)
-    assert checked.outcome is Outcome.INCORRECT
-    assert "limit 1.0e-02" in (checked.message or "") or "x eager's" in (checked.message or "")
 
 
 def off_by(share: float) -> Launch:
@@ -193,14 +150,6 @@ def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str
     capped = check_beside_eager(off_by(1.2 * tolerance.rmse_ratio), poor, dtype=dtype)
     assert capped.outcome is Outcome.INCORRECT
     assert "the cap; eager has" in (capped.message or "")
-
-
-def test_with_an_exact_baseline_the_floor_is_the_limit() -> None:
-    fields = {"reference": lambda x: 2 * x, "dtype": "float32"}
-    checked = check_beside_eager(lambda x: 2 * x * (1 + 1e-5), lambda x: 2 * x, **fields)
-    assert checked.outcome is Outcome.INCORRECT
-    assert "limit 4.0e-06 = 2 x eager's 0.0e+00 + 4e-06" in (checked.message or "")
-    assert checked.tensors[0].baseline_rmse_ratio == 0.0
 
 
 @settings(deadline=None)
@@ -231,11 +180,6 @@ def test_without_a_baseline_only_the_caps_apply(eager: Launch, why: str) -> None
     beyond = check_beside_eager(off_by(1e-3), eager)
     assert beyond.outcome is Outcome.INCORRECT
     assert f"only the caps apply because {why}" in (beyond.message or "")
-
-
-def test_an_eager_that_changes_its_input_affects_no_other_check() -> None:
-    checked = check_beside_eager(lambda x: x * x, lambda x: x.mul_(x))
-    assert checked.outcome is Outcome.OK, checked.message
 
 
 def test_the_baseline_of_a_case_is_measured_once() -> None:
@@ -341,9 +285,3 @@ def test_an_index_that_is_off_by_one_is_wrong() -> None:
     assert check_beside_eager(lambda x: x.argsort(), lambda x: x.argsort(), **fields).outcome is Outcome.OK
     off = check_beside_eager(lambda x: x.argsort() + (x == 0), lambda x: x.argsort(), **fields)
     assert off.outcome is Outcome.INCORRECT
-
-
-def test_a_view_of_an_input_passes() -> None:
-    view = lambda x: x[: N // 2]  # noqa: E731  the same for all three
-    checked = check_beside_eager(view, view, reference=view)
-    assert checked.outcome is Outcome.OK, checked.message

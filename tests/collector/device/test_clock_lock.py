@@ -14,7 +14,6 @@ from roofwatch.collector.device.clock_lock import (
     ClockLock,
     describe_failed_lock,
     held_clock,
-    is_always_idle,
     parse_clock,
 )
 from roofwatch.collector.errors import CollectorError
@@ -163,14 +162,6 @@ def test_base_is_the_clock_at_which_a_busy_device_settles() -> None:
     assert held_clock(idle, "base") is None
     assert held_clock(falling, "base") is None
     assert held_clock([*idle, *falling, *settled], "base") == 1590
-
-
-def test_a_device_is_always_idle_if_every_reading_is() -> None:
-    idle = make_reading(0, clock_event_reasons=("gpu_idle",))
-
-    assert is_always_idle([idle, idle])
-    assert not is_always_idle([idle, make_reading(50)])
-    assert not is_always_idle([])
 
 
 def test_a_lock_that_does_not_hold_is_explained() -> None:

@@ -106,16 +106,6 @@ def test_a_device_without_telemetry_is_measured_anyway(
     assert telemetry.offset_ms == ()
 
 
-def test_missing_quantities_are_named() -> None:
-    with session_of("older_driver") as session:
-        session.begin(GPU, UUID)
-    with session_of("other_pid_namespace") as contained:
-        contained.begin(GPU, UUID)
-
-    assert "nvmlDeviceGetTotalEnergyConsumption" in str(session.telemetry and session.telemetry.message)
-    assert "does not report which processes" in str(contained.telemetry and contained.telemetry.message)
-
-
 def test_a_device_that_is_lost_does_not_end_the_run() -> None:
     with session_of("lost") as session:
         session.begin(GPU, UUID)
@@ -206,17 +196,9 @@ def test_every_block_has_a_device_state(suite: SuiteAt) -> None:
     assert {(state is not None and state.clock_event_reasons) for state in states} == {("sw_power_cap",)}
     assert all(state is not None and state.reading_count > 0 and not state.degraded_by for state in states)
     assert record.telemetry is not None
-    assert record.telemetry.clock_event_reasons[0] == ("sw_power_cap",)
-
-
-@pytest.mark.slow
-def test_every_ceiling_has_a_device_state(suite: SuiteAt) -> None:
-    record = measured(suite, session_of("normal"), 0)
-
-    assert record.telemetry is not None
     assert len(record.telemetry.at_ceilings) == len(record.ceilings)
-    assert {state.sm_clock_mhz for state in record.telemetry.at_ceilings} == {1980}
-    assert {state.energy_per_launch_j for state in record.telemetry.at_ceilings} == {None}
+    assert record.telemetry is not None
+    assert record.telemetry.clock_event_reasons[0] == ("sw_power_cap",)
 
 
 @pytest.mark.parametrize("is_torn", [False, True])
@@ -285,17 +267,6 @@ def test_a_device_that_stays_hot_is_waited_for_once_and_degraded() -> None:
     assert "hw_thermal_slowdown" in state.degraded_by
     assert session.telemetry is not None
     assert session.telemetry.message == "waited 180 s for the GPU to cool down, without success"
-
-
-@pytest.mark.usefixtures("without_thread")
-def test_a_device_at_its_power_limit_is_not_waited_for() -> None:
-    messages: list[str] = []
-    with session_of("power_cap") as session:
-        session.cool_down(messages.append)
-        session.begin(GPU, UUID)
-        session.cool_down(messages.append)
-
-    assert messages == []
 
 
 def with_a_foreign_process() -> ReplayedNvml:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from roofwatch.collector.device.nvml import EVENT_REASONS, FAULTS, DeviceFacts, NvmlDevice, NvmlError, reason_names
+from roofwatch.collector.device.nvml import EVENT_REASONS, FAULTS, DeviceFacts, NvmlDevice, NvmlError
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, replayed
 from tests.collector.replayed_nvml import ReplayedNvml
 
@@ -21,11 +21,6 @@ def test_the_table_has_every_reason_of_pynvml() -> None:
 
     assert known == EVENT_REASONS
     assert set(EVENT_REASONS.values()) >= FAULTS
-
-
-def test_an_unknown_reason_is_named_by_its_number() -> None:
-    assert reason_names(0x4 | 0x1000) == ("sw_power_cap", "unknown_0x1000")
-    assert reason_names(0) == ()
 
 
 @pytest.mark.parametrize("name", [UUID, UUID.removeprefix("GPU-")])
@@ -88,15 +83,6 @@ def test_an_unsupported_function_is_called_once(tmp_path: Path) -> None:
     device = NvmlDevice(UUID, recording_of(tmp_path, "nvmlDeviceGetPowerUsage", answers))
 
     assert [device.power_w(), device.power_w()] == [None, None]
-
-
-def test_a_failed_call_is_repeated(tmp_path: Path) -> None:
-    device = NvmlDevice(
-        UUID, recording_of(tmp_path, "nvmlDeviceGetPowerUsage", [{"error": "TIMEOUT"}, {"error": "UNKNOWN"}, 70_000])
-    )
-
-    assert [device.power_w(), device.power_w(), device.power_w()] == [None, None, 70.0]
-    assert device.unsupported == ()
 
 
 def recording_of(tmp_path: Path, function: str, answers: list[object]) -> ReplayedNvml:

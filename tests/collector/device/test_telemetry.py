@@ -24,7 +24,7 @@ from roofwatch.collector.device.telemetry import (
 )
 from roofwatch.collector.record.machine import Telemetry
 from tests.builders import NOON
-from tests.collector.nvml import MS, OTHER_UUID, UUID, after, make_reading, replayed, telemetry_of
+from tests.collector.nvml import MS, UUID, after, make_reading, replayed, telemetry_of
 
 
 def test_a_reading_has_every_quantity() -> None:
@@ -36,13 +36,6 @@ def test_a_reading_has_every_quantity() -> None:
     assert reading.energy_j == pytest.approx(20.6)
     assert reading.clock_event_reasons == ()
     assert reading.foreign_process_count == 0
-
-
-def test_the_device_with_the_uuid_is_read() -> None:
-    readings = after(3, "two_gpus", OTHER_UUID).readings
-
-    assert {reading.sm_clock_mhz for reading in readings} == {1755}
-    assert {reading.clock_event_reasons for reading in readings} == {("sw_power_cap",)}
 
 
 def test_foreign_processes_are_counted_unless_process_ids_are_of_another_namespace() -> None:
@@ -149,24 +142,6 @@ def test_a_gap_separates_two_processes() -> None:
     assert list(telemetry.sm_clock_mhz) == [1980, 1980, None, 1200, 1200]
     assert list(telemetry.energy_j) == [0, 20, None, 20, 40]
     assert telemetry.reading_count == 4
-
-
-def test_a_wall_clock_that_was_set_back_keeps_the_order() -> None:
-    first = [make_reading(at_ms) for at_ms in (0, 50, 100)]
-
-    telemetry = join_telemetry([seen(first), seen([make_reading(0)], days_later=-1)])
-
-    assert list(telemetry.offset_ms) == [0, 50, 100, 150, 200]
-
-
-def test_a_quantity_that_one_process_could_not_read_is_empty_in_its_part() -> None:
-    first = [make_reading(0, power_w=None, clock_event_reasons=None)]
-    second = [make_reading(0, clock_event_reasons=("sw_power_cap",))]
-
-    telemetry = join_telemetry([seen(first), seen(second, days_later=1)])
-
-    assert list(telemetry.power_w) == [None, None, 400.0]
-    assert list(telemetry.clock_event_reasons) == [(), (), ("sw_power_cap",)]
 
 
 def test_a_process_without_telemetry_adds_only_its_message() -> None:

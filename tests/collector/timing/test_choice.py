@@ -16,8 +16,6 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import ChooseTiming, WorkerSettings
-from roofwatch.collector.workers.worker import Worker
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -42,15 +40,6 @@ def test_an_unavailable_timer_is_explained() -> None:
         choose_method("cuda", Timer.CUDA_EVENT)
     with pytest.raises(TimerError, match=r".+; .+; .+"):  # a reason for each of three
         choose_method("cuda")
-
-
-def test_a_worker_says_why_it_has_no_such_timer(fork_server: ForkServer) -> None:
-    with Worker(fork_server, WorkerSettings(source=GOOD, device="cpu")) as worker:
-        worker.start()
-        choice = worker.request(ChooseTiming(timer=Timer.CUPTI), timeout_s=60).timing
-    assert choice is not None
-    assert choice.chosen is None
-    assert "where the timer is perf_counter" in (choice.error or "")
 
 
 def test_a_run_with_an_unavailable_timer_measures_nothing(fork_server: ForkServer) -> None:

@@ -106,15 +106,6 @@ def test_a_launch_that_waits_for_the_device_is_timed_by_events_with_its_host_in_
     assert median_ns(taken) < 1.5 * taken.block.host_ns
 
 
-def test_backward_passes_can_be_held_in_a_graph() -> None:
-    def make() -> Launch:
-        numbers = torch.ones(MIB, device="cuda", requires_grad=True)
-        total = numbers.sin().sum()
-        return lambda: torch.autograd.grad(total, numbers, retain_graph=True)
-
-    assert median_ns(timed(make, 4 * MIB, Timer.CUDA_GRAPH)) > 0
-
-
 def test_memory_of_a_launch_is_its_inputs_and_what_it_asks_for() -> None:
     floor = memory_floor("cuda")
     assert floor is not None

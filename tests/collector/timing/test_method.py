@@ -13,15 +13,9 @@ def test_a_gpu_has_three_timers_best_first() -> None:
     ]
 
 
-def test_a_cpu_has_one_timer_on_a_hot_cache() -> None:
+def test_a_request_selects_timers() -> None:
     assert possible_methods("cpu") == [default_method("cpu")] == [TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)]
-
-
-def test_a_requested_timer_is_not_replaced() -> None:
     assert possible_methods("cuda", Timer.CUDA_EVENT) == [TimingMethod(Timer.CUDA_EVENT, CacheState.COLD)]
-
-
-def test_a_cache_state_selects_timers() -> None:
     methods = possible_methods("cuda", cache=CacheState.COLD)
 
     assert [method.timer for method in methods] == [Timer.CUPTI, Timer.CUDA_EVENT]

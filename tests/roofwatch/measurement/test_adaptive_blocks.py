@@ -56,13 +56,6 @@ def test_cases_close_to_a_verdict_come_first() -> None:
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
-def test_measuring_ends_if_no_further_analysis_is_affordable() -> None:
-    wanted, line = asked(make_analysed(seconds_per_block=1.0), budget_s=7.5)
-
-    assert wanted == {}
-    assert line == "1 of 3 decided, 2 open; 8 s left, not enough for another block"
-
-
 def test_the_budget_starts_with_the_first_analysis() -> None:
     lines: list[str] = []
     more = AdaptiveBlocks(

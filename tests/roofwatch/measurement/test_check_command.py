@@ -89,12 +89,6 @@ def test_what_cannot_be_checked_exits_with_2(arguments: tuple[str | Path, ...], 
     assert message in done.error
 
 
-def test_only_unsupported_cases_exit_with_2() -> None:
-    done = roofwatch("check", SUITES / "bench_failing.py", "-c", "unsupported/*")
-    assert done.status == 2
-    assert "checked: 1 unsupported" in done.output
-
-
 def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bench_x.py").touch()

@@ -50,12 +50,6 @@ def test_missing_telemetry_is_explained() -> None:
     assert device_summary(make_record(telemetry=refused)) == ["device: no telemetry (not_permitted): this user may not"]
 
 
-def test_missing_quantities_are_named() -> None:
-    partial = READINGS.model_copy(update={"message": "not offered here: the energy counter"})
-
-    assert device_summary(record_with(state(), telemetry=partial))[-1] == "device: not offered here: the energy counter"
-
-
 def test_an_invalid_clock_is_refused() -> None:
     done = roofwatch("run", SUITES / "bench_good.py", "--device", "cpu", "--lock-clocks", "fast")
 

@@ -34,9 +34,7 @@ def run(*words: str) -> None:
 
 
 @pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
-def test_left_out_a_pair_is_sampled_as_a_survey_with_eight_blocks_on_each_side(
-    words: list[str], asked: list[PairPlan]
-) -> None:
+def test_a_pair_has_eight_blocks_per_side_by_default(words: list[str], asked: list[PairPlan]) -> None:
     run(*words)
     plan = asked[0].plan
     assert (plan.sampling, plan.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
@@ -44,9 +42,7 @@ def test_left_out_a_pair_is_sampled_as_a_survey_with_eight_blocks_on_each_side(
 
 
 @pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
-def test_what_is_to_be_confirmed_is_sampled_as_the_gate_and_refused_on_an_unfit_device(
-    words: list[str], asked: list[PairPlan]
-) -> None:
+def test_the_gate_preset_refuses_an_unfit_device(words: list[str], asked: list[PairPlan]) -> None:
     run(*words, "--preset", "gate")
     run(*words, "--preset", "quick")
     run(*words, "--preset", "gate", "--unfit-device", "warn", "--blocks", "12", "--launch-timeout", "60")

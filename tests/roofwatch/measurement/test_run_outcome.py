@@ -34,7 +34,7 @@ def checked(executor: str, outcome: Outcome = Outcome.OK) -> RunRecord:
     return refused().model_copy(update={"accuracies": (accuracy,)})
 
 
-def test_where_nothing_was_timed_of_what_ran_here_the_reason_is_told() -> None:
+def test_a_run_without_times_has_a_reason() -> None:
     assert nothing_done([checked("device")]) == f"nothing could be timed: {TOO_SMALL}"
     other = refused(CASES[1], NO_GPU).measurements
     mixed = checked("device").model_copy(update={"measurements": (*other, *refused().measurements)})
@@ -43,7 +43,7 @@ def test_where_nothing_was_timed_of_what_ran_here_the_reason_is_told() -> None:
     assert nothing_done([refused(), refused()]) is not None
 
 
-def test_a_run_that_did_anything_is_none_of_those() -> None:
+def test_a_run_with_results_has_no_such_reason() -> None:
     timed = record_of(measurements=(make_measurement(case_id=CASES[0]),))
     assert nothing_done([timed]) is None
     assert nothing_done([refused(), timed]) is None, "another kind of machine did"
@@ -54,7 +54,7 @@ def test_a_run_that_did_anything_is_none_of_those() -> None:
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])
-def test_the_reasons_stand_below_the_table_each_with_its_count_and_the_run_exits_with_2(
+def test_reasons_are_listed_with_counts_and_exit_status_2(
     as_json: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]

@@ -109,9 +109,7 @@ def wait_until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> Non
         time.sleep(0.02)
 
 
-def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_all_that_is_affected_once(
-    cluster: Cluster, folder: Path
-) -> None:
+def test_work_of_a_lost_node_is_repeated_once_elsewhere(cluster: Cluster, folder: Path) -> None:
     run = start(cluster, folder, "--affected", "--base", "HEAD", suite=".")
     wait_until(lambda: len(calls(folder)) == 2, run)  # each node measures a share
     cut_power_of(cluster, next(iter(cluster.worker_nodes)))
@@ -129,7 +127,7 @@ def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_all_that_is_af
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_with_the_shares_that_are_missing(cluster: Cluster, folder: Path) -> None:
+def test_a_killed_run_resumes_with_missing_shares(cluster: Cluster, folder: Path) -> None:
     let_go(folder, KERNELS[:2])
     run = start(cluster, folder)
     journal = journal_path(folder / "run.json")
