@@ -106,7 +106,7 @@ def test_who_holds_a_lock_keeps_no_row_from_being_vacuumed(store: Engine, way: s
 
 
 def test_a_lock_outlasts_what_other_transactions_are_given(store: Engine) -> None:
-    impatient = text_of(store.url, options="-c idle_in_transaction_session_timeout=50")
+    impatient = text_of(store.url, options="-c idle_in_transaction_session_timeout=1000")
     with open_store(impatient) as engine, analysis_lock(engine, PROJECT):
         (holder,) = holders(store)
         idle = engine.connect()

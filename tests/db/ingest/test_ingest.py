@@ -16,7 +16,6 @@ from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import OnConflict, ingest_record
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.db.schema.table import Base
 from tests.builders import (
@@ -103,20 +102,6 @@ def test_runs_that_share_everything_else_are_stored_at_once_without_deadlock(sto
         "run": 12,
         "measurement": 12 * len(CASE_IDS),
     }
-
-
-def test_one_id_with_other_content_is_refused_and_the_first_is_kept(store: Engine) -> None:
-    first = make_record(measurements=[make_measurement(median_ns=1_000)])
-    second = make_record(run_id=first.run_id, measurements=[make_measurement(median_ns=2_000)])
-    ingest_record(store, first)
-    before = row_counts(store)
-
-    with pytest.raises(IngestError, match=f"run {first.run_id} of {PROJECT}: .*stored with other content"):
-        ingest_record(store, second)
-
-    assert row_counts(store) == before
-    with Session(store) as session:
-        assert session.scalar(select(MeasurementRow.median_ns)) == 1_000
 
 
 def test_one_id_with_other_content_replaces_the_first_where_that_is_wanted(store: Engine) -> None:

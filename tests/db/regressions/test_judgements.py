@@ -76,23 +76,6 @@ def test_a_new_judgement_takes_the_place_of_the_old_one(history: Engine) -> None
     assert stored(history) == [make_regression(2, summary="looked at again")]
 
 
-def test_other_projects_keep_their_judgement(history: Engine) -> None:
-    ingest_record(history, make_record(1, project="other"))
-    replace_regressions(history, PROJECT, [make_regression(1)])
-
-    replace_regressions(history, "other", [])
-
-    assert stored(history) == [make_regression(1)]
-
-
-def test_regressions_are_listed_by_state(history: Engine) -> None:
-    dismissed = make_regression(1, state=RegressionState.DISMISSED)
-    replace_regressions(history, PROJECT, [dismissed, make_regression(2)])
-
-    assert stored(history, states=[RegressionState.DISMISSED]) == [dismissed]
-    assert stored(history, states=[]) == []
-
-
 def test_judgements_at_once_follow_each_other(history: Engine) -> None:
     whole = [[make_regression(1, summary=f"judge {judge}"), make_regression(2)] for judge in range(6)]
     engine = create_engine(history.url, pool_size=len(whole))
