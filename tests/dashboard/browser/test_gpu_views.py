@@ -59,12 +59,12 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
 ) -> None:
     watched.open(f"/run?run={dashboard[1]}")
     timeline = watched.page.locator(PLOT).first
-    for words in ("clock (MHz)", "power (W)", "temperature (°C)", "held back by", "time of day"):
+    for words in ("clock (MHz)", "power (W)", "temperature (°C)", "throttled by", "time of day"):
         expect(timeline.get_by_text(words, exact=True)).to_be_visible()
     expect(timeline.locator(".barlayer .point").first).to_be_visible()
     assert "Times: Asia/Tokyo." in watched.text
     watched.save_screenshot("run-hot")
-    watched.page.get_by_role("link", name="Compare with the run before it").click()
+    watched.page.get_by_role("link", name="Compare with the previous run").click()
     expect(watched.page.get_by_role("heading", level=1)).to_have_text("Compare")
     watched.wait_until_shown()
     assert watched.complaints == []

@@ -146,6 +146,6 @@ def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
 def test_who_may_not_decide_is_told_so_and_finds_no_button(context: BrowserContext, setting: Setting) -> None:
     watched = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(watched, setting, IMPOSTOR)
-    expect(watched.main.get_by_text("not among those who decide here")).to_be_visible()
+    expect(watched.main.get_by_text("may not triage")).to_be_visible()
     expect(watched.page.get_by_role("button", name="Decide")).to_have_count(0)
     watched.close()
