@@ -15,9 +15,10 @@ from uuid import UUID
 from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.alerts.rules import AccuracyRule, LevelRule, RegressionRule, SilenceRule
 from roofwatch.ci.history.finding import is_outcome
+from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
-from roofwatch.db.alerts.values import AlertCondition, CaseError, Fact, Link, Message
+from roofwatch.db.alerts.values import AlertCondition, Fact, Link, Message
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.queries.results import MeasuredCase
 from roofwatch.db.values import Regression, RegressionState, Verdict
@@ -25,11 +26,13 @@ from roofwatch.db.values import Regression, RegressionState, Verdict
 _MAX_EVIDENCE = 3
 """Suspects, and series, in a message."""
 _MAX_CASES = 5
+_QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
+"""In links to the dashboard, if they differ from those of a series."""
 _MIN_INTERVALS = 4
 _MAX_INTERVALS = 50
-"""Only the newest count: a runner that became nightly is not measured by its hourly past."""
+"""Of the newest results, since a runner may change its schedule."""
 _SILENT_AFTER = 3.0
-"""Times the usual longest interval, which includes weekends if the runner rests then."""
+"""Times the 90th percentile of the intervals."""
 _MIN_SILENCE = timedelta(hours=1)
 """Runs of one job follow each other within minutes."""
 
@@ -78,7 +81,7 @@ def regression_conditions(
 
 
 def why_not_alerting(regression: Regression, triage: Triage) -> str | None:
-    """Say why a regression raises no alert; None if it does."""
+    """Return why a regression raises no alert; None if it does."""
     if regression.verdict is not Verdict.REGRESSED:
         return "it improved" if regression.verdict is Verdict.IMPROVED else "the clock changed, the cycles did not"
     if regression.recovered_at is not None:
@@ -120,25 +123,16 @@ def _regression_message(regression: Regression, regression_id: UUID, context: Me
     ]
     if regression.family:
         facts.append(Fact("Series", regression.family))
-    is_confirmed = "yes" if regression.is_confirmed else "not by a paired measurement yet"
-    facts.append(Fact("Confirmed", is_confirmed))
-    shown = {
-        "kernel": series.kernel,
-        "metric": series.metric,
-        "case": series.case_id,
-        "implementation": series.implementation,
-        "runner": series.runner_class,
-        "target": series.target,
-        "function": series.function,
-        "tensor": series.tensor,
-    }
+    facts.append(Fact("Confirmed", "yes" if regression.is_confirmed else "not by a paired measurement yet"))
+    parts = ("kernel", "metric", "case_id", "implementation", "runner_class", "target", "function", "tensor")
+    chosen = {_QUERY_NAMES.get(part, part): value for part in parts if (value := getattr(series, part))}
     return Message(
         title=regression.summary,
         facts=tuple(facts),
         owners=context.ownership.owners_of(dict.fromkeys(one.series.kernel for one in regression.change_points)),
         links=(
             *context.link("Regression", "regression", regression=str(regression_id)),
-            *context.link("Trend", "trends", **{name: value for name, value in shown.items() if value}),
+            *context.link("Trend", "trends", **chosen),
             *context.link("Compare", "compare", base=base.sha, head=worst.commit.sha),
         ),
     )
@@ -146,41 +140,33 @@ def _regression_message(regression: Regression, regression_id: UUID, context: Me
 
 # --- levels
 
-
-@dataclass(frozen=True)
-class RunLevels:
-    """What one run measured."""
-
-    cases: tuple[MeasuredCase, ...]
-    errors: tuple[CaseError, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Violation:
-    kernel: str
-    sentence: str
-    ratio: float
-    """Distance from the limit; above 1, larger is worse."""
+Runs = Sequence[Sequence[MeasuredCase]]
+"""The measurements of each run, oldest run first."""
 
 
 def level_conditions(
-    rule: LevelRule | AccuracyRule, runs_by_runner: Mapping[str, Sequence[RunLevels]], context: MessageContext
+    rule: LevelRule | AccuracyRule, runs_by_runner: Mapping[str, Runs], context: MessageContext
 ) -> list[AlertCondition]:
-    """Report the kernels beyond a rule's limit; all cases of one kernel on one runner are one alert.
+    """Report the kernels beyond a rule's limit; all cases of one kernel on one runner class are one alert.
 
     Args:
         rule: The limit, and which kernels and runners it covers.
-        runs_by_runner: The newest runs of each runner class, oldest first.
+        runs_by_runner: The newest runs of each runner class.
         context: What messages need.
     """
+    is_minimum = isinstance(rule, LevelRule) and rule.at_least is not None
+    side, write = "below" if is_minimum else "above", metric(rule.metric).format
     conditions = []
     for runner_class, runs in runs_by_runner.items():
-        by_kernel: dict[str, list[_Violation]] = defaultdict(list)
-        for violation in _violations(rule, runs, context) if rule.covers_runner(runner_class) else ():
-            by_kernel[violation.kernel].append(violation)
-        conditions += [
-            _level_condition(rule, kernel, runner_class, found, context) for kernel, found in by_kernel.items()
-        ]
+        violations: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        for (kernel, case_id, implementation), values in _histories(rule, runner_class, runs, context).items():
+            newest, limit = statistics.median(values[-rule.runs :]), _limit(rule, values)
+            if limit is not None and (newest < limit if is_minimum else newest > limit):
+                text = f"{case_id} · {implementation}: {write(newest)}, {side} the limit of {write(limit)}"
+                violations[kernel].append((-abs(math.log(max(newest, 1e-300) / limit)), text))
+        for kernel, found in violations.items():
+            texts = [text for _, text in sorted(found)]  # the farthest from the limit first
+            conditions.append(_level_condition(rule, kernel, runner_class, side, texts, context))
     return conditions
 
 
@@ -189,26 +175,21 @@ def runs_needed(rule: LevelRule | AccuracyRule) -> int:
     return rule.runs + (rule.against_runs if isinstance(rule, AccuracyRule) else 0)
 
 
-def _violations(
-    rule: LevelRule | AccuracyRule, runs: Sequence[RunLevels], context: MessageContext
-) -> Iterable[_Violation]:
+def _histories(
+    rule: LevelRule | AccuracyRule, runner_class: str, runs: Runs, context: MessageContext
+) -> dict[tuple[str, str, str], list[float]]:
+    """Collect the values of each kernel, case and implementation that a rule covers."""
     histories: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for run in runs:
-        for case in run.errors if isinstance(rule, AccuracyRule) else run.cases:
-            value = _value(rule.metric, case)
-            if value is not None and rule.covers_case(case.kernel, context.tags.get(case.case_id, frozenset())):
-                histories[case.kernel, case.case_id, case.implementation].append(value)
-    for (kernel, case_id, implementation), values in histories.items():
-        newest, limit = statistics.median(values[-rule.runs :]), _limit(rule, values)
-        if limit is not None and (newest < limit if _is_minimum(rule) else newest > limit):
-            shown, side = metric(rule.metric).format, "below" if _is_minimum(rule) else "above"
-            sentence = f"{case_id} · {implementation}: {shown(newest)}, {side} the limit of {shown(limit)}"
-            yield _Violation(kernel, sentence, abs(math.log(max(newest, 1e-300) / limit)))
+    for case in (case for run in runs for case in run) if rule.covers_runner(runner_class) else ():
+        value = _value(rule.metric, case)
+        if value is not None and rule.covers_case(case.kernel, context.tags.get(case.case_id, frozenset())):
+            histories[case.kernel, case.case_id, case.implementation].append(value)
+    return histories
 
 
-def _value(name: str, case: MeasuredCase | CaseError) -> float | None:
-    if isinstance(case, CaseError):
-        return case.rmse_ratio
+def _value(name: str, case: MeasuredCase) -> float | None:
+    if name == "rmse_ratio":
+        return case.rmse_ratio if case.accuracy_outcome is Outcome.OK else None
     if case.outcome is not Outcome.OK or not case.median_ns:
         return None
     if name in {"flop_per_s", "memory_bytes_per_s"}:
@@ -216,10 +197,6 @@ def _value(name: str, case: MeasuredCase | CaseError) -> float | None:
         return work / (case.median_ns * 1e-9) if work else None
     value: float | None = getattr(case, name)
     return value
-
-
-def _is_minimum(rule: LevelRule | AccuracyRule) -> bool:
-    return isinstance(rule, LevelRule) and rule.at_least is not None
 
 
 def _limit(rule: LevelRule | AccuracyRule, values: Sequence[float]) -> float | None:
@@ -233,31 +210,25 @@ def _level_condition(
     rule: LevelRule | AccuracyRule,
     kernel: str,
     runner_class: str,
-    violations: Iterable[_Violation],
+    side: str,
+    texts: Sequence[str],
     context: MessageContext,
 ) -> AlertCondition:
-    worst_first = sorted(violations, key=lambda one: (-one.ratio, one.sentence))
-    count = len(worst_first)
     facts = [Fact("Runner", runner_class), Fact("Judged by", f"the median of the newest {rule.runs} runs")]
-    facts += [Fact("Case", one.sentence) for one in worst_first[:_MAX_CASES]]
-    if count > _MAX_CASES:
-        facts.append(Fact("And", f"{count - _MAX_CASES} more cases"))
-    known, limit = metric(rule.metric), _limit(rule, ())
-    what = f"{known.title} {'below' if _is_minimum(rule) else 'above'} {known.format(limit or 0.0)}"
+    facts += [Fact("Case", text) for text in texts[:_MAX_CASES]]
+    if len(texts) > _MAX_CASES:
+        facts.append(Fact("And", f"{len(texts) - _MAX_CASES} more cases"))
     if isinstance(rule, AccuracyRule):
         what = f"error grew by more than {rule.grown_by:.0%}"
-    cases = "1 case" if count == 1 else f"{count} cases"
-    return AlertCondition(
-        rule=rule.name,
-        cause=f"{kernel}\n{runner_class}",
-        severity=rule.severity,
-        message=Message(
-            title=f"{kernel}: {what} in {cases} on {runner_class}",
-            facts=tuple(facts),
-            owners=context.ownership.owners_of([kernel]),
-            links=context.link("Trend", "trends", kernel=kernel, runner=runner_class),
-        ),
+    else:
+        what = f"{metric(rule.metric).title} {side} {metric(rule.metric).format(_limit(rule, ()) or 0.0)}"
+    message = Message(
+        title=f"{kernel}: {what} in {count_of(len(texts), 'case')} on {runner_class}",
+        facts=tuple(facts),
+        owners=context.ownership.owners_of([kernel]),
+        links=context.link("Trend", "trends", kernel=kernel, runner=runner_class),
     )
+    return AlertCondition(rule.name, f"{kernel}\n{runner_class}", rule.severity, message)
 
 
 # --- silent runners

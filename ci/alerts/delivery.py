@@ -1,7 +1,6 @@
-"""Send what waits in the outbox: claim, send, mark.
+"""Send the messages in the outbox: claim, send, mark.
 
-A process may die at any step. If it dies after the claim, it is unknown whether the message arrived: it is sent again
-with the same key, and `roofwatch.ci.alerts.channels` prevents duplicates.
+If a process dies after the claim, it is unknown whether the message arrived. It is sent again with the same key.
 """
 
 from __future__ import annotations
@@ -27,17 +26,11 @@ _log = logging.getLogger("roofwatch.alerts")
 
 
 class SendError(AlertError):
-    """A message could not be sent.
+    """A message could not be sent; if `is_uncertain`, it may have arrived."""
 
-    Attributes:
-        is_uncertain: It may have arrived.
-        wait_s: Seconds that the receiver asks to wait.
-    """
-
-    def __init__(self, message: str, *, is_uncertain: bool, wait_s: float = 0.0) -> None:
+    def __init__(self, message: str, *, is_uncertain: bool) -> None:
         super().__init__(message)
         self.is_uncertain = is_uncertain
-        self.wait_s = wait_s
 
 
 class Sender(Protocol):
@@ -76,7 +69,7 @@ def _deliver(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[
     try:
         _send(delivery, channels.get(delivery.channel, "the rules no longer have this channel"))
     except SendError as error:
-        again_at = _next_attempt_at(delivery.attempt_count, now(), error.wait_s)
+        again_at = _next_attempt_at(delivery.attempt_count, now())
         claim.note_failure(str(error), is_uncertain=error.is_uncertain, next_attempt_at=again_at)
         then = "given up" if again_at is None else f"next attempt at {again_at:%Y-%m-%d %H:%M:%S} UTC"
         _log.warning("alert message %s through %r: %s; %s", delivery.key, delivery.channel, error, then)
@@ -96,14 +89,13 @@ def _send(delivery: Delivery, channel: Sender | str) -> None:
     except SendError:
         raise
     except Exception as error:  # noqa: BLE001  one broken message must not block all others
-        raise SendError(
-            f"unexpected {type(error).__name__}", is_uncertain=True
-        ) from None  # its text may have an address
+        # its text may have an address
+        raise SendError(f"unexpected {type(error).__name__}", is_uncertain=True) from None
 
 
-def _next_attempt_at(attempt_count: int, now: datetime, asked_wait_s: float) -> datetime | None:
-    """Wait 1, 2, 4, … minutes, at most 6 hours, at least as long as the receiver asks; None to give up."""
+def _next_attempt_at(attempt_count: int, now: datetime) -> datetime | None:
+    """Wait 1, 2, 4, … minutes, at most 6 hours; None to give up."""
     if attempt_count >= MAX_ATTEMPTS:
         return None
     wait: timedelta = min(_FIRST_WAIT * 2.0 ** (attempt_count - 1), _LONGEST_WAIT)
-    return now + max(wait, timedelta(seconds=asked_wait_s))
+    return now + wait

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
-from uuid import UUID
+from functools import cache, partial
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.conditions import (
     MessageContext,
-    RunLevels,
     level_conditions,
     regression_conditions,
     runs_needed,
@@ -29,19 +27,11 @@ from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, Rule, SilenceR
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
-from roofwatch.db.auth.values import Triage
 from roofwatch.db.bisections import request_bisection
-from roofwatch.db.queries.runner_history import (
-    RunnerRun,
-    list_case_errors,
-    read_runner_history,
-    read_source_files,
-    read_tags,
-)
+from roofwatch.db.queries.runner_history import RunnerRun, read_runner_history, read_source_files, read_tags
 from roofwatch.db.queries.runs import list_cases_of_run, list_projects
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.values import Regression
 
 
 @dataclass(frozen=True)
@@ -87,13 +77,10 @@ def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> 
     if not rules:
         return Evaluation((), {})
     history = read_runner_history(session, project)
-    regressions = _triaged(session, project)
+    regressions = list_triaged(session, project)
     context = _message_context(session, project, plan, history, now)
 
-    @cache
-    def levels_of(run_id: UUID) -> RunLevels:
-        return RunLevels(list_cases_of_run(session, run_id), list_case_errors(session, run_id))
-
+    cases_of_run = cache(partial(list_cases_of_run, session))
     conditions: list[AlertCondition] = []
     for rule in rules:
         if isinstance(rule, RegressionRule):
@@ -103,21 +90,21 @@ def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> 
             conditions += silence_conditions(rule, times, context)
         else:
             count = runs_needed(rule)
-            newest = {runner: [levels_of(run.run_id) for run in runs[-count:]] for runner, runs in history.items()}
+            newest = {runner: [cases_of_run(run.run_id) for run in runs[-count:]] for runner, runs in history.items()}
             conditions += level_conditions(rule, newest, context)
     reasons = {str(triage.regression_id): why_not_alerting(regression, triage) for regression, triage in regressions}
     return Evaluation(tuple(conditions), {cause: why for cause, why in reasons.items() if why is not None})
 
 
 def _request_bisections(session: Session, project: str, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
-    """Request a bisection of each regression of which a rule with `bisects` notifies for the first time."""
+    """Request a bisection of each regression that a rule with `bisects` reports for the first time."""
     bisecting = {rule.name for rule in rules.rules if isinstance(rule, RegressionRule) and rule.bisects}
     wanted = {
         step.alert.regression_id: step.alert.rule
         for step in steps
         if step.alert.rule in bisecting and any(one.event is AlertEvent.FIRED for one in step.notifications)
     }
-    for regression, triage in _triaged(session, project) if wanted else ():
+    for regression, triage in list_triaged(session, project) if wanted else ():
         rule, point = wanted.get(triage.regression_id), series_to_bisect(regression)
         if rule is None or point is None:
             continue
@@ -125,10 +112,6 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
         commits = range_of(regression, series)
         if commits is not None:
             request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=triage.regression_id)
-
-
-def _triaged(session: Session, project: str) -> list[tuple[Regression, Triage]]:
-    return list_triaged(session, project)
 
 
 def _message_context(
@@ -196,7 +179,7 @@ def _new_episode(project: str, before: Alert | None, condition: AlertCondition, 
         message=condition.message,
         fired_at=now,
         regression_id=condition.regression_id,
-        told_at=None if before is None else before.told_at,
+        notified_at=None if before is None else before.notified_at,
     )
 
 
@@ -211,9 +194,9 @@ def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) 
             acknowledged_reason="its regression is acknowledged",
         )
     notifications: list[Notification] = []
-    if not alert.is_told and (alert.told_at is None or now >= alert.told_at + rule.cool_down):
+    if not alert.is_notified and (alert.notified_at is None or now >= alert.notified_at + rule.cool_down):
         notifications += [Notification(channel, AlertEvent.FIRED) for channel in rule.channels]
-        alert = replace(alert, told_at=now)
+        alert = replace(alert, notified_at=now)
     if _must_escalate(alert, rule, now):
         notifications += [Notification(channel, AlertEvent.ESCALATED) for channel in rule.escalate_to]
         alert = replace(alert, escalated_at=now)
@@ -221,16 +204,16 @@ def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) 
 
 
 def _must_escalate(alert: Alert, rule: Rule, now: datetime) -> bool:
-    if rule.escalate_after_hours is None or alert.state is not AlertState.FIRING or alert.escalated_at is not None:
+    is_waiting = alert.state is AlertState.FIRING and alert.is_notified and alert.escalated_at is None
+    if rule.escalate_after_hours is None or alert.notified_at is None or not is_waiting:
         return False
-    after = timedelta(hours=rule.escalate_after_hours)
-    return alert.is_told and alert.told_at is not None and now >= alert.told_at + after
+    return now >= alert.notified_at + timedelta(hours=rule.escalate_after_hours)
 
 
 def _resolve(alert: Alert, rule: Rule | None, ending: str, now: datetime) -> AlertStep:
     message = replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts))
     resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message)
-    if rule is None or not rule.tells_resolved or not alert.is_told:
+    if rule is None or not rule.notify_resolved or not alert.is_notified:
         return AlertStep(resolved)
     channels = dict.fromkeys([*rule.channels, *(rule.escalate_to if alert.escalated_at is not None else ())])
     return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in channels))

@@ -1,15 +1,12 @@
-"""The rules of alerts, a TOML file: who is notified of what. Pure.
-
-The file names channels, never their addresses: an address is a secret, in an environment variable or a file of its own.
-"""
+"""The rules of alerts, a TOML file without secret addresses. Pure."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -30,7 +27,7 @@ class _Table(BaseModel):
 class AddressedChannel(_Table):
     """A channel with a secret address."""
 
-    kind: Literal["apprise", "email", "webhook"]
+    kind: Literal["apprise", "webhook"]
     url_env: Variable | None = None
     """Environment variable with the address."""
     url_file: str | None = None
@@ -65,12 +62,12 @@ class _Rule(_Table):
     escalate_after_hours: float | None = Field(default=None, gt=0)
     """Notify `escalate_to` if nobody acknowledged the alert by then."""
     escalate_to: tuple[Name, ...] = ()
-    tells_resolved: bool = True
+    notify_resolved: bool = True
     within_days: float = Field(default=30.0, gt=0)
     """What began earlier raises no alert; an alert that is firing continues."""
     projects: tuple[str, ...] = ("*",)
     runners: tuple[str, ...] = ("*",)
-    """Patterns of runner classes; machine code, which has none, matches `*` alone."""
+    """Patterns of runner classes; machine code has no runner class and matches only `*`."""
 
     @model_validator(mode="after")
     def _escalation_is_complete(self) -> Self:
@@ -171,9 +168,8 @@ class AlertRules(_Table):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         names = [rule.name for rule in self.rules]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two rules are called {twice!r}; each needs its own name")
+        if len(set(names)) < len(names):
+            raise ValueError(f"two rules have the same name: {', '.join(names)}")
         for rule in self.rules:
             unknown = next((name for name in (*rule.channels, *rule.escalate_to) if name not in self.channels), None)
             if unknown is not None:
@@ -196,21 +192,10 @@ def parse_rules(text: str) -> AlertRules:
         raise AlertError(f"not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = _place(first["loc"])
-        raise AlertError(f"{f'{place}: ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
+        raise AlertError(f"{place or 'the file'}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
     """Tell whether a text matches one of the shell patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
-
-
-def _place(steps: Sequence[Any]) -> str:
-    """Format a pydantic location as `rules[2].at_least`, counted from 1, without the name of the union's member."""
-    place = ""
-    for number, step in enumerate(steps):
-        if isinstance(step, int):
-            place += f"[{step + 1}]"
-        elif not (number == 2 and steps[0] in {"rules", "channels"}):
-            place += f".{step}" if place else str(step)
-    return place

@@ -95,7 +95,7 @@ class Alert:
     fired_at: datetime
     """In this episode."""
     regression_id: UUID | None = None
-    told_at: datetime | None = None
+    notified_at: datetime | None = None
     """Last message that it fires, in any episode."""
     escalated_at: datetime | None = None
     """In this episode."""
@@ -110,9 +110,9 @@ class Alert:
         return uuid5(_NAMESPACE, "\n".join((self.project, self.rule, self.cause)))
 
     @property
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         """Whether a message was sent in this episode."""
-        return self.told_at is not None and self.told_at >= self.fired_at
+        return self.notified_at is not None and self.notified_at >= self.fired_at
 
 
 @dataclass(frozen=True)
@@ -129,17 +129,6 @@ class AlertStep:
 
     alert: Alert
     notifications: tuple[Notification, ...] = ()
-
-
-@dataclass(frozen=True)
-class CaseError:
-    """The numerical error of one case and implementation in one run."""
-
-    case_id: str
-    kernel: str
-    implementation: str
-    rmse_ratio: float
-    """Of the worst tensor."""
 
 
 @dataclass(frozen=True)

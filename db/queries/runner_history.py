@@ -10,11 +10,8 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.alerts.values import CaseError
 from roofwatch.db.queries.filter_options import source_files_of
 from roofwatch.db.queries.run_filter import is_in_series
-from roofwatch.db.schema.measurements import AccuracyRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 
@@ -51,28 +48,6 @@ def read_tags(session: Session, run_id: UUID) -> dict[str, frozenset[str]]:
         .where(RunRow.run_id == run_id)
     )
     return {name: frozenset(tags) for name, tags in session.execute(query)}
-
-
-def list_case_errors(session: Session, run_id: UUID) -> tuple[CaseError, ...]:
-    """List the largest error of each passed check of a run."""
-    check, error = AccuracyRow, TensorErrorRow
-    by = (CaseRow.name, CaseRow.kernel, error.implementation)
-    query = (
-        select(*by, func.max(error.rmse_ratio))
-        .join(
-            check,
-            (check.measured_on == error.measured_on)
-            & (check.run_number == error.run_number)
-            & (check.case_id == error.case_id)
-            & (check.implementation == error.implementation),
-        )
-        .join(CaseRow, CaseRow.id == error.case_id)
-        .join(RunRow, (RunRow.measured_on == error.measured_on) & (RunRow.number == error.run_number))
-        .where(RunRow.run_id == run_id, check.outcome == Outcome.OK.value)
-        .group_by(*by)
-        .order_by(*by)
-    )
-    return tuple(CaseError(*row) for row in session.execute(query))
 
 
 def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:

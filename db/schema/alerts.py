@@ -39,7 +39,7 @@ class AlertRow(Base):
     # no foreign key: analyses replace regressions
     regression_id: Mapped[UUID | None]
     fired_at: Mapped[datetime]
-    told_at: Mapped[datetime | None]
+    notified_at: Mapped[datetime | None]
     escalated_at: Mapped[datetime | None]
     acknowledged_at: Mapped[datetime | None]
     acknowledged_by: Mapped[str | None]

@@ -12,7 +12,7 @@ import typer
 from roofwatch.options import EXIT_WRONG, AsJson
 
 if TYPE_CHECKING:
-    from roofwatch.db.alerts.values import Alert, AlertCondition, Delivery
+    from roofwatch.db.alerts.values import Alert, Delivery
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -115,15 +115,13 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
     if as_json:
         print_json({"rules": plan.rules, "faults": configured.faults, "conditions": conditions})
     else:
-        _print_table(
-            ("rule", "kind", "project", "reports now"),
-            [
-                (rule.name, rule.kind, name, _in_words([one for one in found if one.rule == rule.name]))
-                for rule in plan.rules.rules
-                for name, found in conditions.items()
-                if rule.covers_project(name)
-            ],
-        )
+        rows = []
+        for rule in plan.rules.rules:
+            for name in filter(rule.covers_project, conditions):
+                found = [one for one in conditions[name] if one.rule == rule.name]
+                titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
+                rows.append((rule.name, rule.kind, name, "; ".join(titles) or "nothing"))
+        _print_table(("rule", "kind", "project", "reports now"), rows)
     for fault in configured.faults:
         print_error(fault)
     if configured.faults:
@@ -175,49 +173,29 @@ def acknowledge_(
 
 
 def _print_alerts(alerts: Sequence[Alert]) -> None:
-    rows = [
-        (
-            str(one.alert_id),
-            one.project,
-            one.rule,
-            one.severity,
-            one.state + (f" by {one.acknowledged_by}" if one.state == "acknowledged" else ""),
-            f"{one.fired_at:%Y-%m-%d %H:%M}",
-            one.message.title,
-        )
-        for one in alerts
-    ]
+    rows = []
+    for one in alerts:
+        state = f"{one.state} by {one.acknowledged_by}" if one.state == "acknowledged" else str(one.state)
+        since = f"{one.fired_at:%Y-%m-%d %H:%M}"
+        rows.append((str(one.alert_id), one.project, one.rule, one.severity, state, since, one.message.title))
     _print_table(("alert", "project", "rule", "severity", "state", "since", "what"), rows)
 
 
 def _print_deliveries(deliveries: Sequence[Delivery]) -> None:
-    rows = [
-        (
-            one.alert.project,
-            one.message.title,
-            one.event,
-            one.channel,
-            one.state,
-            str(one.attempt_count),
-            f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}",
-            one.error or "",
-        )
-        for one in deliveries
-    ]
+    rows = []
+    for one in deliveries:
+        at = f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}"
+        sent = (one.event, one.channel, one.state, str(one.attempt_count), at)
+        rows.append((one.alert.project, one.message.title, *sent, one.error or ""))
     _print_table(("project", "what", "event", "channel", "state", "attempts", "next or last", "why"), rows)
-
-
-def _in_words(conditions: Sequence[AlertCondition]) -> str:
-    return "; ".join(f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in conditions) or "nothing"
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows, if there are any."""
-    from rich.table import Table
-
+    from roofwatch.tables import make_table
     from roofwatch.terminal import print_table, printable
 
-    table = Table(*columns)
+    table = make_table(*columns)
     for row in rows:
         table.add_row(*map(printable, row))
     if rows:

@@ -6,14 +6,8 @@ from sqlalchemy import Engine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_record, make_regression
-from tests.ci.alerts.receivers import Hook, Mailbox, open_hook, open_mailbox
+from tests.ci.alerts.receivers import Hook, open_hook
 from tests.ci.github.stand_in import GitHubStandIn, open_github
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with open_mailbox() as mailbox:
-        yield mailbox
 
 
 @pytest.fixture
@@ -30,7 +24,7 @@ def github() -> Iterator[GitHubStandIn]:
 
 @pytest.fixture
 def judged(store: Engine) -> Engine:
-    """A store with a regression that is sure enough to call somebody."""
+    """A store with a regression that raises an alert."""
     for number in range(3):
         ingest_record(store, make_record(number))
     replace_regressions(store, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])

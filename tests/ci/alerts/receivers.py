@@ -1,59 +1,19 @@
-"""Receivers on this machine: a mail server and a webhook, which keep all that comes, however often it comes."""
+"""A webhook on this machine that keeps every request."""
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email import message_from_bytes, policy
-from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
-
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import SMTP, Envelope, Session
-
-
-@dataclass
-class Mailbox:
-    """What came by mail. `refusal` is what the server answers instead of taking a message."""
-
-    url: str = ""
-    messages: list[EmailMessage] = field(default_factory=list)
-    refusal: str | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        return [message["Message-ID"] for message in self.messages]
-
-    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802  aiosmtpd's
-        if self.refusal is not None:
-            return self.refusal
-        content = cast("bytes", envelope.content)
-        self.messages.append(message_from_bytes(content, policy=policy.default))
-        return "250 taken"
-
-
-@contextmanager
-def open_mailbox() -> Iterator[Mailbox]:
-    mailbox = Mailbox()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
-    controller.start()
-    try:
-        mailbox.url = f"smtp://127.0.0.1:{port}/?from=roofwatch@example.com&to=a@example.com,b@example.com"
-        yield mailbox
-    finally:
-        controller.stop()
+from typing import Any
 
 
 @dataclass
 class Hook:
-    """What was posted. `status` is what is answered, after the request was kept or, with `is_deaf`, was not."""
+    """What was posted. It answers `status`; with `is_deaf` it keeps nothing."""
 
     url: str = ""
     documents: list[dict[str, Any]] = field(default_factory=list)
@@ -81,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
         hook.arrived.set()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):

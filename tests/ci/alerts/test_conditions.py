@@ -1,6 +1,5 @@
 """What rules report: regressions, levels and silent runners."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -9,7 +8,6 @@ import pytest
 
 from roofwatch.ci.alerts.conditions import (
     MessageContext,
-    RunLevels,
     level_conditions,
     regression_conditions,
     report_interval,
@@ -17,7 +15,7 @@ from roofwatch.ci.alerts.conditions import (
 )
 from roofwatch.ci.alerts.rules import AccuracyRule, LevelRule, RegressionRule, SilenceRule
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.alerts.values import AlertCondition, CaseError
+from roofwatch.db.alerts.values import AlertCondition
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.queries.results import MeasuredCase
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
@@ -166,11 +164,8 @@ def make_measured(value: float = 0.5, kernel: str = "rms_norm", **fields: Any) -
     return MeasuredCase(**defaults | fields)
 
 
-def runs(*values: float, **fields: Any) -> dict[str, list[RunLevels]]:
-    error = CaseError("rms_norm/n=1/float32/fwd", "rms_norm", "triton", 0.0)
-    return {
-        "gpu": [RunLevels((make_measured(value, **fields),), (replace(error, rmse_ratio=value),)) for value in values]
-    }
+def runs(*values: float, **fields: Any) -> dict[str, list[list[MeasuredCase]]]:
+    return {"gpu": [[make_measured(value, **fields)] for value in values]}
 
 
 OBJECTIVE = LevelRule(name="roof", kind="level", channels=("chat",), metric="utilisation", at_least=0.6)
@@ -220,8 +215,8 @@ def test_an_error_that_grows_slowly_is_compared_with_older_runs() -> None:
 
 
 def test_cases_of_one_kernel_on_one_runner_are_one_alert() -> None:
-    both = RunLevels((make_measured(0.1), make_measured(0.1, case_id="rms_norm/n=2/float32/fwd")))
-    other = RunLevels((make_measured(0.1, kernel="gemm"),))
+    both = [make_measured(0.1), make_measured(0.1, case_id="rms_norm/n=2/float32/fwd")]
+    other = [make_measured(0.1, kernel="gemm")]
 
     conditions = level_conditions(OBJECTIVE, {"a": [both], "b": [both, other]}, HERE)
 

@@ -21,14 +21,13 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
-from tests.ci.alerts.receivers import Hook, Mailbox
+from tests.ci.alerts.receivers import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 
 LATER = NOON + timedelta(hours=2)
 HOUR = timedelta(hours=1)
 RULES = """
 [channels]
-mail = { kind = "email", url_env = "MAIL" }
 hook = { kind = "webhook", url_env = "HOOK" }
 chat = { kind = "apprise", url_env = "CHAT" }
 issues = { kind = "github", repository = "example/project", token_env = "TOKEN", labels = ["performance"] }
@@ -37,7 +36,7 @@ name = "slower"
 kind = "regression"
 channels = ["%s"]
 escalate_after_hours = 4
-escalate_to = ["mail"]
+escalate_to = ["chat"]
 """
 
 
@@ -46,12 +45,12 @@ def rules_for(channel: str) -> AlertRules:
 
 
 class Service:
-    """What a service does beside: raise and deliver, at a time of the test's."""
+    """Raises alerts and delivers messages as the service does."""
 
     def __init__(self, engine: Engine, channel: str, api_url: str = "") -> None:
         self.engine = engine
         self.plan = AlertPlan(rules_for(channel))
-        named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "mail"}}
+        named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "chat"}}
         self.channels: dict[str, Sender | str] = {
             name: open_channel(one, Path(), api_url=api_url) for name, one in named.items()
         }
@@ -62,8 +61,7 @@ class Service:
 
 
 @pytest.fixture(autouse=True)
-def _addresses(mailbox: Mailbox, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MAIL", mailbox.url)
+def _addresses(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK", hook.url)
     monkeypatch.setenv("CHAT", hook.url.replace("http://", "json://"))
     monkeypatch.setenv("TOKEN", TOKEN)
@@ -72,23 +70,6 @@ def _addresses(mailbox: Mailbox, hook: Hook, monkeypatch: pytest.MonkeyPatch) ->
 def recover(engine: Engine) -> None:
     recovered = make_regression(1, is_confirmed=True, is_alert=True, recovered_at=make_commit_ref(2))
     replace_regressions(engine, PROJECT, [recovered])
-
-
-def test_a_regression_and_its_resolution_are_one_mail_thread(judged: Engine, mailbox: Mailbox) -> None:
-    service = Service(judged, "mail")
-
-    service.at(LATER)
-    service.at(LATER + HOUR)
-    recover(judged)
-    service.at(LATER + 2 * HOUR)
-
-    assert [message["Subject"] for message in mailbox.messages] == [
-        "[example/project] rms_norm became 20 % slower on 1 series",
-        "[example/project] resolved: rms_norm became 20 % slower on 1 series",
-    ]
-    assert len({message["References"] for message in mailbox.messages}) == 1
-    assert f"recovered at {make_commit_ref(2).short_sha}" in mailbox.messages[1].get_content()
-    assert mailbox.messages[0]["To"] == "a@example.com, b@example.com"
 
 
 def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None:
@@ -145,23 +126,13 @@ def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(j
     hook.status, hook.is_deaf = 503, True
     (failed,) = service.at(LATER)
     recover(judged)
-    assert service.at(LATER + timedelta(seconds=30)) == [], "what comes later does not overtake"
+    assert service.at(LATER + timedelta(seconds=30)) == [], "order is kept"
     hook.status, hook.is_deaf = 204, False
 
     service.at(LATER + 2 * HOUR)
 
     assert (failed.state, failed.error) == (DeliveryState.WAITING, "HTTP 503")
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
-
-
-def test_retry_after_is_respected(judged: Engine, hook: Hook) -> None:
-    service = Service(judged, "hook")
-    hook.status, hook.headers = 429, {"Retry-After": "3600"}
-
-    service.at(LATER)
-
-    assert service.at(LATER + timedelta(minutes=59)) == []
-    assert len(service.at(LATER + timedelta(minutes=60))) == 1
 
 
 def test_after_the_last_attempt_a_message_is_marked_failed(judged: Engine, hook: Hook) -> None:
@@ -173,32 +144,18 @@ def test_after_the_last_attempt_a_message_is_marked_failed(judged: Engine, hook:
     with Session(judged) as session:
         delivery = next(one for one in list_deliveries(session) if one.channel == "hook")
     assert sum(tries) >= MAX_ATTEMPTS
-    assert len(set(hook.keys)) == 1
+    assert len(set(filter(None, hook.keys))) == 1
     assert (delivery.state, delivery.attempt_count, delivery.error) == (DeliveryState.FAILED, MAX_ATTEMPTS, "HTTP 500")
 
 
-def test_a_refused_mail_is_sent_again_later(judged: Engine, mailbox: Mailbox) -> None:
-    service = Service(judged, "mail")
-    mailbox.refusal = "451 try later"
-    (failed,) = service.at(LATER)
-    mailbox.refusal = None
-
-    (sent,) = service.at(LATER + HOUR)
-
-    assert failed.error is not None
-    assert "451" in failed.error
-    assert not failed.is_uncertain
-    assert sent.state is DeliveryState.SENT
-
-
 class _Broken:
-    """A channel with a fault that nobody foresaw."""
+    """A channel with a bug."""
 
     def send(self, delivery: Delivery) -> None:
         raise ZeroDivisionError(f"{delivery.alert.rule} {delivery.key}")
 
 
-def test_an_unexpected_error_does_not_block_other_messages(judged: Engine, mailbox: Mailbox, hook: Hook) -> None:
+def test_an_unexpected_error_does_not_block_other_messages(judged: Engine) -> None:
     service = Service(judged, "hook")
     service.channels["hook"] = _Broken()
 
@@ -206,7 +163,7 @@ def test_an_unexpected_error_does_not_block_other_messages(judged: Engine, mailb
     later = service.at(LATER + 5 * HOUR)
 
     assert broken.error == "unexpected ZeroDivisionError"
-    assert {one.channel: one.state for one in later} == {"hook": DeliveryState.WAITING, "mail": DeliveryState.SENT}
+    assert {one.channel: one.state for one in later} == {"hook": DeliveryState.WAITING, "chat": DeliveryState.SENT}
 
 
 def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None:
@@ -228,9 +185,7 @@ def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None
     assert sum(map(len, done)) == 12
 
 
-def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation(
-    judged: Engine, mailbox: Mailbox
-) -> None:
+def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation(judged: Engine, hook: Hook) -> None:
     service = Service(judged, "hook")
     service.at(LATER)
     with Session(judged) as session:
@@ -243,14 +198,13 @@ def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation
         (after,), ((_, triage),) = list_alerts(session), list_triaged(session, PROJECT)
     assert after.state is AlertState.ACKNOWLEDGED
     assert (triage.state, triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
-    assert mailbox.messages == []
+    assert len(hook.documents) == 1
 
 
 @pytest.mark.parametrize(
     ("channel", "address"),
     [
         ("hook", "https://127.0.0.1:1/services/SECRET-path?key=SECRET-query"),
-        ("mail", "smtp://SECRET-user:SECRET-word@127.0.0.1:1/?from=a@example.com&to=b@example.com"),
         ("chat", "json://SECRET-user:SECRET-word@127.0.0.1:1/SECRET-path"),
     ],
 )
@@ -258,7 +212,7 @@ def test_addresses_are_not_in_the_store_errors_or_the_log(
     judged: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channel: str, address: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    name = {"hook": "HOOK", "mail": "MAIL", "chat": "CHAT"}[channel]
+    name = {"hook": "HOOK", "chat": "CHAT"}[channel]
     monkeypatch.setenv(name, address)
     service = Service(judged, channel)
 
@@ -272,23 +226,21 @@ def test_addresses_are_not_in_the_store_errors_or_the_log(
 
 
 @pytest.mark.parametrize(
-    ("kind", "address", "said"),
+    ("kind", "address", "message"),
     [
         ("webhook", "http://example.com/x", "must be an https"),
         ("webhook", "", "is missing or empty"),
         ("webhook", "https://a https://b", "has several"),
-        ("email", "smtp://example.com", "one sender in `from`"),
-        ("email", "https://example.com", "must have the form smtps"),
         ("apprise", "no-such-service://x", "no form that apprise supports"),
     ],
 )
 def test_an_invalid_address_is_refused_without_showing_it(
-    monkeypatch: pytest.MonkeyPatch, kind: str, address: str, said: str
+    monkeypatch: pytest.MonkeyPatch, kind: str, address: str, message: str
 ) -> None:
     rules = parse_rules(f'[channels]\none = {{ kind = "{kind}", url_env = "ONE" }}\n')
     monkeypatch.setenv("ONE", address)
 
-    with pytest.raises(AlertError, match=said) as caught:
+    with pytest.raises(AlertError, match=message) as caught:
         open_channel(rules.channels["one"], Path(), api_url="")
 
     assert not address or address not in str(caught.value)

@@ -80,7 +80,8 @@ def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
     rule = RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "accuracy" + "grown_by = 0.5\n"
     case = make_case(tags=("quick",))
     for number, ratio in enumerate([1e-7, 1e-7, 1.1e-7, 3e-7]):
-        ingest_record(store, make_record(number, cases=[case], accuracies=[make_accuracy(rmse_ratio=ratio)]))
+        checked = make_accuracy(rmse_ratio=ratio)
+        ingest_record(store, make_record(number, cases=[case], measurements=[make_measurement()], accuracies=[checked]))
 
     (one,) = seen(store, AlertPlan(parse_rules(rule)))
 
@@ -95,7 +96,7 @@ ESCALATING = parse_rules(
     """
     [channels]
     chat = { kind = "apprise", url_env = "CHAT" }
-    lead = { kind = "email", url_env = "LEAD" }
+    lead = { kind = "apprise", url_env = "LEAD" }
     [[rules]]
     name = "slower"
     kind = "regression"

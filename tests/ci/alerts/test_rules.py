@@ -23,34 +23,34 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[[rules", "not TOML"),
         (RULE, r"rule 'slower': unknown channel 'chat'; there is: none"),
-        (CHANNEL + RULE + RULE, "two rules are called 'slower'"),
+        (CHANNEL + RULE + RULE, "two rules have the same name"),
         (
             CHANNEL + RULE + "min_relative_change = -1\n",
-            r"rules\[1\]\.min_relative_change: .*greater than or equal to 0",
+            r"rules\[0\]\.regression\.min_relative_change: .*greater than or equal to 0",
         ),
-        (CHANNEL + RULE + "colour = 1\n", r"rules\[1\]\.colour: Extra inputs are not permitted"),
-        (CHANNEL + RULE.replace("regression", "mood"), r"rules\[1\]: .*'regression'"),
+        (CHANNEL + RULE + "colour = 1\n", r"rules\[0\]\.regression\.colour: Extra inputs are not permitted"),
+        (CHANNEL + RULE.replace("regression", "mood"), r"rules\[0\]: .*'regression'"),
         (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to need each other"),
         (
             '[channels]\nx = { kind = "webhook" }\n',
-            r"channels\.x: name where the address is: either",
+            r"channels\.x\.webhook: name where the address is: either",
         ),
         ('[channels]\nx = { kind = "pigeon" }\n', r"channels\.x: .*'github'"),
     ],
 )
-def test_an_invalid_file_is_refused_with_the_place(text: str, said: str) -> None:
-    with pytest.raises(AlertError, match=said):
+def test_an_invalid_file_is_refused_with_the_place(text: str, message: str) -> None:
+    with pytest.raises(AlertError, match=message):
         parse_rules(text)
 
 
 def test_an_address_in_the_file_is_refused_without_showing_it() -> None:
     secret = "https://hooks.example.com/T0KEN"
 
-    with pytest.raises(AlertError, match=r"channels\.x\.url: Extra inputs") as caught:
+    with pytest.raises(AlertError, match=r"channels\.x\.webhook\.url: Extra inputs") as caught:
         parse_rules(f'[channels]\nx = {{ kind = "webhook", url = "{secret}" }}\n')
 
     assert "T0KEN" not in str(caught.value)
