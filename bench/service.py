@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.engine import embedded, migrate
 from roofwatch.db.engine.session import make_engine
-from roofwatch.store.access import create_project_token
+from roofwatch.store.admin import create_project_token
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli.main import main; main()")
 _WAIT_S = 120.0

@@ -30,7 +30,8 @@ from roofwatch.db.regressions import triage
 from roofwatch.db.values import Regression
 from roofwatch.settings import load_settings
 from roofwatch.store.database_source import DatabaseSource
-from roofwatch.store.source import Source, open_source
+from roofwatch.store.reading import open_source
+from roofwatch.store.source import Source
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -123,7 +124,7 @@ def read_contents(*files: tuple[str, str]) -> list[bytes]:
         StoreError: a file is not stored, or is damaged.
     """
     with _reading() as source:
-        return source.read_contents([(UUID(run_id), sha256) for run_id, sha256 in files])
+        return [source.read_artefact(UUID(run_id), sha256) for run_id, sha256 in files]
 
 
 @st.cache_data(ttl=_OWNERSHIP_FRESH_FOR_S, show_spinner=False)

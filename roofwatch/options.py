@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.collector.run_plan import RunPlan
-    from roofwatch.store.sides import Sides
+    from roofwatch.store.reading import Sides
 
 EXIT_WRONG = 1
 EXIT_CANNOT = 2
@@ -212,7 +212,7 @@ class CompareOptions:
         from roofwatch.ci.report.pull_request import judge_pull_request
         from roofwatch.measurement.pair import read_noise_floor
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
-        from roofwatch.store.sides import read_sides
+        from roofwatch.store.reading import read_sides
 
         accepted = read_baseline(self.baseline, Path(BASELINE_NAME))
         floor = read_noise_floor(self.noise_floor)

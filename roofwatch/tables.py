@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roofwatch.db.engine.migrate import StoreStatus
     from roofwatch.db.queries.results import RunSummary
     from roofwatch.db.values import Regression, Series
-    from roofwatch.store.downloading import OfferedArtefact
+    from roofwatch.store.source import OfferedArtefact
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))

@@ -30,8 +30,9 @@ from roofwatch.db.values import CommitRef
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
 from roofwatch.settings import load_settings
-from roofwatch.store.pushing import sender_and_spool, summary
-from roofwatch.store.source import Source, open_source
+from roofwatch.store.reading import open_source
+from roofwatch.store.source import Source
+from roofwatch.store.transfer import sender_and_spool, summary
 from roofwatch.terminal import one_line, print_error, printable, progress
 
 

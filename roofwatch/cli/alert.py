@@ -164,7 +164,7 @@ def acknowledge_(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.alerts.alerts import acknowledge
-    from roofwatch.store.access import ACTOR
+    from roofwatch.store.admin import ACTOR
     from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:

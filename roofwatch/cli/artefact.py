@@ -57,10 +57,10 @@ def add(
 def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the files of a run."""
     from roofwatch import tables
-    from roofwatch.store.artefacts import source_of_artefacts
+    from roofwatch.store.reading import open_source
 
-    with source_of_artefacts(url) as source:
-        artefacts = source.list(run)
+    with open_source(url) as source:
+        artefacts = source.list_artefacts(run)
     if as_json:
         print_json({"artefacts": artefacts})
     elif artefacts:
@@ -81,9 +81,10 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Write the files of a run into a folder, each verified by its sha256; existing files are not overwritten."""
-    from roofwatch.store.artefacts import fetch_artefacts, source_of_artefacts
+    from roofwatch.store.artefacts import fetch_artefacts
+    from roofwatch.store.reading import open_source
 
-    with source_of_artefacts(url) as source:
+    with open_source(url) as source:
         written = fetch_artefacts(source, run, names or [], output)
     if as_json:
         print_json({"files": [str(path) for path in written]})

@@ -61,7 +61,7 @@ def prune(
     Findings stay, as do the newest run of each series and all runs behind an open regression.
     """
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.keeping import prune_store, pruned_table
+    from roofwatch.store.admin import prune_store, pruned_table
 
     with open_configured_store() as engine:
         pruned = prune_store(
@@ -88,7 +88,7 @@ def export(
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.keeping import export_store, exported_table
+    from roofwatch.store.admin import export_store, exported_table
 
     with open_configured_store() as engine:
         exported = export_store(engine, parquet)
@@ -102,7 +102,7 @@ def export(
 def backup(file: Annotated[Path, typer.Argument(help="File to write, such as roofwatch.dump.")]) -> None:
     """Back up the whole database into one file with pg_dump, token hashes included."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.keeping import back_up
+    from roofwatch.store.admin import back_up
 
     with open_configured_store() as engine:
         size_bytes = back_up(engine, file)
@@ -122,8 +122,7 @@ def restore(
     """
     from roofwatch.arguments import open_configured_server
     from roofwatch.db.maintenance.backup import restore_backup
-    from roofwatch.store.access import ACTOR
-    from roofwatch.store.keeping import print_problems, verified_line
+    from roofwatch.store.admin import ACTOR, print_problems, verified_line
 
     def show(step: str) -> None:
         print_note(f"{step} …")
@@ -147,7 +146,7 @@ def verify(*, as_json: AsJson = False) -> None:
     Exit status 1: problems were found; each is named.
     """
     from roofwatch.arguments import open_configured_server
-    from roofwatch.store.keeping import print_problems, verified_line, verify_with_progress
+    from roofwatch.store.admin import print_problems, verified_line, verify_with_progress
 
     with open_configured_server() as engine:
         verification = verify_with_progress(engine)
@@ -174,7 +173,7 @@ def grant_reader(
     """
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.readers import grant_reader as grant
-    from roofwatch.store.access import ACTOR
+    from roofwatch.store.admin import ACTOR
 
     with open_configured_store() as engine:
         password = os.environ.get("ROOFWATCH_READER_PASSWORD") or None

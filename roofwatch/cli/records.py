@@ -104,7 +104,7 @@ def push(
     """
     from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
     from roofwatch.records import read_record_files
-    from roofwatch.store.pushing import exit_status, sender_and_spool, summary
+    from roofwatch.store.transfer import exit_status, sender_and_spool, summary
 
     sender, waiting = sender_and_spool(url, spool)
     for file, record in read_record_files(files or []):
@@ -127,7 +127,7 @@ def fetch(
     as_json: AsJson = False,
 ) -> None:
     """Download the latest record of each commit, with a token of scope `read` in ROOFWATCH_TOKEN."""
-    from roofwatch.store.fetching import fetch_records
+    from roofwatch.store.transfer import fetch_records
 
     fetched = fetch_records(url, project, commits, output)
     if as_json:

@@ -87,7 +87,7 @@ def dashboard(
     server = server_to_read(url)
     if server is not None:
         ServerSource(server).ask(read_filter_options)
-        serve(port=port, address=address, data_dir=None, database_url=None, server_url=server.line.url, on_ready=show)
+        serve(port=port, address=address, data_dir=None, database_url=None, server_url=server.url, on_ready=show)
         return
     with open_configured_store():
         data_dir = load_settings().data_dir

@@ -21,7 +21,7 @@ app.add_typer(show_app, name="show")
 @show_app.command("projects")
 def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the projects; through a server, those that the token may read."""
-    from roofwatch.store.source import open_source
+    from roofwatch.store.reading import open_source
 
     with open_source(url) as source:
         found = source.list_projects()
@@ -42,7 +42,7 @@ def runs(
 ) -> None:
     """List the runs of a project, newest first."""
     from roofwatch import tables
-    from roofwatch.store.source import check_project, open_source
+    from roofwatch.store.reading import check_project, open_source
 
     with open_source(url) as source:
         found = source.list_runs(project, limit, is_quarantined=quarantined)
@@ -76,8 +76,8 @@ def series(
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS
     from roofwatch.db.errors import StoreError
-    from roofwatch.store.questions import SeriesQuestion
-    from roofwatch.store.source import check_project, open_source
+    from roofwatch.store.reading import check_project, open_source
+    from roofwatch.store.source import SeriesQuestion
 
     if metric not in (None, *METRICS):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
@@ -115,7 +115,7 @@ def regressions(
     from roofwatch import tables
     from roofwatch.db.auth.values import TriageState
     from roofwatch.db.values import RegressionState
-    from roofwatch.store.source import check_project, open_source
+    from roofwatch.store.reading import check_project, open_source
 
     with open_source(url) as source:
         found = source.list_regressions(

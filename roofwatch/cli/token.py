@@ -37,7 +37,7 @@ def create(
 ) -> None:
     """Create a token and show it once; only its hash is stored."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.access import create_project_token
+    from roofwatch.store.admin import create_project_token
 
     with open_configured_store() as engine:
         new = create_project_token(
@@ -72,7 +72,7 @@ def list_(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import list_tokens, list_trusted
-    from roofwatch.store.access import repositories_table, tokens_table
+    from roofwatch.store.admin import repositories_table, tokens_table
 
     with open_configured_store() as engine, Session(engine) as session:
         tokens = list_tokens(session, project)
@@ -90,7 +90,7 @@ def revoke(token_id: Annotated[str, typer.Argument(help="Id, as shown by list.",
     """Revoke a token at once."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import revoke_token
-    from roofwatch.store.access import ACTOR
+    from roofwatch.store.admin import ACTOR
 
     with open_configured_store() as engine:
         token = revoke_token(engine, token_id, now=datetime.now(UTC), actor=ACTOR)
@@ -114,10 +114,10 @@ def trust(
     """Let a repository's GitHub Actions send records of a project without a stored token."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import trust_repository
-    from roofwatch.store.access import ACTOR, check_project
+    from roofwatch.store.admin import ACTOR, check_project_name
 
     refs = ref or ["refs/heads/*"]
-    check_project(project)
+    check_project_name(project)
     with open_configured_store() as engine:
         trust_repository(engine, repository, project, refs, actor=ACTOR)
     print_note(f"workflows of {repository} may send records of {project}; trusted refs: {', '.join(refs)}")
@@ -128,7 +128,7 @@ def distrust(repository: Repository, *, project: StoredProject) -> None:
     """Stop trusting a repository's GitHub Actions."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import distrust_repository
-    from roofwatch.store.access import ACTOR
+    from roofwatch.store.admin import ACTOR
 
     with open_configured_store() as engine:
         distrust_repository(engine, repository, project, actor=ACTOR)

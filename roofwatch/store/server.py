@@ -1,10 +1,9 @@
-"""A server that has what was stored, asked by its HTTP API: whole answers, or one line that says the way out."""
+"""Client of the HTTP API: complete answers, or errors of one line that say what to do."""
 
 from __future__ import annotations
 
 import http.client
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,25 +21,20 @@ from roofwatch.settings import load_settings
 _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16
 _CHUNK_BYTES = 2**20
-_GZIP = 16 + zlib.MAX_WBITS
-"""What zlib calls it."""
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
-_OK = 200
-_GONE = 410
-_UNPROCESSABLE = 422
 _TOO_LARGE = "urn:roofwatch:problem:too-large"
 _NO_ROUTE = "Not Found; "
-"""How a server begins that knows no such address, other than one that has no such thing."""
+"""Start of the reason if the route is unknown, rather than the resource."""
 
 _Value = TypeVar("_Value")
 
 
 class TooMuchError(SpoolError):
-    """The server would answer, were less asked for at once."""
+    """The answer would be too large; a smaller request would succeed."""
 
 
 class GoneError(SpoolError):
-    """What was asked for went by the policy of what is kept there."""
+    """The data was removed by the server's retention policy."""
 
 
 class _Page(BaseModel):
@@ -52,20 +46,21 @@ _PAGE = TypeAdapter(_Page)
 
 
 def server_url(url: str | None) -> str:
-    """The server of an option, else of the settings.
+    """Return the server of an option, else of the settings.
 
     Raises:
         SpoolError: neither names one.
     """
     url = url or load_settings().server_url
     if url is None:
-        raise SpoolError("which server? Name it with --url, or by the setting server_url")
+        raise SpoolError("no server: use --url or the setting server_url")
     return url
 
 
 def server_to_read(url: str | None) -> Server | None:
-    """The server that what is stored is read through; None where the database is asked itself: who names a server by
-    the option means that, and who has no database but a server by its settings means that too.
+    """Return the server to read through, or None to read the database.
+
+    A URL takes precedence, then the setting `database_url`, then the setting `server_url`.
     """
     settings = load_settings()
     if url is None and settings.database_url is not None:
@@ -75,166 +70,147 @@ def server_to_read(url: str | None) -> Server | None:
 
 
 def server_at(url: str) -> Server:
-    """A server with the token of the environment.
+    """Open a server with the token from the environment.
 
     Raises:
-        SpoolError: the URL would carry the token unprotected, or is none.
+        SpoolError: the URL is invalid, or would send the token unencrypted.
     """
     return Server(HttpClient(url, os.environ.get(TOKEN_VARIABLE) or None))
 
 
 @dataclass(frozen=True)
 class Server:
-    """Every method raises SpoolError where the server cannot be asked, refuses, or answers something else."""
+    """Every method raises SpoolError if the server cannot be reached, refuses, or answers something unexpected."""
 
-    line: HttpClient
+    client: HttpClient
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, most_bytes: int = _MAX_ANSWER_BYTES) -> bytes:
-        """The whole answer to a question.
+    @property
+    def url(self) -> str:
+        return self.client.url
+
+    def get(self, path: str, query: Mapping[str, object] | None = None, *, max_bytes: int = _MAX_ANSWER_BYTES) -> bytes:
+        """Return the complete answer of a route.
 
         Args:
-            path: Of the route.
-            query: Of the question.
-            most_bytes: How long an answer may be.
+            path: Path of the route.
+            query: Query parameters; None values are left out.
+            max_bytes: Maximum size of the answer.
         """
-        asked = f"{path}?{urlencode(query)}" if query else path
-        with self._asked(asked, {}) as response:
-            self._check(response, path)
-            return self._whole(response, most_bytes)
+        return self._read(f"{path}?{_encode(query)}" if query else path, None, max_bytes)
 
-    def read(self, path: str, query: Mapping[str, str], kind: TypeAdapter[_Value]) -> _Value:
-        """What a route answers with."""
+    def read(self, path: str, query: Mapping[str, object], kind: TypeAdapter[_Value]) -> _Value:
+        """Return the parsed answer of a route."""
         return self._parse(self.get(path, query), kind)
 
     def ask(self, path: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
-        """What a route answers to a document.
-
-        Args:
-            path: Of the route.
-            document: JSON.
-            kind: What the answer is.
-        """
-        with self._asked(path, {"Content-Type": "application/json"}, document) as response:
-            self._check(response, path)
-            body = self._whole(response, _MAX_ANSWER_BYTES)
-        try:
-            return kind.validate_json(body)
-        except ValidationError:
-            raise self._is_another() from None
+        """Post JSON to a route and return the parsed answer."""
+        return self._parse(self._read(path, document, _MAX_ANSWER_BYTES), kind)
 
     def pages(
-        self, path: str, query: Mapping[str, str], entries: TypeAdapter[list[_Value]], *, size: int
+        self, path: str, query: Mapping[str, object], entries: TypeAdapter[list[_Value]], *, size: int
     ) -> Iterator[_Value]:
-        """The entries of a list, page by page; the next page is asked for once it is needed.
+        """Yield the entries of a list; pages are requested when needed.
 
         Args:
-            path: Of the route.
-            query: Of the question.
-            entries: What the entries of a page are.
-            size: Entries of a page.
+            path: Path of the route.
+            query: Query parameters; None values are left out.
+            entries: Type of the entries of a page.
+            size: Entries per page.
         """
         cursor: str | None = ""
         while cursor is not None:
-            asked = {**query, "limit": str(size)} | ({"cursor": cursor} if cursor else {})
-            page = self.read(path, asked, _PAGE)
-            yield from self._valid(page.items, entries)
+            page = self.read(path, {**query, "limit": size, "cursor": cursor or None}, _PAGE)
+            try:
+                yield from entries.validate_python(page.items)
+            except ValidationError:
+                raise self._unexpected() from None
             if page.next == cursor:
-                raise self._is_another()  # it would never end
+                raise self._unexpected()  # endless
             cursor = page.next
 
     @contextmanager
     def chunks(self, path: str) -> Iterator[Iterator[bytes]]:
-        """The answer in pieces, for what may be too large to be held."""
-        with self._asked(path, {}) as response:
-            self._check(response, path)
+        """Open the answer of a route in pieces, for large ones."""
+        with self._request(path, None) as response:
             yield self._chunks(response)
 
+    def _read(self, path: str, document: bytes | None, max_bytes: int) -> bytes:
+        body = bytearray()
+        with self._request(path, document) as response:
+            for chunk in self._chunks(response):
+                body += chunk
+                if len(body) > max_bytes:
+                    raise SpoolError(f"{self.url}: an answer of more than {max_bytes} bytes; ask for less")
+        return bytes(body)
+
     @contextmanager
-    def _asked(self, path: str, headers: Mapping[str, str], document: bytes | None = None) -> Iterator[Response]:
-        method = "GET" if document is None else "POST"
+    def _request(self, path: str, document: bytes | None) -> Iterator[Response]:
+        method, headers = "GET", _HEADERS
+        if document is not None:
+            method, headers = "POST", {**_HEADERS, "Content-Type": "application/json"}
         try:
-            with self.line.request(method, path, {**_HEADERS, **headers}, document) as response:
+            with self.client.request(method, path, headers, document) as response:
+                self._check(response, path.partition("?")[0])
                 yield response
         except ConnectionFailedError as error:
             raise ConnectionFailedError(
-                f"{self.line.url}: {error}; see whether roofwatch api runs there, then ask again"
+                f"{self.url}: {error}; check that roofwatch api runs there, then try again"
             ) from None
 
     def _check(self, response: Response, path: str) -> None:
-        if response.status == _OK:
+        if response.status == 200:
             return
         body = response.read(_MAX_REASON_BYTES)
-        reason = _detail_of(body)
-        said = f"HTTP {response.status}: {reason or 'no reason given'}"
+        problem = _problem(body)
+        reason = problem.get("detail") or body.decode(errors="replace").strip()
+        message = f"HTTP {response.status}: {reason or 'no reason given'}"
         if 300 <= response.status < 400:
-            said = f"sends on to {response.headers.get('Location')}, where no token goes unasked: name that with --url"
+            message = f"redirects to {response.headers.get('Location')}; the token is not sent there, use it as --url"
         elif response.status == 401:
-            said += f"; the token is read from {TOKEN_VARIABLE}"
-        elif response.status == 404 and (reason is None or reason.startswith(_NO_ROUTE)):
-            said = f"knows no {path}: it is another server, or older than roofwatch {__version__}; update it"
+            message += f"; the token is read from {TOKEN_VARIABLE}"
+        elif response.status == 404 and (not reason or str(reason).startswith(_NO_ROUTE)):
+            message = f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
         elif (wait_s := response.headers.get("Retry-After")) is not None:
-            said += f"; after {wait_s} s"
+            message += f"; after {wait_s} s"
         kind = SpoolError
-        if response.status == _GONE:
+        if response.status == 410:
             kind = GoneError
-        elif response.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE:
+        elif problem.get("type") == _TOO_LARGE:
             kind = TooMuchError
-        raise kind(self.line.clean(f"{self.line.url}: {said}"))
+        raise kind(self.client.clean(f"{self.url}: {message}"))
 
-    def _whole(self, response: Response, most_bytes: int) -> bytes:
-        return self._bounded(b"".join(self._chunks(response, most_bytes)), most_bytes)
-
-    def _bounded(self, body: bytes, most_bytes: int) -> bytes:
-        if len(body) > most_bytes:
-            raise SpoolError(f"{self.line.url}: an answer of more than {most_bytes} bytes; ask for less")
-        return body
-
-    def _chunks(self, response: Response, most_bytes: int | None = None) -> Iterator[bytes]:
-        """To the end, or to the first piece beyond what may be."""
-        length = response.headers.get("Content-Length")
+    def _chunks(self, response: Response) -> Iterator[bytes]:
+        length = response.headers.get("Content-Length", "")
         size_bytes = 0
         try:
             while chunk := response.body.read(_CHUNK_BYTES):
                 yield chunk
                 size_bytes += len(chunk)
-                if most_bytes is not None and size_bytes > most_bytes:
-                    return
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionFailedError(self.line.clean(f"the connection broke: {error}")) from None
-        if length is not None and length.isdecimal() and size_bytes < int(length):
+            raise ConnectionFailedError(self.client.clean(f"the connection broke: {error}")) from None
+        if length.isdecimal() and size_bytes < int(length):
             raise ConnectionFailedError("the connection broke within the answer")
 
     def _parse(self, body: bytes, kind: TypeAdapter[_Value]) -> _Value:
         try:
-            return self._valid(orjson.loads(body), kind)
-        except orjson.JSONDecodeError:
-            raise self._is_another() from None
-
-    def _valid(self, value: object, kind: TypeAdapter[_Value]) -> _Value:
-        try:
-            return kind.validate_python(value)
+            return kind.validate_json(body)
         except ValidationError:
-            raise self._is_another() from None
+            raise self._unexpected() from None
 
-    def _is_another(self) -> SpoolError:
+    def _unexpected(self) -> SpoolError:
         expected = f"does not answer as roofwatch api {__version__} does"
-        return SpoolError(f"{self.line.url}: {expected}; check --url, or update the older of the two")
+        return SpoolError(f"{self.url}: {expected}; check --url, or update the older of the two")
 
 
-def _type_of(body: bytes) -> object:
-    """The kind of problem that a problem document says."""
+def _encode(query: Mapping[str, object]) -> str:
+    texts = {name: str(value) for name, value in query.items() if value is not None}
+    return urlencode({name: value.lower() if isinstance(query[name], bool) else value for name, value in texts.items()})
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    """Parse a problem document; empty if the body is not one."""
     try:
         problem = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return None
-    return problem.get("type") if isinstance(problem, dict) else None
-
-
-def _detail_of(body: bytes) -> str | None:
-    """What a problem document says of itself, else the text as it is; None where there is none."""
-    try:
-        problem = orjson.loads(body)
-        detail = problem.get("detail") if isinstance(problem, dict) else None
-    except orjson.JSONDecodeError:
-        return body.decode(errors="replace").strip() or None
-    return detail if isinstance(detail, str) else body.decode(errors="replace")
+        return {}
+    return problem if isinstance(problem, dict) else {}

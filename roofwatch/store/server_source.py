@@ -1,4 +1,4 @@
-"""What is stored, as a server answers."""
+"""Stored results from a server."""
 
 from __future__ import annotations
 
@@ -8,47 +8,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import AgedError
-from roofwatch.db.queries.question import Question
 from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
-from roofwatch.store.fetching import fetch_record
-from roofwatch.store.questions import SeriesQuestion, TriagedRegression
 from roofwatch.store.server import GoneError, Server, TooMuchError
+from roofwatch.store.source import OfferedArtefact, SeriesQuestion, TriagedRegression
 
-_MOST_AT_ONCE = 1_000
-_SERIES_AT_ONCE = 20
-"""Each with all of its points: twenty of a few thousand are some tens of megabytes."""
+if TYPE_CHECKING:  # a client has no SQLAlchemy
+    from roofwatch.db.queries.question import Question
+
+_PAGE_SIZE = 1_000
+_SERIES_PAGE_SIZE = 20
+"""Series come with all points: twenty of a few thousand points are some tens of megabytes."""
 _BEGINNING = datetime(2007, 1, 1, tzinfo=UTC)
-"""Before CUDA there was nothing to measure; what says that it began earlier is asked for all the same."""
 _END = _BEGINNING + timedelta(days=2**15)
-"""A power of two, so that halves are whole days for long."""
-_SHORTEST = timedelta(seconds=1)
+"""A power of two, so halves are whole days for long."""
+_MIN_SPAN = timedelta(seconds=1)
 
 P = ParamSpec("P")
 A = TypeVar("A")
 
 
-class _Sides(BaseModel):
+class _ComparedRuns(BaseModel):
     base_run_id: UUID
     head_run_id: UUID
     noise_floor: NoiseFloor | None = None
 
 
-_SIDES = TypeAdapter(_Sides)
+_COMPARED_RUNS = TypeAdapter(_ComparedRuns)
 _NAMES = TypeAdapter(list[str])
-_RUNS = TypeAdapter(list[RunSummary])
+RUNS = TypeAdapter(list[RunSummary])
 _SERIES = TypeAdapter(list[Series])
 _REGRESSIONS = TypeAdapter(list[TriagedRegression])
+_ARTEFACTS = TypeAdapter(list[OfferedArtefact])
 
 
 @dataclass(frozen=True)
@@ -58,83 +61,78 @@ class ServerSource:
     server: Server
 
     def list_projects(self) -> Sequence[str]:
-        return list(self.server.pages("/v1/projects", {}, _NAMES, size=_MOST_AT_ONCE))
+        return list(self.server.pages("/v1/projects", {}, _NAMES, size=_PAGE_SIZE))
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
-        query = {"project": project, "quarantined": _word(is_quarantined)}
-        size = _MOST_AT_ONCE if limit is None else min(limit, _MOST_AT_ONCE)
-        return list(islice(self.server.pages("/v1/runs", query, _RUNS, size=size), limit))
+        query = {"project": project, "quarantined": is_quarantined}
+        size = _PAGE_SIZE if limit is None else min(limit, _PAGE_SIZE)
+        return list(islice(self.server.pages("/v1/runs", query, RUNS, size=size), limit))
 
     def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
-        wanted = {"kernel": question.kernel, "metric": question.metric, "case": question.case_id}
-        query = {
+        query: dict[str, object] = {
             "project": question.project,
-            **_said(wanted),
-            "include_pairs": _word(question.include_pairs),
-            "include_dirty": _word(question.include_dirty),
+            "kernel": question.kernel,
+            "metric": question.metric,
+            "case": question.case_id,
+            "include_pairs": question.include_pairs,
+            "include_dirty": question.include_dirty,
         }
         points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
-        for one in self._series_of(query, _BEGINNING, _END):
+        for one in self._read_span(query, _BEGINNING, _END):
             points[one.key] += one.points
         return [
             Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
             for key in sorted(points)
         ]
 
-    def _series_of(self, query: dict[str, str], since: datetime, until: datetime) -> list[Series]:
-        """Series as far as their runs began in a time: asked for in halves of it where a server has more of them than
-        it answers at once. The halves are the same each time, so that what was answered before need not be sent again.
-        """
+    def _read_span(self, query: dict[str, object], since: datetime, until: datetime) -> list[Series]:
+        """Read series with the runs of a time span; halve the span if the server has too many points."""
         within = query | ({"since": since.isoformat()} if since != _BEGINNING else {})
         within |= {"until": until.isoformat()} if until != _END else {}
         try:
-            return list(self.server.pages("/v1/series/points", within, _SERIES, size=_SERIES_AT_ONCE))
+            return list(self.server.pages("/v1/series/points", within, _SERIES, size=_SERIES_PAGE_SIZE))
         except TooMuchError:
             half = (until - since) // 2
-            if half < _SHORTEST:
+            if half < _MIN_SPAN:
                 raise
-        return self._series_of(query, since, since + half) + self._series_of(query, since + half, until)
+        return self._read_span(query, since, since + half) + self._read_span(query, since + half, until)
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
-        query = {"project": project, **_said({"state": state, "triage": triage})}
-        return list(self.server.pages("/v1/regressions", query, _REGRESSIONS, size=_MOST_AT_ONCE))
+        query = {"project": project, "state": state, "triage": triage}
+        return list(self.server.pages("/v1/regressions", query, _REGRESSIONS, size=_PAGE_SIZE))
 
-    def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
-        query = {"project": project, "base": base, "head": head, **_said({"runner_class": runner_class})}
-        sides = self.server.read("/v1/comparison/runs", query, _SIDES)
-        return sides.base_run_id, sides.head_run_id
+    def resolve_revisions(
+        self, project: str, base: str, head: str, runner_class: str | None = None
+    ) -> tuple[UUID, UUID]:
+        query = {"project": project, "base": base, "head": head, "runner_class": runner_class}
+        found = self.server.read("/v1/comparison/runs", query, _COMPARED_RUNS)
+        return found.base_run_id, found.head_run_id
 
     def load_record(self, run_id: UUID) -> RunRecord:
-        return fetch_record(self.server, run_id)
+        document = self.server.get(f"/v1/runs/{run_id}/record", max_bytes=MAX_RECORD_BYTES)
+        return RunRecord.from_json(document, name=f"run {run_id} of {self.server.url}")
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
-        query = {"project": project, "base": str(run_id), "head": str(run_id), "noise_floor": _word(True)}
-        return self.server.read("/v1/comparison/runs", query, _SIDES).noise_floor
+        query = {"project": project, "base": run_id, "head": run_id, "noise_floor": True}
+        return self.server.read("/v1/comparison/runs", query, _COMPARED_RUNS).noise_floor
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
-        document = question.to_json(*args, **kwargs)
         try:
-            return self.server.ask(f"/v1/questions/{question.name}", document, question.answer)
+            return self.server.ask(f"/v1/questions/{question.name}", question.to_json(*args, **kwargs), question.answer)
         except GoneError as error:
             raise AgedError(str(error)) from None
 
-    def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
-        return [self._content(run_id, sha256) for run_id, sha256 in files]
+    def list_artefacts(self, run_id: UUID) -> Sequence[OfferedArtefact]:
+        return list(self.server.pages(f"/v1/runs/{run_id}/artefacts", {}, _ARTEFACTS, size=_PAGE_SIZE))
 
-    def _content(self, run_id: UUID, sha256: str) -> bytes:
+    def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
+        with self.server.chunks(f"/v1/runs/{run_id}/artefacts/{artefact.sha256}") as content:
+            ArtefactFolder(path.parent).receive(artefact, content, path)
+
+    def read_artefact(self, run_id: UUID, sha256: str) -> bytes:
         content = self.server.get(f"/v1/runs/{run_id}/artefacts/{sha256}")
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise SpoolError(
-                f"{self.server.line.url}: content {sha256[:12]}… of run {run_id} did not come whole; ask again"
-            )
+            raise SpoolError(f"{self.server.url}: content {sha256[:12]}… of run {run_id} is incomplete; try again")
         return content
-
-
-def _said(query: dict[str, str | None]) -> dict[str, str]:
-    return {name: str(value) for name, value in query.items() if value is not None}
-
-
-def _word(is_so: bool) -> str:
-    return str(is_so).lower()

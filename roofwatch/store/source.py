@@ -1,86 +1,95 @@
-"""Where what is stored is read from: the database, or a server in front of one. Both answer the same."""
+"""What reads stored results: the database, or a server in front of one. Both answer the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import ParamSpec, Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.values import TriageState
-from roofwatch.db.errors import StoreError
-from roofwatch.db.queries.question import Question
+from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.queries.results import RunSummary
-from roofwatch.db.values import RegressionState, Series
-from roofwatch.store.questions import SeriesQuestion, TriagedRegression
-from roofwatch.store.server import server_to_read
+from roofwatch.db.values import Regression, RegressionState, Series
+
+if TYPE_CHECKING:
+    from roofwatch.db.queries.question import Question
 
 P = ParamSpec("P")
 A = TypeVar("A")
 
 
+@dataclass(frozen=True)
+class SeriesQuestion:
+    """Which series of a project to read; None means any."""
+
+    project: str
+    kernel: str | None = None
+    metric: str | None = None
+    case_id: str | None = None
+    include_pairs: bool = False
+    """Include runs that are one side of a pair."""
+    include_dirty: bool = False
+    """Include runs of a modified work tree."""
+
+
+@dataclass(frozen=True)
+class TriagedRegression:
+    regression_id: str
+    """The same in every analysis."""
+    regression: Regression
+    triage: Triage
+
+
+@dataclass(frozen=True)
+class OfferedArtefact:
+    """A file that the record of a run names."""
+
+    name: str
+    kind: str
+    sha256: str
+    size_bytes: int
+    is_stored: bool
+
+
 class Source(Protocol):
-    """Every question raises StoreError or SpoolError where it cannot be answered."""
+    """Every method raises StoreError or SpoolError if it cannot answer."""
 
     def list_projects(self) -> Sequence[str]:
-        """Those that may be read, by name."""
+        """List the readable projects by name."""
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
-        """So many at most, or all; the last one to start first."""
+        """List runs, newest first; all without a limit."""
 
     def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
-        """With their points, in the order of their keys."""
+        """Read series in the order of their keys."""
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
-        """Of the newest commit first, then by kernel and verdict; only of some state where one is given."""
+        """List regressions, newest commit first, then by kernel and verdict."""
 
-    def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
-        """The runs to compare for two sides: the sha of a commit, its beginning, or a run's id."""
+    def resolve_revisions(
+        self, project: str, base: str, head: str, runner_class: str | None = None
+    ) -> tuple[UUID, UUID]:
+        """Return the runs to compare for two commits (sha, may be abbreviated) or run ids."""
 
     def load_record(self, run_id: UUID) -> RunRecord:
-        """What was sent; refused once its samples are gone."""
+        """Read the record of a run; fails once its samples are removed."""
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
-        """What the newest calibrations say of the runner of a run, under its harness; None where there is none."""
+        """Read the noise floor from the newest calibrations of a run's runner and harness; None without any."""
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
-        """The answer to one of the questions of a reader; AgedError where its samples are no longer kept."""
+        """Answer a question of the dashboard."""
 
-    def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
-        """The whole content of files of runs, each by the run and its sha256."""
+    def list_artefacts(self, run_id: UUID) -> Sequence[OfferedArtefact]:
+        """List the files that the record of a run names."""
 
+    def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
+        """Write one file to a path, completely or not at all."""
 
-@contextmanager
-def open_source(url: str | None) -> Iterator[Source]:
-    """The server of a URL, or of the settings; else the store that these name (`server_to_read`).
-
-    Raises:
-        SpoolError: the server's URL cannot be used.
-        StoreError: the store cannot be opened.
-    """
-    server = server_to_read(url)
-    if server is not None:
-        from roofwatch.store.server_source import ServerSource
-
-        yield ServerSource(server)
-        return
-    from roofwatch.arguments import open_configured_store
-    from roofwatch.store.database_source import DatabaseSource
-
-    with open_configured_store() as engine:
-        yield DatabaseSource(engine)
-
-
-def check_project(source: Source, project: str) -> None:
-    """Tell a project that has nothing of what was asked for from one that there is not.
-
-    Raises:
-        StoreError: there is none of this name.
-    """
-    known = source.list_projects()
-    if project not in known:
-        raise StoreError(f"project {project}: nothing is stored of it; there is {', '.join(known) or 'no project yet'}")
+    def read_artefact(self, run_id: UUID, sha256: str) -> bytes:
+        """Read the content of one file."""

@@ -12,7 +12,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.backup import restore_backup
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
-from roofwatch.store.keeping import back_up
+from roofwatch.store.admin import back_up
 from tests.builders import make_record
 from tests.db.queries.test_records import full_record
 

@@ -60,7 +60,7 @@ def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_pat
     assert (backed_up.status, backed_up.error) == (0, "")
     assert [(part["part"], part["run_count"]) for part in foretold.parsed["parts"]] == [("samples", 2)]
     assert "raw samples" in pruned.output
-    assert verified.output == "3 run(s), 1 read back exactly as sent, 2 without what was pruned; no problem(s)\n"
+    assert verified.output == "3 run(s), 1 read back exactly as sent, 2 without pruned parts; no problem(s)\n"
     assert refused.status == 2
     assert "use --replace" in refused.error
     assert restored.status == 0, restored.error
@@ -84,7 +84,7 @@ def test_without_a_policy_nothing_is_pruned_and_the_way_to_one_is_said(db: Comma
     pruned = db("prune")
 
     assert pruned.status == 2
-    assert "everything is kept for ever: say in [retention] of roofwatch.toml" in pruned.error
+    assert "no retention is configured: set days in [retention] of roofwatch.toml" in pruned.error
 
 
 def test_a_reader_without_a_password_is_not_made(db: Command, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Backoff, Delivery, Spool
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.options import EXIT_CANNOT
-from roofwatch.store.pushing import exit_status
+from roofwatch.store.transfer import exit_status
 from tests.builders import make_record
 from tests.door import Door, Say, acknowledge, answer, hang_up, hang_up_within, open_door, speak_another_protocol
 

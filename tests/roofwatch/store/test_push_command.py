@@ -63,13 +63,16 @@ def test_a_refused_record_is_named_with_the_reason_and_where_it_is(door: Door, t
 def test_who_names_no_record_where_none_waits_hears_that(door: Door, tmp_path: Path) -> None:
     done = push(tmp_path, "--url", door.url)
     assert done.status == 0, done.error
-    assert "nothing waits to be sent in " in done.output
-    assert "name records or their folder" in done.output
+    assert "no records to send in " in done.output
+    assert "name record files or their folder" in done.output
 
 
 @pytest.mark.parametrize(
     ("url", "reason"),
-    [((), "which server?"), (("--url", "http://roofwatch.example"), "plain http would expose records and token")],
+    [
+        ((), "no server: use --url"),
+        (("--url", "http://roofwatch.example"), "plain http would expose records and token"),
+    ],
 )
 def test_without_a_server_that_can_be_trusted_nothing_is_sent(
     tmp_path: Path, url: tuple[str, ...], reason: str

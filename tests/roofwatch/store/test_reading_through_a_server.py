@@ -27,11 +27,10 @@ from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
-from roofwatch.store.questions import SeriesQuestion
+from roofwatch.store.reading import check_project, read_sides
 from roofwatch.store.server import Server, TooMuchError
 from roofwatch.store.server_source import ServerSource
-from roofwatch.store.sides import read_sides
-from roofwatch.store.source import Source, check_project
+from roofwatch.store.source import SeriesQuestion, Source
 from tests.api.serving import served, token_of_today
 from tests.builders import (
     CASE_ID,
@@ -96,12 +95,14 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "regressions": lambda source: source.list_regressions(PROJECT),
     "open regressions": lambda source: source.list_regressions(PROJECT, RegressionState.OPEN),
     "decided regressions": lambda source: source.list_regressions(PROJECT, triage=TriageState.EXPECTED),
-    "sides of a pair": lambda source: source.find_sides(PROJECT, sha_of(1), sha_of(2)[:8]),
-    "sides alone": lambda source: source.find_sides(PROJECT, sha_of(0), sha_of(3)),
+    "sides of a pair": lambda source: source.resolve_revisions(PROJECT, sha_of(1), sha_of(2)[:8]),
+    "sides alone": lambda source: source.resolve_revisions(PROJECT, sha_of(0), sha_of(3)),
     "what a backfill leaves out": lambda source: known_to_source(source, PROJECT, make_environment().runner_class),
-    "noise floor": lambda source: source.read_noise_floor(PROJECT, source.find_sides(PROJECT, sha_of(1), sha_of(2))[1]),
+    "noise floor": lambda source: source.read_noise_floor(
+        PROJECT, source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))[1]
+    ),
     "records": lambda source: [
-        source.load_record(run_id) for run_id in source.find_sides(PROJECT, sha_of(1), sha_of(2))
+        source.load_record(run_id) for run_id in source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))
     ],
 }
 
@@ -109,8 +110,8 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
 def test_every_question_has_the_same_answer_from_the_database_and_through_the_server(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_source, "_SERIES_AT_ONCE", 2)
-    monkeypatch.setattr(server_source, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(server_source, "_SERIES_PAGE_SIZE", 2)
+    monkeypatch.setattr(server_source, "_PAGE_SIZE", 2)
     database = DatabaseSource(filled.engine)
     with served(filled.engine) as (host, port):
         server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
@@ -121,10 +122,8 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
         assert (server.list_projects(), database.list_projects()) == ([PROJECT], [PROJECT, OTHER])
         for source in (server, database):
             with pytest.raises((SpoolError, StoreError), match="0000: project example/project has no run of it"):
-                source.find_sides(PROJECT, sha_of(0), "0000")
-            with pytest.raises(
-                StoreError, match="project of/nobody: nothing is stored of it; there is example/project"
-            ):
+                source.resolve_revisions(PROJECT, sha_of(0), "0000")
+            with pytest.raises(StoreError, match="project of/nobody: not stored; stored projects: example/project"):
                 check_project(source, "of/nobody")
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.list_runs(OTHER, 1)
@@ -229,11 +228,11 @@ def test_a_side_that_is_no_file_needs_a_project_and_a_server_that_is_not_there_i
     make_record().write(tmp_path / "head.json")
     sides = (Path(sha_of(0)), tmp_path / "head.json")
 
-    with pytest.raises(SpoolError, match=r"http://127\.0\.0\.1:9: no connection.*see whether roofwatch api runs there"):
+    with pytest.raises(SpoolError, match=r"http://127\.0\.0\.1:9: no connection.*check that roofwatch api runs there"):
         read_sides(*sides, project=PROJECT, url="http://127.0.0.1:9")
-    with pytest.raises(RecordError, match="of which project"):
+    with pytest.raises(RecordError, match="add --project"):
         read_sides(*sides, project=None, url="http://127.0.0.1:9")
-    with pytest.raises(RecordError, match="no such file; if it is a stored commit"):
+    with pytest.raises(RecordError, match="no such file; add --project"):
         read_sides(*sides, project=None, url=None)
     with pytest.raises(RecordError, match="are files: leave --project out"):
         read_sides(sides[1], sides[1], project=PROJECT, url=None)

@@ -54,12 +54,12 @@ def test_pages_are_asked_for_one_after_the_other_and_only_as_far_as_they_are_rea
         (problem(401, "this needs a token"), "HTTP 401: this needs a token; the token is read from ROOFWATCH_TOKEN"),
         (problem(403, "this token is for other/project"), "HTTP 403: this token is for other/project"),
         (problem(404, "run 1: there is none here"), "HTTP 404: run 1: there is none here"),
-        (problem(404, "Not Found; the routes are in"), "knows no /v1/runs: it is another server, or older than roof"),
-        (answer(404), "knows no /v1/runs: it is another server, or older than roofwatch"),
+        (problem(404, "Not Found; the routes are in"), "knows no /v1/runs: another server, or older than roof"),
+        (answer(404), "knows no /v1/runs: another server, or older than roofwatch"),
         (problem(429, "too often", Retry_After="3"), "HTTP 429: too often; after 3 s"),
         (
             answer(302, Location="https://elsewhere.example/x"),
-            "sends on to https://elsewhere.example/x, where no token",
+            "redirects to https://elsewhere.example/x; the token",
         ),
         (answer(500, TOKEN.encode()), r"HTTP 500: \*\*\*"),
         (answer(200, b"<html>"), "does not answer as roofwatch api"),
@@ -91,7 +91,7 @@ def test_a_list_that_never_ends_is_given_up(door: Door) -> None:
 def test_half_an_answer_is_none(door: Door, said: Say) -> None:
     door.answers = [said]
 
-    with pytest.raises(ConnectionFailedError, match="see whether roofwatch api runs there, then ask again"):
+    with pytest.raises(ConnectionFailedError, match="check that roofwatch api runs there, then try again"):
         server_of(door).get("/v1/runs")
 
 
@@ -99,7 +99,7 @@ def test_an_answer_without_an_end_is_not_held(door: Door) -> None:
     door.answers = [answer(200, bytes(3_000_000))]
 
     with pytest.raises(SpoolError, match="an answer of more than 1000 bytes"):
-        server_of(door).get("/v1/runs", most_bytes=1_000)
+        server_of(door).get("/v1/runs", max_bytes=1_000)
 
 
 def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
@@ -112,7 +112,7 @@ def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
 
     def address(url: str | None = None) -> str | None:
         server = server_to_read(url)
-        return None if server is None else server.line.url
+        return None if server is None else server.url
 
     assert address() is None
     monkeypatch.setenv("ROOFWATCH_SERVER_URL", "https://set.example")

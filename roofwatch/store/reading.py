@@ -1,0 +1,104 @@
+"""Open what is read from, and read the two sides of a comparison."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.errors import StoreError
+from roofwatch.store.server import server_to_read
+from roofwatch.store.source import Source
+
+_REVISION = re.compile(r"[0-9a-f-]{4,64}")
+"""A commit's sha or a run id."""
+
+
+@contextmanager
+def open_source(url: str | None) -> Iterator[Source]:
+    """Open the server of a URL or of the settings, else the database (`server_to_read`).
+
+    Raises:
+        SpoolError: the server's URL cannot be used.
+        StoreError: the database cannot be opened.
+    """
+    server = server_to_read(url)
+    if server is not None:
+        from roofwatch.store.server_source import ServerSource
+
+        yield ServerSource(server)
+        return
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.store.database_source import DatabaseSource
+
+    with open_configured_store() as engine:
+        yield DatabaseSource(engine)
+
+
+def check_project(source: Source, project: str) -> None:
+    """Raise StoreError if there is no such project, rather than one without results."""
+    known = source.list_projects()
+    if project not in known:
+        raise StoreError(f"project {project}: not stored; stored projects: {', '.join(known) or 'none'}")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two records of a comparison."""
+
+    base: RunRecord
+    head: RunRecord
+    noise_floor: NoiseFloor | None = None
+    """From stored calibrations of the head's runner."""
+
+
+def read_sides(
+    base: Path,
+    head: Path,
+    *,
+    project: str | None,
+    url: str | None,
+    runner_class: str | None = None,
+    with_noise_floor: bool = True,
+) -> Sides:
+    """Read the two records of a comparison from files or from stored results.
+
+    Args:
+        base: Record file; with a project also a commit's sha, may be abbreviated, or a run id.
+        head: As base. Two commits are compared by their newest pair, else by the best run of each; a commit is
+            compared with a file by its best run on the file's runner class.
+        project: Project of stored results; None if both are files.
+        url: Server to read through; see `open_source`.
+        runner_class: Only stored runs on this runner class.
+        with_noise_floor: Read the noise floor from stored calibrations.
+
+    Raises:
+        RecordError: a file cannot be read, or the project is missing.
+        SpoolError: the server cannot be reached, or has no such run.
+        StoreError: the database cannot be opened, or has no such run.
+    """
+    sides = (base, head)
+    if project is None:
+        if url is not None or runner_class is not None:
+            raise RecordError("--url and --runner-class select stored results: add --project")
+        for side in sides:
+            if _REVISION.fullmatch(str(side)) and not side.exists():
+                raise RecordError(f"{side}: no such file; add --project if it is a stored commit or run")
+        return Sides(RunRecord.read(base), RunRecord.read(head))
+    files = [RunRecord.read(side) if side.is_file() else None for side in sides]
+    measured_on = [record.environment.runner_class for record in files if record is not None]
+    # a file's run is no side of a stored pair: the other side is resolved alone
+    names = [str(side) for side, record in zip(sides, files, strict=True) if record is None]
+    if not names:
+        raise RecordError(f"{base} and {head} are files: leave --project out")
+    with open_source(url) as source:
+        wanted = runner_class or next(iter(measured_on), None)
+        run_ids = source.resolve_revisions(project, names[0], names[-1], wanted)
+        read = [record or source.load_record(run_id) for record, run_id in zip(files, run_ids, strict=True)]
+        floor = source.read_noise_floor(project, run_ids[1]) if with_noise_floor else None
+    return Sides(read[0], read[1], floor if floor is not None and floor.is_of_runner(read[1]) else None)
