@@ -176,7 +176,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
     resumed = cut_run(tmp_path, signal.SIGKILL, "--resume")
     assert resumed.status == 0, resumed.error
-    assert "going on with the 2 results" in resumed.error
+    assert "resuming with 2 results" in resumed.error
     record = RunRecord.read(record_file)
     assert [str(m.outcome) for m in record.measurements] == ["ok"] * 3
     assert not journal_path(record_file).exists()
@@ -197,7 +197,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_no_process(
     stopped = cut_run(tmp_path, number, language=language)
     journal = journal_path(tmp_path / "record.json.gz")
     assert stopped.status == status, stopped.error
-    assert f"2 results are kept in {journal}: the same command with --resume goes on from there" in stopped.error
+    assert f"2 results are kept in {journal}: repeat the command with --resume to continue" in stopped.error
     assert b"crashed" not in journal.read_bytes(), "that a process was ended says nothing about its kernel"
     marked = f"ENDS_RUN_DONE={tmp_path / 'done'}".encode()
     assert [process for process in Path("/proc").glob("[0-9]*") if marked in _environment_of(process)] == []
