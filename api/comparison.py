@@ -17,9 +17,9 @@ from roofwatch.api.models import ComparedRuns, Comparison, Project, Word, as_jso
 from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import stored_floor
-from roofwatch.ci.gate import exit_code
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.verdicts import exit_code
 from roofwatch.db.queries.comparing import REVISION_PATTERN, UnknownRevisionError, resolve_revisions
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
@@ -91,7 +91,7 @@ def get_comparison(
     document = {
         "base_run_id": str(base_id),
         "head_run_id": str(head_id),
-        "exit_code": exit_code(judgement),
+        "exit_code": exit_code(judgement.verdict),
         "judgement": judgement,
     }
     content = orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS)

@@ -77,8 +77,8 @@ def decide(base: Values, head: Values, meta: Mapping[str, Any] | None = None) ->
         `regressed`, `improved`, `unchanged` or `inconclusive`.
     """
     # here, as the detectors are also imported where only numpy is installed
+    from bench.timings import Order, compare_timings
     from roofwatch.ci.ab.compare import compare
-    from roofwatch.ci.ab.timings import Order, compare_timings
 
     known = meta or {}
     if "base_launch" in known and "head_launch" in known:

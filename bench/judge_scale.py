@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python bench/judge_scale.py [SERIES_COUNT ...] [--commits N] [--step-every N] [--keep FOLDER]
 
-Series have 2 % noise; by default one in fifty has a step of 20 %. Targets on two cores: 2,000 series within 10 s,
+Series have 2 % noise; by default one in fifty has a step of 20 %. Targets: 2,000 series within 10 s,
 100,000 series of 500 points within 600 s.
 """
 
@@ -75,7 +75,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("series_counts", type=int, nargs="*", default=[2_000])
     parser.add_argument("--commits", type=int, default=500)
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--step-every", type=int, default=_STEP_EVERY, help="one series in this many has a step")
     parser.add_argument("--keep", type=Path, help="keep the databases here")
     arguments = parser.parse_args()
@@ -87,7 +86,7 @@ def main() -> None:
                 if not _is_filled(engine):
                     fill(engine, series_count, arguments.commits, arguments.step_every)
                 started = time.monotonic()
-                regressions = analyse_project(engine, _PROJECT, worker_count=arguments.workers)
+                regressions = analyse_project(engine, _PROJECT)
                 print(
                     f"{series_count} series of {arguments.commits} points: analysed in "
                     f"{time.monotonic() - started:.1f} s, {len(regressions)} regressions, largest process "

@@ -10,7 +10,7 @@ from datetime import tzinfo
 from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import Timing, refuse_harness, refuse_medians, refuse_runner
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.dashboard.wording import choice_text, natural_order, written
 from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary, StaticRow

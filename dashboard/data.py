@@ -17,7 +17,7 @@ from roofwatch.alerting import configured_ownership
 from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.alerts.ownership import Ownership
-from roofwatch.ci.errors import AlertError
+from roofwatch.ci.messages import AlertError
 from roofwatch.collector.errors import SpoolError
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage
 from roofwatch.dashboard.triaged import Triaged

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
-from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.commands import findings_of, valid_acceptance
@@ -29,6 +28,7 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job
+from roofwatch.ci.messages import GitHubError
 from roofwatch.ci.report.comment import COMMENT_MARKER, is_silent, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
@@ -24,6 +23,7 @@ from roofwatch.ci.static.baseline import (
     to_toml,
 )
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, function_key
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError

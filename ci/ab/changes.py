@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import Key, SideResults
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
-from roofwatch.ci.reason import Reason
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import metric

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.measurement import Block, Measurement
 from roofwatch.db.values import SeriesPoint, Verdict
 

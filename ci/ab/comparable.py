@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord, Side

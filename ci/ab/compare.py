@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 MIN_BLOCKS = 3
@@ -116,8 +116,8 @@ def compare(
         raise ValueError(f"threshold={threshold}: give a fraction above 0, such as 0.03")
     if not len(base_ns) or len(base_ns) != len(head_ns):
         raise ValueError(f"base has {len(base_ns)} blocks and head {len(head_ns)}; blocks are compared in pairs")
-    base_blocks = [read_samples(f"base, block {number}", block) for number, block in enumerate(base_ns)]
-    head_blocks = [read_samples(f"head, block {number}", block) for number, block in enumerate(head_ns)]
+    base_blocks = [sample_array(f"base, block {number}", block) for number, block in enumerate(base_ns)]
+    head_blocks = [sample_array(f"head, block {number}", block) for number, block in enumerate(head_ns)]
     log_ratios = np.array(
         [np.median(np.log(head)) - np.median(np.log(base)) for base, head in zip(base_blocks, head_blocks, strict=True)]
     )
@@ -283,7 +283,7 @@ def _expm1(value: float) -> float:
     return math.inf if value > 700 else math.expm1(value)
 
 
-def read_samples(name: str, samples: object) -> NDArray[np.float64]:
+def sample_array(name: str, samples: object) -> NDArray[np.float64]:
     """Convert samples to an array.
 
     Raises:

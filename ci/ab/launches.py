@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.measurement import Autotuning, Measurement
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.results import CaseProfile

@@ -17,7 +17,7 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.values import Pair, Verdict, timing_of

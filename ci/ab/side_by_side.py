@@ -13,9 +13,9 @@ from roofwatch.ci.ab.changes import Change, find_counter_changes
 from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_times, refuse_whole
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import CaseProfile, Counters, StaticFacts

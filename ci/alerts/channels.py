@@ -18,9 +18,9 @@ import httpx
 from roofwatch.ci.alerts.delivery import Sender, SendError
 from roofwatch.ci.alerts.messages import to_document, to_markdown, to_text, to_title
 from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
-from roofwatch.ci.errors import AlertError, GitHubError
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
+from roofwatch.ci.messages import AlertError, GitHubError
 from roofwatch.db.alerts.values import AlertEvent, Delivery
 
 _TIMEOUT_S = 30.0

@@ -14,7 +14,7 @@ from typing import Protocol
 from sqlalchemy import Engine
 
 from roofwatch.ci.alerts.evaluation import AlertPlan
-from roofwatch.ci.errors import AlertError
+from roofwatch.ci.messages import AlertError
 from roofwatch.db.alerts.outbox import Claim, claim_next
 from roofwatch.db.alerts.values import Delivery, DeliveryState
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from roofwatch.ci.errors import AlertError
+from roofwatch.ci.messages import AlertError
 from roofwatch.db.alerts.values import Severity
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Observation, Weight, rule, share_in_words
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import TensorPath, code_facts
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes

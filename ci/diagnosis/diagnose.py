@@ -14,7 +14,7 @@ from roofwatch.ci.diagnosis.finding import Diagnosis, Missing, Weight, evaluate,
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 
 
 class Weight(IntEnum):

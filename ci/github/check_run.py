@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from roofwatch.ci.errors import UncertainError
 from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.event import RunOrder
+from roofwatch.ci.messages import UncertainError
 from roofwatch.ci.report.comment import VERDICT_TITLES, next_step, tally
 from roofwatch.ci.report.findings import REASON_WORDS, Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain

@@ -16,8 +16,8 @@ from githubkit.exception import GitHubException, RateLimitExceeded, RequestError
 from githubkit.response import Response
 from githubkit.retry import RetryOption
 
-from roofwatch.ci.errors import GitHubError, UncertainError
 from roofwatch.ci.github.event import TOKEN_VARIABLE, Branch, Comment, is_trusted, to_comment
+from roofwatch.ci.messages import GitHubError, UncertainError
 
 MAX_ATTEMPTS = 5
 MAX_WAIT_S = 900.0

@@ -9,7 +9,6 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.ci.errors import UncertainError
 from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion, post_check_run, run_of
 from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.comment import (
@@ -24,6 +23,7 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import CommandRequest, Comment, RunOrder
+from roofwatch.ci.messages import UncertainError
 from roofwatch.ci.report.findings import list_findings, worst_first
 from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import PullRequestJudgement

@@ -15,9 +15,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from roofwatch.ci.errors import GitHubError, UncertainError
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.event import Comment, RunOrder
+from roofwatch.ci.messages import GitHubError, UncertainError
 from roofwatch.ci.report.comment import COMMENT_MARKER
 from roofwatch.ci.report.markdown import code
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.messages import GitHubError
 
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  the name of the variable, not a token
 _PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})

@@ -6,17 +6,14 @@ that changed, failed or were compiled differently are read with all their eviden
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import date
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import URL, Engine
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
@@ -28,8 +25,8 @@ from roofwatch.ci.history.steps import (
     find_time_steps,
     find_value_steps,
 )
-from roofwatch.ci.thresholds import Thresholds
-from roofwatch.db.engine.session import analysis_lock, open_url, reading_session
+from roofwatch.ci.verdicts import Thresholds
+from roofwatch.db.engine.session import analysis_lock, reading_session
 from roofwatch.db.queries.columns import (
     ErrorColumns,
     TimeColumns,
@@ -59,55 +56,24 @@ _VALUES_AT_ONCE = 400_000
 """Values read together, some tens of MB."""
 
 
-def analyse_project(
-    engine: Engine, project: str, thresholds: Thresholds | None = None, *, worker_count: int = 1
-) -> list[Regression]:
+def analyse_project(engine: Engine, project: str, thresholds: Thresholds | None = None) -> list[Regression]:
     """Find the regressions in a project's history and replace the stored ones.
 
     Pairs count as runs of their two commits too, so a repeated measurement corrects a disturbed one.
-
-    Args:
-        engine: Of the database.
-        project: Name.
-        thresholds: What is worth reporting; the defaults if left out.
-        worker_count: Processes, each with its own connection; 1 works in this process.
     """
     limits = thresholds or Thresholds()
     with analysis_lock(engine, project):
         note_unreachable(engine, project)
         with reading_session(engine) as session:
             row_ids = list_case_row_ids(session, project)
-            value_count = count_analysed_values(session, project)
-        parts = _split(row_ids, -(-value_count // _VALUES_AT_ONCE), worker_count)
-        whole = SeriesAnalysis()
-        for part in _analyse_parts(engine, project, limits, parts, worker_count):
-            whole.add(part)
-        found = whole.regressions(limits)
+            part_count = -(-count_analysed_values(session, project) // _VALUES_AT_ONCE)
+        size = max(1, -(-len(row_ids) // max(part_count, 1)))
+        analysis = SeriesAnalysis()
+        for start in range(0, len(row_ids), size):
+            analysis.add(_analyse_part(engine, project, limits, row_ids[start : start + size]))
+        found = analysis.regressions(limits)
         replace_regressions(engine, project, found)
     return found
-
-
-def _split(row_ids: Sequence[int], count: int, worker_count: int) -> list[Sequence[int]]:
-    """Split into about `count` equal parts, a multiple of the workers."""
-    count = -(-count // worker_count) * worker_count
-    size = -(-len(row_ids) // max(count, 1)) or 1
-    return [row_ids[start : start + size] for start in range(0, len(row_ids), size)]
-
-
-def _analyse_parts(
-    engine: Engine, project: str, thresholds: Thresholds, parts: Sequence[Sequence[int]], worker_count: int
-) -> list[SeriesAnalysis]:
-    if worker_count == 1 or len(parts) < 2:
-        return [_analyse_part(engine, project, thresholds, part) for part in parts]
-    # a forked process would share the connections of this one
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(worker_count, len(parts)), mp_context=context) as pool:
-        return list(pool.map(partial(_analyse_in_process, engine.url, project, thresholds), parts))
-
-
-def _analyse_in_process(url: URL, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:
-    with open_url(url, connections=1) as engine:
-        return _analyse_part(engine, project, thresholds, row_ids)
 
 
 def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:

@@ -19,7 +19,7 @@ from roofwatch.ci.history.families import Population
 from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding
 from roofwatch.ci.history.regression import not_refuted, place_of, regression_of, size_of, worst_first
 from roofwatch.ci.history.sites import Site, find_sites
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
 _ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})

@@ -22,7 +22,7 @@ from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, timelines
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import CommitRef, Pair, Regression, RegressionState, Series, Verdict
 
 

@@ -13,8 +13,7 @@ from roofwatch.ci.history.families import MAX_NAMED_KERNELS, Population
 from roofwatch.ci.history.finding import Status, TrendFinding, is_outcome, log_change
 from roofwatch.ci.history.sites import commit_of
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
-from roofwatch.ci.reason import Reason
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 

@@ -40,8 +40,7 @@ from roofwatch.ci.history.steps import (
     timelines,
     weeks_since,
 )
-from roofwatch.ci.reason import Reason
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import ChangePoint, CommitRef, Series, SeriesPoint, Suspect, Verdict
 

@@ -21,7 +21,7 @@ from roofwatch.ci.ab.changes import MIN_BLOCK_BYTES, error_floor
 from roofwatch.ci.changepoint.detect import NoiseFloor, Step, find_change_points, noise_floor
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
 
 TIME = "median_ns"

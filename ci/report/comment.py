@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.markdown import code, count_of, join_sections, listed
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"

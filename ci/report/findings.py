@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.comparable import SideResult
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict

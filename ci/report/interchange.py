@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
-from roofwatch.ci.message import on_one_line
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.findings import Finding, list_findings, reason_words
 from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 SARIF_SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.message import on_one_line
+from roofwatch.ci.messages import on_one_line
 
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 _MAX_NAMES = 10

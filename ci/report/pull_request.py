@@ -23,8 +23,7 @@ from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false
 from roofwatch.ci.ab.launches import Flip, LaunchMove, find_flips, find_launch_moves, may_explain
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
-from roofwatch.ci.message import Remark
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
     StaticComparison,
@@ -33,7 +32,7 @@ from roofwatch.ci.static.comparison import (
     is_same_machine_code,
     toolchain_of,
 )
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, SourceLine

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.findings import REASON_WORDS, worst_first
 from roofwatch.ci.report.markdown import Section, code, count_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.static_sections import static_changes, static_evidence, verdict_cell
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import SkipReason
 from roofwatch.db.values import Verdict

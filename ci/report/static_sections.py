@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.findings import VERDICT_ORDER
 from roofwatch.ci.report.markdown import Section, code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import FACTS, fact_values
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from roofwatch.ci.message import Remark
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.signature import toml_value
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.message import Remark
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, TensorPath, code_facts, judge_facts, moved_facts
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.results import StaticFacts

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import METRICS, Layer, metric
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict

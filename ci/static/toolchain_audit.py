@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.markdown import code, table
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict

@@ -10,7 +10,7 @@ import streamlit as st
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.ab.side_by_side import Conditions, SideBySide, code_diff, side_by_side
-from roofwatch.ci.message import Remark
+from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.collector.record.measurement import Measurement

@@ -137,7 +137,7 @@ def try_channel(
     """Send a test message through a channel."""
     from roofwatch.alerting import read_alerts, trial_delivery
     from roofwatch.ci.alerts.delivery import SendError
-    from roofwatch.ci.errors import AlertError
+    from roofwatch.ci.messages import AlertError
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_note
 

@@ -55,8 +55,8 @@ def ab(
 
     Undecided cases get more blocks until they are decided or the budget is spent. Flagged cases are measured again.
     """
-    from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+    from roofwatch.ci.verdicts import exit_code
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
     from roofwatch.comparison_tables import print_judgement
@@ -88,12 +88,12 @@ def ab(
     judged = judge(*measured.records)
     if as_json:
         files = [str(file) for file in measured.files]
-        print_json({"records": files, "judgement": judged, "exit_code": exit_code(judged)})
+        print_json({"records": files, "judgement": judged, "exit_code": exit_code(judged.verdict)})
     else:
         print_judgement(judged)
         notes = device_summary(*measured.records)
         print_note("\n".join([*notes, f"records: {measured.files[0]} {measured.files[1]}"]))
-    raise typer.Exit(exit_code(judged))
+    raise typer.Exit(exit_code(judged.verdict))
 
 
 @app.command()
@@ -127,7 +127,7 @@ def calibrate(
     Writes two records and noise_floor.json, for --noise-floor of ab and compare. Exit status 2: nothing was timed.
     """
     from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.ci.thresholds import Thresholds
+    from roofwatch.ci.verdicts import Thresholds
     from roofwatch.collector.timing.method import Preset
     from roofwatch.comparison_tables import noise_floor_table
     from roofwatch.measurement.pair import (

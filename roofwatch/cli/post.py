@@ -39,9 +39,9 @@ def post(
     import os
 
     from roofwatch import posting
-    from roofwatch.ci.errors import GitHubError
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.event import job_of
+    from roofwatch.ci.messages import GitHubError
     from roofwatch.measurement.pair import read_noise_floor
     from roofwatch.terminal import print_json, print_note, write_text
 

@@ -140,16 +140,16 @@ def fetch(
 @compare_options()
 def compare(base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
-    from roofwatch.ci.gate import exit_code
+    from roofwatch.ci.verdicts import exit_code
     from roofwatch.comparison_tables import print_judgement
 
     sides, judgement = options.judge(base, head)
     if as_json:
         runs = [sides.base.run_id, sides.head.run_id]
-        print_json({"runs": runs, "judgement": judgement, "exit_code": exit_code(judgement)})
+        print_json({"runs": runs, "judgement": judgement, "exit_code": exit_code(judgement.verdict)})
     else:
         print_judgement(judgement)
-    raise typer.Exit(exit_code(judgement))
+    raise typer.Exit(exit_code(judgement.verdict))
 
 
 @app.command()
@@ -167,9 +167,9 @@ def report(
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from roofwatch import __version__
-    from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.interchange import to_junit, to_sarif
+    from roofwatch.ci.verdicts import exit_code
 
     _, judgement = options.judge(base, head)
     if junit is not None:
@@ -177,7 +177,7 @@ def report(
     if sarif is not None:
         write_text(sarif, to_sarif(judgement, version=__version__))
     _print_or_write(to_markdown(judgement), output)
-    raise typer.Exit(exit_code(judgement))
+    raise typer.Exit(exit_code(judgement.verdict))
 
 
 @app.command()

@@ -16,9 +16,8 @@ from pathlib import Path
 from roofwatch.arguments import suite_at
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header

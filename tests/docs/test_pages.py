@@ -10,7 +10,7 @@ import pytest
 
 from roofwatch.ci.alerts.rules import Rule, parse_rules
 from roofwatch.ci.diagnosis.diagnose import RULES
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.spec import TOLERANCES
 from tests.docs.markdown import DOCUMENTS, ROOT, anchors, code_spans, table_under

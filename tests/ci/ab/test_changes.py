@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes
-from roofwatch.ci.gate import exit_code
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import tally, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse, Timer
 from roofwatch.collector.record.results import Accuracy
@@ -53,7 +52,7 @@ def test_more_memory_is_a_regression_with_or_without_a_pair(*, is_paired: bool) 
     assert (move.verdict, move.reason, move.relative_change) == (Verdict.REGRESSED, Reason.MEMORY_MOVED, 1.0)
     assert move.in_words == "peak allocated memory 1 MiB → 2 MiB (+100.0%)"
     assert judgement.counts["regressed"] == 1
-    assert exit_code(judgement) == 1
+    assert exit_code(judgement.verdict) == 1
 
 
 def test_less_memory_is_an_improvement_beyond_five_percent() -> None:
@@ -70,7 +69,7 @@ def test_memory_of_another_torch_version_decides_nothing() -> None:
     )
 
     assert (only(judgement).verdict, only(judgement).reason) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED)
-    assert exit_code(judgement) == 0
+    assert exit_code(judgement.verdict) == 0
 
 
 def test_memory_of_another_device_another_cache_state_or_a_wrong_result_is_not_compared() -> None:
@@ -138,7 +137,7 @@ def test_a_changed_error_is_reported_and_decides_nothing() -> None:
     judgement = judge_pull_request(base, head)
 
     assert judgement.verdict is Verdict.UNCHANGED
-    assert exit_code(judgement) == 0
+    assert exit_code(judgement.verdict) == 0
     assert tally(judgement) == "1 unchanged; 1 result less accurate"
     assert "| less accurate | `rms_norm/" in to_markdown(judgement)
     assert "| 1.00e-07 → 8.00e-06 | × 80 |" in to_markdown(judgement)

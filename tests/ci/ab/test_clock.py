@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.gate import exit_code
 from roofwatch.ci.history.history import judge_history
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
+from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.db.values import Cause, Regression, RegressionState, Series, Verdict
 from tests.builders import make_series_key
@@ -69,7 +68,7 @@ def test_too_few_remaining_blocks_are_inconclusive() -> None:
     assert (case.verdict, case.reason) == (Verdict.INCONCLUSIVE, Reason.THROTTLED)
     assert str(case.detail) == "4 of 6 block pairs left out, by hw_thermal_slowdown"
     assert len(case.left_out) == 4
-    assert exit_code(judgement) == 2
+    assert exit_code(judgement.verdict) == 2
 
 
 # --- clocks

@@ -20,7 +20,7 @@ from roofwatch.ci.ab.compare import (
     control_false_discoveries,
     looks_after,
 )
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}

@@ -11,8 +11,8 @@ from roofwatch.ci.ab.launches import (
     find_launch_moves,
 )
 from roofwatch.ci.ab.side_by_side import side_by_side
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import ProfiledActivity

@@ -1,4 +1,4 @@
-"""Single timings without blocks: verdicts and error rates."""
+"""The benchmark's rule for single timings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.timings import Order, compare_timings
-from roofwatch.ci.reason import Reason
+from bench.timings import Order, compare_timings
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 MOVED = frozenset({Verdict.IMPROVED, Verdict.REGRESSED})
@@ -37,9 +37,6 @@ def autoregression(rng: np.random.Generator, count: int, phi: float) -> Floats:
     return noise
 
 
-# --- verdicts
-
-
 def test_a_slowdown_of_two_percent_in_one_percent_noise_is_found() -> None:
     base, head = taken_in_turn(np.random.default_rng(1).normal(0, 0.01, 100), factor=1.02)
 
@@ -59,9 +56,6 @@ def test_drift_through_interleaved_timings_cancels() -> None:
     assert judged.verdict is Verdict.UNCHANGED
 
 
-# --- one side after the other
-
-
 def test_a_clear_change_between_two_steady_sides_is_found() -> None:
     base, head = one_after_the_other(np.random.default_rng(5).normal(0, 0.01, 100), factor=1.05)
 
@@ -76,12 +70,6 @@ def test_a_change_that_drift_explains_is_not_paired() -> None:
 
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.reason is Reason.NOT_PAIRED
-
-
-# --- properties
-
-
-# --- calibration: the numbers of docs/explanation/verdicts.md
 
 
 NOISES: dict[str, Callable[[np.random.Generator, int], Floats]] = {

@@ -3,7 +3,7 @@
 import pytest
 
 from roofwatch.ci.alerts.rules import parse_rules
-from roofwatch.ci.errors import AlertError
+from roofwatch.ci.messages import AlertError
 
 CHANNEL = '[channels]\nchat = { kind = "apprise", url_env = "CHAT" }\n'
 RULE = '[[rules]]\nname = "slower"\nkind = "regression"\nchannels = ["chat"]\n'

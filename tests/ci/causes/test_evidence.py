@@ -12,7 +12,7 @@ import pytest
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series, judge_history
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.collector.record.results import Counters, ProfiledActivity
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect

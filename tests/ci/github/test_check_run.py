@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from roofwatch.ci.errors import GitHubError
-from roofwatch.ci.gate import exit_code
 from roofwatch.ci.github.check_run import (
     BEGUN,
     MAX_ANNOTATIONS,
@@ -19,8 +17,10 @@ from roofwatch.ci.github.check_run import (
     post_check_run,
 )
 from roofwatch.ci.github.event import Branch, RunOrder
+from roofwatch.ci.messages import GitHubError
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.verdicts import exit_code
 from roofwatch.collector.record.record import RunRecord, SourceLine
 from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
 from tests.ci.github.stand_in import GitHubStandIn
@@ -112,7 +112,7 @@ def test_the_conclusion_agrees_with_the_gate(situation: str) -> None:
     check = concluded(judgement, to_markdown(judgement))
 
     conclusions = {0: Conclusion.SUCCESS, 1: Conclusion.FAILURE, 2: Conclusion.NEUTRAL}
-    assert check.conclusion is conclusions[exit_code(judgement)]
+    assert check.conclusion is conclusions[exit_code(judgement.verdict)]
     assert len(check.title) <= 200
     assert check.title.isprintable()
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github.event import Branch, Comment, RunOrder, command_request, job_of
+from roofwatch.ci.messages import GitHubError
 from tests.builders import sha_of
 from tests.ci.github.jobs import workflow_run_event
 

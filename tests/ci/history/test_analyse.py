@@ -92,11 +92,3 @@ def test_regressions_are_stored_with_their_suspects(history: Engine) -> None:
     assert (slower.verdict, slower.cause) == (Verdict.INCONCLUSIVE, Cause.CLOCK)
     assert "clock_moved" in slower.change_points[0].evidence
     assert "in clock cycles the change is" in slower.suspects[0].sentence
-
-
-@pytest.mark.slow
-def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = analyse_project(history, PROJECT)
-    monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
-
-    assert analyse_project(history, PROJECT, worker_count=2) == alone

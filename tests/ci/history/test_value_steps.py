@@ -10,7 +10,7 @@ import pytest
 
 from roofwatch.ci.history.history import judge_history, unconfirmed
 from roofwatch.ci.history.steps import find_value_steps
-from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import Cause, Regression, RunSetting, Series, Verdict
 from tests.builders import make_series_key
 from tests.ci.values import SOFTMAX, make_series, only, stepped

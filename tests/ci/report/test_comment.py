@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofwatch.ci.ab.compare import detectable_change
-from roofwatch.ci.gate import exit_code
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.verdicts import exit_code
 from tests.ci.situations import SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,7 +65,7 @@ def test_the_comment_is_the_golden_one(situation: str) -> None:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_the_gate_and_the_comment_agree(situation: str) -> None:
-    status = exit_code(judge_pull_request(*SITUATIONS[situation]()))
+    status = exit_code(judge_pull_request(*SITUATIONS[situation]()).verdict)
 
     assert status == EXIT_CODES[situation]
     title = {0: r"nothing changed|improved", 1: "regressed", 2: "inconclusive"}[status]

@@ -2,9 +2,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.gate import exit_code
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
+from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import Pairing, Side
@@ -37,7 +36,7 @@ def test_a_pair_is_judged_by_its_blocks(factor: float, verdict: Verdict, exit_st
     assert judgement.is_paired
     assert judgement.verdict is verdict
     assert judgement.counts[verdict] == 1
-    assert exit_code(judgement) == exit_status
+    assert exit_code(judgement.verdict) == exit_status
     case = only_case(judgement)
     assert case.comparison is not None
     assert case.comparison.relative_change == pytest.approx(factor - 1, abs=0.01)
@@ -52,7 +51,7 @@ def test_times_of_two_jobs_are_inconclusive() -> None:
     assert case.comparison is not None
     assert case.comparison.verdict is Verdict.REGRESSED
     assert "not measured in one job" in str(judgement.notes[0])
-    assert exit_code(judgement) == 2
+    assert exit_code(judgement.verdict) == 2
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_times_of_another_machine_are_refused_and_results_still_judged() -> None
 
     assert "their times are not comparable" in str(judgement.refusals[0])
     assert [case.reason for case in judgement.cases] == [Reason.NOT_COMPARABLE, Reason.WRONG_RESULT]
-    assert exit_code(judgement) == 1
+    assert exit_code(judgement.verdict) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_records_that_do_not_belong_together_are_refused_whole(fields: dict[str,
     assert judgement.verdict is Verdict.INCONCLUSIVE
     assert only_case(judgement).reason is Reason.NOT_COMPARABLE
     assert judgement.static == ()
-    assert exit_code(judgement) == 2
+    assert exit_code(judgement.verdict) == 2
 
 
 def test_a_weak_change_among_many_cases_is_inconclusive() -> None:
@@ -116,7 +115,7 @@ def test_a_weak_change_among_many_cases_is_inconclusive() -> None:
 
     assert only_case(alone).reason is Reason.BEYOND_THRESHOLD
     assert together.cases[0].reason is Reason.MULTIPLICITY
-    assert exit_code(together) == 2
+    assert exit_code(together.verdict) == 2
 
 
 def on_a_gpu(**fields: Any) -> dict[str, Any]:
@@ -221,7 +220,7 @@ def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: 
     judgement = judge(base, head)
 
     assert only_case(judgement).reason is reason
-    assert exit_code(judgement) == exit_status
+    assert exit_code(judgement.verdict) == exit_status
 
 
 # --- machine code
@@ -254,7 +253,7 @@ def test_changed_machine_code_is_judged_by_memory_per_thread(
     )
 
     (item,) = judgement.static
-    assert (item.verdict, item.reason, exit_code(judgement)) == (verdict, reason, exit_status)
+    assert (item.verdict, item.reason, exit_code(judgement.verdict)) == (verdict, reason, exit_status)
 
 
 @pytest.mark.parametrize(
@@ -278,4 +277,4 @@ def test_lost_and_new_machine_code(base: Any, head: Any, reason: Reason, exit_st
     judgement = judge_static(base, head)
 
     (item,) = judgement.static
-    assert (item.reason, exit_code(judgement)) == (reason, exit_status)
+    assert (item.reason, exit_code(judgement.verdict)) == (reason, exit_status)

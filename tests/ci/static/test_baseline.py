@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.gate import exit_code
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.static.baseline import (
@@ -20,6 +18,7 @@ from roofwatch.ci.static.baseline import (
     to_toml,
 )
 from roofwatch.ci.static.comparison import compare_static
+from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
@@ -104,8 +103,8 @@ def test_the_comment_and_the_gate_use_the_baseline() -> None:
 
     judgement = judge_pull_request(*records, baseline=ACCEPTED)
 
-    assert exit_code(judge_pull_request(*records)) == 1
-    assert exit_code(judgement) == 0
+    assert exit_code(judge_pull_request(*records).verdict) == 1
+    assert exit_code(judgement.verdict) == 0
     assert "| accepted | `_rms_norm_kernel` |" in to_markdown(judgement)
     assert "accepted: `the tile pays for it`" in to_markdown(judgement)
 

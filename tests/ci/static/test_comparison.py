@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, is_same_machine_code
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict

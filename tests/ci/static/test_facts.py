@@ -1,7 +1,7 @@
 import pytest
 
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code, judge_facts, moved_facts
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts
 

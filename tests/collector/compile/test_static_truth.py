@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import compare_static
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.binary import amd_resources
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, theoretical_occupancy

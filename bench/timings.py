@@ -1,4 +1,4 @@
-"""Compare two lists of single timings, where no blocks were kept. Pure.
+"""Compare two lists of single timings without blocks.
 
 Interleaved timings are compared in pairs. The level around each pair, which the two sides share, is subtracted, and
 each timing gets a bounded score. The interval holds the log ratios at which the mean difference of scores fits no
@@ -17,10 +17,10 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval, read_samples
+from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval, sample_array
 from roofwatch.ci.changepoint.chance import two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
-from roofwatch.ci.reason import Reason
+from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 MIN_TIMINGS = 8
@@ -74,7 +74,7 @@ def compare_timings(
     Raises:
         ValueError: a timing is not a finite number above 0, or a side has none.
     """
-    base, head = np.log(read_samples("base", base_ns)), np.log(read_samples("head", head_ns))
+    base, head = np.log(sample_array("base", base_ns)), np.log(sample_array("head", head_ns))
     count, edge = min(len(base), len(head)), math.log1p(threshold)
     tests: list[tuple[_T, int, float]] = []
     if count >= MIN_TIMINGS and order is Order.INTERLEAVED:

@@ -1,0 +1,43 @@
+"""Errors of delivering results, and messages that contain untrusted text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class GitHubError(Exception):
+    """GitHub refused a request or did not answer."""
+
+
+class UncertainError(GitHubError):
+    """It is unknown whether GitHub carried out a request."""
+
+
+class AlertError(Exception):
+    """Alert rules or channels cannot be used; the message never contains an address."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A sentence with untrusted words kept apart, for the caller to quote."""
+
+    template: str
+    """Has one `{}` for each word."""
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.quoted(str)
+
+    def quoted(self, quote: Callable[[str], str]) -> str:
+        return self.template.format(*map(quote, self.words))
+
+
+def visible(text: str) -> str:
+    """Replace unprintable characters, such as terminal controls and bidirectional marks, by `�`."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def on_one_line(text: str) -> str:
+    """Make the text visible and collapse white space to single blanks."""
+    return visible(" ".join(text.split()))
