@@ -176,7 +176,9 @@ def _models() -> Iterator[tuple[str, str, str]]:
 
 def _kernel(spec: KernelSpec) -> str:
     every_case: tuple[Case, ...] = (*spec.cases, *spec.edges)
-    doc = inspect.cleandoc(import_module(MODULES[spec.name]).__doc__ or "").split("\n\n")[0]
+    module = import_module(MODULES[spec.name])
+    documented = module if MODULES[spec.name].endswith(f".{spec.name}") else getattr(module, spec.name)
+    doc = inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0]
     own = [how for how in spec.implementations.values() if how.language is not Language.TORCH]
     unsupported = [
         f"{how.name} on {target}: {how.unsupported_targets[target]}"

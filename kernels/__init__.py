@@ -1,0 +1,5 @@
+"""The bundled GPU kernels, their shapes and their references."""
+
+
+class KernelError(ValueError):
+    """A kernel rejects its operands, or no kernel has this name. The message says how to fix it."""

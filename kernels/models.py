@@ -1,4 +1,4 @@
-"""Published dimensions of models whose layers the kernels run, with where each is published."""
+"""Published dimensions of the models whose layers the kernels run, with the source of each."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ModelConfig:
     """Published dimensions of a language model.
 
     Args:
         name: Tag of the model.
-        scale: Tag of its size, where it is one of those that the suite is selected by.
+        scale: Tag of its size, if cases can be selected by it.
         hidden: Width of the residual stream.
-        ffn: Width of the dense feed-forward block; for a mixture of experts that has none, of one expert.
+        ffn: Width of the dense feed-forward block, or of one expert if there is none.
         n_heads: Query heads.
         n_kv_heads: Key and value heads.
-        head_dim: Of a query and key head.
-        vocab: Tokens of the vocabulary.
-        n_experts: Routed experts of a layer, 0 in a dense model.
-        experts_per_token: Those that a token goes to.
-        expert_ffn: Width of one expert.
+        head_dim: Dim of a query or key head.
+        vocab: Vocabulary size.
         source: Where the numbers are published.
+        n_experts: Routed experts per layer, 0 in a dense model.
+        experts_per_token: Experts that a token is routed to.
+        expert_ffn: Width of one expert.
     """
 
     name: str
@@ -33,10 +33,10 @@ class ModelConfig:
     n_kv_heads: int
     head_dim: int
     vocab: int
+    source: str
     n_experts: int = 0
     experts_per_token: int = 0
     expert_ffn: int = 0
-    source: str
 
     @property
     def tags(self) -> frozenset[str]:
@@ -44,106 +44,23 @@ class ModelConfig:
 
 
 _LLAMA = "Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783), table 3"
+_QWEN = "config.json; Qwen3 Technical Report, 2025 (arXiv 2505.09388), table"
+_MIXTRAL = "Jiang et al., Mixtral of Experts, 2024 (arXiv 2401.04088), table 1"
+_DEEPSEEK = "deepseek-ai/DeepSeek-V3 config.json; Technical Report, 2024 (arXiv 2412.19437), section 4.2"
+_GEMMA = "google/gemma-2-9b config.json; Gemma 2, 2024 (arXiv 2408.00118), table 1"
 
-LLAMA_3_1_8B = ModelConfig(
-    name="llama_3_1_8b",
-    scale="8b",
-    hidden=4096,
-    ffn=14_336,
-    n_heads=32,
-    n_kv_heads=8,
-    head_dim=128,
-    vocab=128_256,
-    source=_LLAMA,
-)
-LLAMA_3_1_70B = ModelConfig(
-    name="llama_3_1_70b",
-    scale="70b",
-    hidden=8192,
-    ffn=28_672,
-    n_heads=64,
-    n_kv_heads=8,
-    head_dim=128,
-    vocab=128_256,
-    source=_LLAMA,
-)
-LLAMA_3_1_405B = ModelConfig(
-    name="llama_3_1_405b",
-    scale="405b",
-    hidden=16_384,
-    ffn=53_248,
-    n_heads=128,
-    n_kv_heads=8,
-    head_dim=128,
-    vocab=128_256,
-    source=_LLAMA,
-)
-QWEN3_8B = ModelConfig(
-    name="qwen3_8b",
-    scale="8b",
-    hidden=4096,
-    ffn=12_288,
-    n_heads=32,
-    n_kv_heads=8,
-    head_dim=128,
-    vocab=151_936,
-    source="Qwen/Qwen3-8B config.json; Qwen3 Technical Report, 2025 (arXiv 2505.09388), table 1",
-)
+# name, scale, hidden, ffn, n_heads, n_kv_heads, head_dim, vocab, source, n_experts, experts_per_token, expert_ffn
+LLAMA_3_1_8B = ModelConfig("llama_3_1_8b", "8b", 4096, 14_336, 32, 8, 128, 128_256, _LLAMA)
+LLAMA_3_1_70B = ModelConfig("llama_3_1_70b", "70b", 8192, 28_672, 64, 8, 128, 128_256, _LLAMA)
+LLAMA_3_1_405B = ModelConfig("llama_3_1_405b", "405b", 16_384, 53_248, 128, 8, 128, 128_256, _LLAMA)
+QWEN3_8B = ModelConfig("qwen3_8b", "8b", 4096, 12_288, 32, 8, 128, 151_936, f"Qwen/Qwen3-8B {_QWEN} 1")
 QWEN3_235B_A22B = ModelConfig(
-    name="qwen3_235b_a22b",
-    scale=None,
-    hidden=4096,
-    ffn=12_288,
-    n_heads=64,
-    n_kv_heads=4,
-    head_dim=128,
-    vocab=151_936,
-    n_experts=128,
-    experts_per_token=8,
-    expert_ffn=1536,
-    source="Qwen/Qwen3-235B-A22B config.json; Qwen3 Technical Report, 2025 (arXiv 2505.09388), table 2",
+    "qwen3_235b_a22b", None, 4096, 12_288, 64, 4, 128, 151_936, f"Qwen/Qwen3-235B-A22B {_QWEN} 2", 128, 8, 1536
 )
-MIXTRAL_8X7B = ModelConfig(
-    name="mixtral_8x7b",
-    scale=None,
-    hidden=4096,
-    ffn=14_336,
-    n_heads=32,
-    n_kv_heads=8,
-    head_dim=128,
-    vocab=32_000,
-    n_experts=8,
-    experts_per_token=2,
-    expert_ffn=14_336,
-    source="Jiang et al., Mixtral of Experts, 2024 (arXiv 2401.04088), table 1",
-)
-DEEPSEEK_V3 = ModelConfig(
-    name="deepseek_v3",
-    scale="671b",
-    hidden=7168,
-    ffn=18_432,
-    n_heads=128,
-    n_kv_heads=128,
-    head_dim=192,
-    vocab=129_280,
-    n_experts=256,
-    experts_per_token=8,
-    expert_ffn=2048,
-    source="deepseek-ai/DeepSeek-V3 config.json; DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 4.2",
-)
-
-GEMMA_2_9B = ModelConfig(
-    name="gemma_2_9b",
-    scale=None,
-    hidden=3584,
-    ffn=14_336,
-    n_heads=16,
-    n_kv_heads=8,
-    head_dim=256,
-    vocab=256_000,
-    source="google/gemma-2-9b config.json; Gemma 2, 2024 (arXiv 2408.00118), table 1",
-)
-"""Stands apart from the lists below: its feed-forward block is gated by GELU."""
+MIXTRAL_8X7B = ModelConfig("mixtral_8x7b", None, 4096, 14_336, 32, 8, 128, 32_000, _MIXTRAL, 8, 2, 14_336)
+DEEPSEEK_V3 = ModelConfig("deepseek_v3", "671b", 7168, 18_432, 128, 128, 192, 129_280, _DEEPSEEK, 256, 8, 2048)
+GEMMA_2_9B = ModelConfig("gemma_2_9b", None, 3584, 14_336, 16, 8, 256, 256_000, _GEMMA)
+"""Not in the lists below: its feed-forward block uses GELU."""
 
 DENSE_MODELS = (LLAMA_3_1_8B, QWEN3_8B, LLAMA_3_1_70B, LLAMA_3_1_405B)
 MOE_MODELS = (MIXTRAL_8X7B, QWEN3_235B_A22B, DEEPSEEK_V3)
@@ -158,8 +75,8 @@ class DiffusionConfig:
         name: Tag of the model.
         hidden: Width of the transformer, or of the widest level of the U-Net.
         n_heads: Attention heads at that width.
-        n_tokens: Tokens (patches, and text where it is joined) of one image at that width.
-        channels: Channels by side length of the feature map, for the U-Net's normalisations; empty for a transformer.
+        n_tokens: Tokens of one image at that width: patches, and text if joined.
+        channels: Channels by side length of the feature map in a U-Net; empty for a transformer.
         source: Where the numbers are published.
     """
 

@@ -1,33 +1,36 @@
-"""The kernels that come with roofwatch: `swiglu` is `swiglu_spec` of `kernels/<family>/swiglu.py`."""
+"""Find the bundled kernels: a file `kernels/<family>/*.py` that assigns `swiglu_spec` declares the kernel `swiglu`."""
 
 import re
 from importlib import import_module
 from pathlib import Path
 
 from roofwatch import KernelSpec
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 
 
 def _modules() -> dict[str, str]:
-    files = sorted(Path(__file__).parent.glob("*/*.py"))
-    declaring = [file for file in files if re.search(rf"^{file.stem}_spec\b", file.read_text(), re.MULTILINE)]
-    return {file.stem: f"roofwatch.kernels.{file.parent.name}.{file.stem}" for file in declaring}
+    declared = [
+        (file.parent.name, name, file.stem)
+        for file in Path(__file__).parent.glob("*/*.py")
+        for name in re.findall(r"^(\w+)_spec = ", file.read_text(), re.MULTILINE)
+    ]
+    return {name: f"roofwatch.kernels.{family}.{module}" for family, name, module in sorted(declared)}
 
 
 MODULES = _modules()
-"""The module of each kernel, read from the files' text, since an import brings torch and Triton along."""
+"""Module of each kernel by name, read from source text: an import would load torch and Triton."""
 
 
 def suite() -> tuple[KernelSpec, ...]:
-    """Every kernel, imported."""
+    """Import and return every kernel."""
     return tuple(_spec(name) for name in MODULES)
 
 
 def find_kernel(name: str) -> KernelSpec:
-    """Look a kernel up by its name.
+    """Look up a kernel by name.
 
     Raises:
-        KernelError: no such kernel; the message lists those there are.
+        KernelError: no such kernel; the message lists the available ones.
     """
     if name not in MODULES:
         raise KernelError(f"no kernel is called {name!r}; choose from {', '.join(MODULES)}")

@@ -15,10 +15,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.backward import launch_backward
 from roofwatch.kernels.attention.forward import launch_forward
-from roofwatch.kernels.attention.heads import require_heads
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.models import GEMMA_2_9B
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import image_attention, model_cases, self_attention, with_choice
@@ -33,7 +33,7 @@ def _attention_op(
     if not k.numel():  # no key: no weight
         out.zero_()
         lse.fill_(-torch.inf)
-    elif out.numel():  # a grid of no programs cannot be launched
+    elif out.numel():  # CUDA rejects an empty grid
         launch_forward(q, k, v, out, lse, is_causal=is_causal, window=window)
     return out, lse
 
@@ -49,7 +49,7 @@ def _attention_backward_op(
     is_causal: bool,
     window: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     gradients = tuple(operand.new_empty(operand.shape) for operand in (q, k, v))
     if q.numel() and k.numel():
         launch_backward(q, k, v, out, lse, grad_out, *gradients, is_causal=is_causal, window=window)
@@ -60,13 +60,7 @@ def _attention_backward_op(
 
 
 @_attention_op.register_fake
-def _attention_fake(
-    q: torch.Tensor,
-    k: torch.Tensor,  # noqa: ARG001  the op's signature
-    v: torch.Tensor,  # noqa: ARG001
-    is_causal: bool,  # noqa: ARG001
-    window: int,  # noqa: ARG001
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _attention_fake(q: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -94,7 +88,7 @@ _attention_op.register_autograd(_backward, setup_context=_save_for_backward)
 def attention_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
 ) -> torch.Tensor:
-    """The formula, `softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees; each key head serves `H / H_KV` query
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees; each key head serves `H / H_KV` query
     heads.
     """
     T, D = q.shape[2:]
@@ -214,9 +208,6 @@ def attention(
 
     Returns:
         [B, H, T, D] in q's dtype, contiguous.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or the window none before it.
     """
     require_operands("attention", dims=4, q=q, k=k, v=v)
     require_equal("attention", "the shapes", k=tuple(k.shape), v=tuple(v.shape))

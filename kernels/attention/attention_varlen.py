@@ -16,7 +16,7 @@ from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.attention.attention import attention_reference, visible_pairs
 from roofwatch.kernels.attention.backward import launch_backward
 from roofwatch.kernels.attention.forward import launch_forward
-from roofwatch.kernels.attention.heads import require_heads
+from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.models import DENSE_MODELS
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, self_attention, with_choice
@@ -59,7 +59,7 @@ def _attention_varlen_backward_op(
     cu_seqlens: torch.Tensor,
     max_seqlen: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     grad_q, grad_k, grad_v = (operand.new_empty(operand.shape) for operand in (q, k, v))
     if q.numel() and max_seqlen:
         launch_backward(
@@ -212,16 +212,13 @@ def attention_varlen(
 
     Returns:
         [total, H, D] in q's dtype, contiguous.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     require_operands("attention_varlen", dims=3, q=q, k=k, v=v)
     require_equal("attention_varlen", "the shapes", k=tuple(k.shape), v=tuple(v.shape))
     require_equal("attention_varlen", "tokens and head dim", q=(q.shape[0], q.shape[2]), k=(k.shape[0], k.shape[2]))
     require_equal("attention_varlen", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
     require_heads("attention_varlen", q.shape[1], k.shape[1], q.shape[2])
-    require_integers("attention_varlen", dtype=torch.int32, dims=1, beside=q, cu_seqlens=cu_seqlens)
+    require_integers("attention_varlen", dtype=torch.int32, dims=1, like=q, cu_seqlens=cu_seqlens)
     out: torch.Tensor = _attention_varlen_op(q, k, v, cu_seqlens, max_seqlen)[0]
     return out
 

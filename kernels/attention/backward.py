@@ -1,18 +1,17 @@
-"""Attention backward: the probabilities are computed again from the scores and the log-sum-exp that forward kept.
+"""Attention backward: recomputes the probabilities from the scores and the saved log-sum-exp.
 
-Two kernels, each of which owns what it writes, so nothing is added atomically and two runs give the same bits. One
-owns a tile of queries, walks over the keys and gives the queries' gradient; before that it leaves what the other
-subtracts: the log-sum-exp in the scale of the scores, and `delta`, the sum of out times its gradient along each row.
-The other owns a tile of keys, walks over the queries of the heads that share them and gives the keys' and values'
-gradients. Where that leaves the GPU idle, the heads are dealt out to several programs, whose float32 results are added
-up afterwards.
+Two kernels without atomics, so results are deterministic. The first processes a tile of queries, iterates over the keys
+and computes the gradient of q. It also stores the log-sum-exp in the scale of the scores and `delta`, the row sums of
+out times its gradient. The second processes a tile of keys, iterates over the queries of the heads that share them and
+computes the gradients of k and v. If that gives too few programs, the heads are split over several programs and their
+float32 results are summed afterwards.
 
     probs = exp2(scores - lse)               grad_v = probsᵀ grad_out
     grad_probs = grad_out vᵀ                 grad_q = scale · grad_scores k
     grad_scores = probs (grad_probs - delta) grad_k = scale · grad_scoresᵀ q
 
-Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 2, which walks once and adds the queries' gradient
-atomically: five products, ours takes seven.
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 2. It has one pass with atomic adds and five products;
+this one has seven products.
 """
 
 import math
@@ -22,19 +21,18 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.attention.heads import is_aligned, padded_width
 from roofwatch.kernels.attention.tiles import (
+    attending_queries,
     is_seen,
     load_tile,
     place_of,
-    seeing_queries,
     store_tile,
     token_at,
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
-from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
+from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.target import current_target, persistent_program_count
 
 
@@ -169,14 +167,14 @@ def key_gradient_kernel(
     tile, share, b, first_token, n_queries, n_keys = place_of(
         tl.program_id(0), n_heads, H // heads_per_share, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys
     )
-    # the first keys are seen by the most queries: start with them
+    # most queries see the first keys: start with them
     first_key = tile * BLOCK_N
     if first_key >= n_keys:
         return
     key_token = first_token + first_key
     n_rows = n_keys - first_key
     # fmt: off
-    # what lies beyond the last key stays in its own rows, which are not stored: packed or not is all one
+    # rows past the last key are not stored, so packed sequences need no extra mask
     k_tile = load_tile(
         k, k_strides, b, share // shares, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
     )  # [BLOCK_N, BLOCK_D]
@@ -188,7 +186,7 @@ def key_gradient_kernel(
     minus_delta_ptr += first_row
     k_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     v_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
-    start, full_start, full_stop, stop = seeing_queries(
+    start, full_start, full_stop, stop = attending_queries(
         first_key, n_queries, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
     )
     for is_edge in tl.static_range(2):
@@ -196,7 +194,7 @@ def key_gradient_kernel(
         n_steps = tl.cdiv(end - first_step, BLOCK_M)
         h = share * heads_per_share
         step = 0
-        for _ in range(heads_per_share * n_steps):  # one head after another
+        for _ in range(heads_per_share * n_steps):
             first_query = token_at(first_step + step * BLOCK_M, full_start, full_stop, is_edge)
             query_token = first_token + first_query
             n_left = n_queries - first_query
@@ -209,13 +207,13 @@ def key_gradient_kernel(
             offs_m = h * lse_stride + first_query + tl.arange(0, BLOCK_M)
             if is_edge:
                 mask_m = tl.arange(0, BLOCK_M) < n_left
-                # no probability and no gradient beyond the last query
+                # zero probability and gradient past the last query
                 minus_lse = tl.load(minus_lse_ptr + offs_m, mask=mask_m, other=-float("inf"))  # [BLOCK_M]
                 minus_delta = tl.load(minus_delta_ptr + offs_m, mask=mask_m, other=0.0)  # [BLOCK_M]
             else:
                 minus_lse = tl.load(minus_lse_ptr + offs_m)  # [BLOCK_M]
                 minus_delta = tl.load(minus_delta_ptr + offs_m)  # [BLOCK_M]
-            # the products start from what is subtracted, which spares its registers
+            # start the products from the subtracted terms, to save registers
             scores = tl.broadcast_to(minus_lse[None, :], (BLOCK_N, BLOCK_M))
             grad_probs = tl.broadcast_to(minus_delta[None, :], (BLOCK_N, BLOCK_M))
             if is_edge and IS_CAUSAL:
@@ -238,9 +236,7 @@ def key_gradient_kernel(
 
 
 def share_count(group: int, n_programs: int, n_wanted: int) -> int:
-    """Programs that the heads of a group are dealt out to, the same number to each: as few as give a GPU its wanted
-    number of programs.
-    """
+    """Programs per group of heads: the smallest divisor of `group` that gives `n_wanted` programs."""
     shares = [count for count in range(1, group + 1) if group % count == 0]
     return next((count for count in shares if count * n_programs >= n_wanted), group)
 
@@ -261,22 +257,9 @@ def launch_backward(
     cu_seqlens: torch.Tensor | None = None,
     max_seqlen: int | None = None,
 ) -> None:
-    """Write the gradients.
+    """Compute the gradients of q, k and v, with the operands of `launch_forward`.
 
-    Args:
-        q: As `launch_forward` takes it, and so are k, v, is_causal, window, cu_seqlens and max_seqlen.
-        k: See q.
-        v: See q.
-        out: [B, H, T, D] from the forward pass.
-        lse: [B, H, T] from the forward pass.
-        grad_out: [B, H, T, D] with out's strides.
-        grad_q: [B, H, T, D] with out's strides.
-        grad_k: [B, H_KV, S, D].
-        grad_v: [B, H_KV, S, D] with grad_k's strides.
-        is_causal: See q.
-        window: See q.
-        cu_seqlens: See q.
-        max_seqlen: See q.
+    grad_out and grad_q [B, H, T, D] have out's strides; grad_k and grad_v [B, H_KV, S, D] have equal strides.
     """
     B, H, T, D = q.shape
     H_KV, S = k.shape[1:3]
@@ -345,7 +328,7 @@ def launch_backward(
             group // shares,
             shares,
             n_tiles,
-            # a head of keys is walked over by its share of heads of queries
+            # each key head serves several query heads
             max(key_heads_in_cache(max_queries, D, itemsize) * shares // group, 1),
             *meaning,
             **shared,

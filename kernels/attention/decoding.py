@@ -1,7 +1,7 @@
-"""The kernels of `paged_decode_attention`: splits of a sequence, each with its own softmax, and their merging.
+"""The kernels of `paged_decode_attention`: attention over splits of a sequence, and the merge of the splits.
 
-One program serves all query heads that share a key head. A sequence is split over many programs, each of which leaves
-its result and its log-sum-exp; a second kernel weights the results by these, in a fixed order.
+One program processes all query heads that share a key head. A sequence is split over many programs. Each stores its
+result and log-sum-exp, and a second kernel combines them in a fixed order.
 
 Source: Dao et al., Flash-Decoding for long-context inference, 2023.
 """
@@ -12,14 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.attention.online_softmax import LOWEST, add_scores
-from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.attention.tiles import LOWEST, add_scores
+from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _PROGRAMS_PER_MULTIPROCESSOR = 16
-"""Enough for sequences of unequal lengths to keep all of them busy to the end."""
+"""Enough to balance sequences of unequal lengths."""
 _MERGED_SPLITS = tl.constexpr(16)
-# as many tiles, and one, as the shared memory holds for two or three programs; AMD's loads wait in registers
+# one more than the tiles that fit into shared memory with two or three programs; on AMD loads go to registers
 _STAGES = {"sm_80": 3, "sm_90": 3, "sm_100": 3, "sm_120": 2, "gfx942": 1, "gfx950": 1}
 
 
@@ -47,7 +47,7 @@ def _paged_decode_attention_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    # heads of a token are neighbours in memory, so programs that run together work on them
+    # heads of a token are adjacent in memory, so adjacent programs process them
     kv_head = tl.program_id(0) % H_KV
     split = tl.program_id(0) // H_KV % n_splits
     b = (tl.program_id(0) // H_KV // n_splits).to(tl.int64)
@@ -74,7 +74,7 @@ def _paged_decode_attention_kernel(
     for is_edge in tl.static_range(2):
         for first in range(full_stop if is_edge else start, stop if is_edge else full_stop, BLOCK_N):
             tokens = first + tl.arange(0, BLOCK_N)
-            # one tile ahead, so that the addresses of keys and values never wait for them
+            # prefetch one tile ahead, to have the addresses of keys and values in time
             next_tokens = tokens + BLOCK_N
             next_blocks = tl.load(
                 block_tables_ptr + next_tokens // BLOCK_SIZE, mask=next_tokens < stop, other=0
@@ -140,9 +140,7 @@ def _merge_splits_kernel(
 
 
 def paged_decode_attention_config(group: int, D: int, itemsize: int, target: Target) -> dict[str, int]:
-    """Tiles of 16 KiB of keys and as much of values, of which all but one stage of the pipeline are under way. A matrix
-    product has at least 16 rows; those of heads that are not there cost no traffic.
-    """
+    """Choose tiles of 16 KiB of keys and 16 KiB of values. A matrix product needs at least 16 rows of heads."""
     block_d = max(triton.next_power_of_2(D), 16)
     return {
         "BLOCK_H": max(triton.next_power_of_2(group), 16),
@@ -154,11 +152,11 @@ def paged_decode_attention_config(group: int, D: int, itemsize: int, target: Tar
 
 
 def tokens_per_split(max_tokens: int, n_key_heads: int, n_multiprocessors: int, block_n: int) -> int:
-    """Tokens that a program works on: whole tiles, two at the least, and few enough to keep the GPU busy.
+    """Tokens per program: at least two whole tiles, and few enough to keep the GPU busy.
 
     Args:
         max_tokens: Of the longest sequence.
-        n_key_heads: Of all sequences together.
+        n_key_heads: Over all sequences.
         n_multiprocessors: Of the GPU.
         block_n: Tokens of a tile.
     """
@@ -175,7 +173,7 @@ def launch_decode(
     context_lengths: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    """Write `out`.
+    """Compute `out`.
 
     Args:
         q: [B, H, D].

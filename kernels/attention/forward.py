@@ -1,7 +1,7 @@
-"""Attention forward: an online softmax, so that the scores never leave the chip.
+"""Attention forward with an online softmax.
 
-A program owns `BLOCK_M` queries of one head and walks over the keys in tiles. The log-sum-exp of each row is kept for
-the backward pass.
+A program processes `BLOCK_M` queries of one head and iterates over tiles of keys. The log-sum-exp of each row is saved
+for the backward pass.
 
 Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 1.
 """
@@ -13,9 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.attention.heads import is_aligned, padded_width
-from roofwatch.kernels.attention.online_softmax import LOWEST, add_scores
 from roofwatch.kernels.attention.tiles import (
+    LOWEST,
+    add_scores,
     is_seen,
     load_tile,
     place_of,
@@ -24,8 +24,8 @@ from roofwatch.kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
-from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
+from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.target import current_target
 
 
@@ -119,18 +119,18 @@ def launch_forward(
     cu_seqlens: torch.Tensor | None = None,
     max_seqlen: int | None = None,
 ) -> None:
-    """Write `out` and `lse`, the log-sum-exp to base 2 of each query's scaled scores.
+    """Compute `out` and `lse`, the log-sum-exp to base 2 of each query's scaled scores.
 
     Args:
-        q: [B, H, T, D]; packed sequences lie in one batch entry.
+        q: [B, H, T, D]; packed sequences share one batch entry.
         k: [B, H_KV, S, D].
         v: [B, H_KV, S, D].
         out: [B, H, T, D].
         lse: [B, H, T], contiguous, float32.
         is_causal: Query t sees keys 0 to t.
-        window: How many keys a query sees at most, itself included; 0 for all.
-        cu_seqlens: [n + 1], first token of each packed sequence and the end of the last.
-        max_seqlen: No packed sequence is longer.
+        window: Maximum number of keys per query, including its own; 0 for no limit.
+        cu_seqlens: [n + 1], cumulative lengths of packed sequences.
+        max_seqlen: Maximum length of a packed sequence.
     """
     B, H, T, D = q.shape
     H_KV, S = k.shape[1:3]

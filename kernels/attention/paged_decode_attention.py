@@ -15,7 +15,7 @@ import torch
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.attention.decoding import launch_decode
-from roofwatch.kernels.attention.heads import require_heads
+from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.models import LLAMA_3_1_70B
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import decode_attention, model_cases, only, with_choice
@@ -30,7 +30,7 @@ def _paged_decode_attention_op(
     context_lengths: torch.Tensor,
 ) -> torch.Tensor:
     out = q.new_empty(q.shape)
-    if out.numel():  # a grid of no programs cannot be launched
+    if out.numel():  # CUDA rejects an empty grid
         launch_decode(q, key_cache, value_cache, block_tables, context_lengths, out)
     return out
 
@@ -47,7 +47,7 @@ def paged_decode_attention_reference(
     block_tables: torch.Tensor,
     context_lengths: torch.Tensor,
 ) -> torch.Tensor:
-    """The formula, `softmax(q kᵀ / sqrt(D)) v` over the first tokens of each sequence, collected from their blocks."""
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the first tokens of each sequence, collected from their blocks."""
     group = q.shape[1] // key_cache.shape[2]
     outs = []
     for query, blocks, length in zip(q, block_tables, context_lengths.tolist(), strict=True):
@@ -155,9 +155,6 @@ def paged_decode_attention(
 
     Returns:
         [B, H, D] in q's dtype, contiguous.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     name = "paged_decode_attention"
     require_operands(name, q=q, key_cache=key_cache, value_cache=value_cache)
@@ -167,8 +164,8 @@ def paged_decode_attention(
     require_equal(name, "the dtypes", q=q.dtype, key_cache=key_cache.dtype, value_cache=value_cache.dtype)
     require_equal(name, "the head dims", q=q.shape[2], key_cache=key_cache.shape[3])
     require_heads(name, q.shape[1], key_cache.shape[2], q.shape[2])
-    require_integers(name, dtype=torch.int32, dims=2, beside=q, block_tables=block_tables)
-    require_integers(name, dtype=torch.int32, dims=1, beside=q, context_lengths=context_lengths)
+    require_integers(name, dtype=torch.int32, dims=2, like=q, block_tables=block_tables)
+    require_integers(name, dtype=torch.int32, dims=1, like=q, context_lengths=context_lengths)
     require_equal(name, "the sequences", q=len(q), block_tables=len(block_tables), context_lengths=len(context_lengths))
     refuse_gradients(name, q=q, key_cache=key_cache, value_cache=value_cache)
     out: torch.Tensor = _paged_decode_attention_op(q, key_cache, value_cache, block_tables, context_lengths)

@@ -1,8 +1,11 @@
-"""What the attention kernels share: where a program works, which tiles of the scores need a mask, how tiles are loaded.
+"""Shared parts of the attention kernels: tile positions, masks, loads, stores and the online softmax.
 
-The scores have a row per query and a column per key. Of the tiles that a program walks over, those in the middle are
-seen whole and take no mask. Those at the edges do: at the diagonal, at the window's far end, at the sequence's end. A
-program first walks over the middle, then over the edges as if the middle were not there.
+The scores have a row per query and a column per key. Tiles in the middle are fully visible and need no mask. Tiles at
+the diagonal, the far end of the window and the end of the sequence do. A program first walks over the middle tiles,
+then over the edge tiles.
+
+Source of the softmax: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867),
+algorithm 3.
 """
 
 import triton
@@ -11,12 +14,10 @@ import triton.language as tl
 
 @triton.jit
 def place_of(program, n_heads, heads_per_sequence, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys):
-    """Where a program works: its tile, its head, the batch entry, and of its sequence the first token, the number of
-    queries and of keys.
+    """Return tile, head and batch entry of a program, and first token, queries and keys of its sequence.
 
-    Heads, of all sequences', are worked on in sections whose keys the L2 cache holds; within one, all first tiles come
-    first, so that the longest walks are under way before the shortest. Packed sequences lie one behind another in one
-    batch entry.
+    Heads are processed in sections whose keys fit into the L2 cache. Within a section, the tiles with the most work
+    start first. Packed sequences are concatenated in one batch entry.
     """
     first_head = program // (section * n_tiles) * section
     in_section = program - first_head * n_tiles
@@ -44,8 +45,9 @@ def visible_keys(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Keys `start` to `stop`, which some of `BLOCK_M` queries see, and `full_start` to `full_stop`, which all of them
-    see; `BLOCK_M` is a multiple of `BLOCK_N`, and all but `stop` are.
+    """Return the keys that some of `BLOCK_M` queries see (start, stop) and that all see (full_start, full_stop).
+
+    All but `stop` are multiples of `BLOCK_N`, which divides `BLOCK_M`.
     """
     start = 0
     full_start = 0
@@ -63,7 +65,7 @@ def visible_keys(
 
 
 @triton.jit
-def seeing_queries(
+def attending_queries(
     first_key,
     n_queries,
     window,
@@ -72,8 +74,9 @@ def seeing_queries(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Queries `start` to `stop`, which see some of `BLOCK_N` keys, and `full_start` to `full_stop`, which see all of
-    them; all but `stop` are multiples of `BLOCK_M`.
+    """Return the queries that see some of `BLOCK_N` keys (start, stop) and that see all (full_start, full_stop).
+
+    All but `stop` are multiples of `BLOCK_M`.
     """
     start = 0
     full_start = 0
@@ -90,7 +93,7 @@ def seeing_queries(
 
 @triton.jit
 def walk(start, full_start, full_stop, stop, IS_EDGE: tl.constexpr):
-    """Where the walk over the middle begins and ends, or over the edges as if the middle were not there."""
+    """Return the range of steps over the middle tiles, or over the edge tiles with the middle skipped."""
     if IS_EDGE:
         first_step = start
         end = stop - (full_stop - full_start)
@@ -102,7 +105,7 @@ def walk(start, full_start, full_stop, stop, IS_EDGE: tl.constexpr):
 
 @triton.jit
 def token_at(step, full_start, full_stop, IS_EDGE: tl.constexpr):
-    """The token that a step of the walk stands on."""
+    """Return the token of a step."""
     token = step
     if IS_EDGE:
         token += tl.where(step >= full_start, full_stop - full_start, 0)
@@ -111,8 +114,8 @@ def token_at(step, full_start, full_stop, IS_EDGE: tl.constexpr):
 
 @triton.jit
 def is_seen(offs_m, offs_n, n_keys, window, IS_CAUSAL: tl.constexpr, HAS_WINDOW: tl.constexpr):
-    """Whether each query sees each key. Offsets from the same token carry the dims that they vary along."""
-    # under a causal mask, keys beyond the last one lie behind every query
+    """Return the mask of visible keys. Both offsets are relative to the same token and broadcast."""
+    # a causal mask also hides keys past the end
     seen = offs_m >= offs_n if IS_CAUSAL else offs_n < n_keys
     if HAS_WINDOW:
         seen = seen & (offs_m - offs_n < window)
@@ -130,11 +133,11 @@ def _tile_ptrs(
     BLOCK_D: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
 ):
-    """[BLOCK, BLOCK_D]: one offset of 64 bits, the others in 32."""
+    """Return pointers [BLOCK, BLOCK_D] with one 64-bit offset; the others are 32-bit."""
     first = b.to(tl.int64) * strides[0] + h.to(tl.int64) * strides[1] + token.to(tl.int64) * strides[2]
     ptrs = heads + first + tl.arange(0, BLOCK)[:, None] * strides[2] + tl.arange(0, BLOCK_D)[None, :]
     if IS_ALIGNED:
-        # strides of 72, say, which Triton does not know to be multiples of 8
+        # a hint for strides that are multiples of 8 but not of 16, such as 72
         ptrs = tl.multiple_of(ptrs, [1, 16])
     return ptrs
 
@@ -154,14 +157,15 @@ def load_tile(
     IS_EDGE: tl.constexpr,
     IS_PACKED: tl.constexpr,
 ):
-    """One head from a token on, [BLOCK, BLOCK_D]. Zeros lie behind the `n_rows` that its sequence has left, which only
-    an edge tile may run out of, and beyond the last of D columns.
+    """Load [BLOCK, BLOCK_D] of one head from a token on, padded with zeros.
+
+    The sequence has `n_rows` left; only an edge tile may exceed them.
     """
     is_row = tl.arange(0, BLOCK) < n_rows
     if isinstance(heads, tl.tensor_descriptor):
         tile = heads.load([b, h, token, 0]).reshape(BLOCK, BLOCK_D)
         if IS_EDGE and IS_PACKED:
-            tile = tl.where(is_row[:, None], tile, 0.0)  # the descriptor ends where the last sequence does
+            tile = tl.where(is_row[:, None], tile, 0.0)  # the descriptor covers all sequences
     else:
         ptrs = _tile_ptrs(heads, strides, b, h, token, BLOCK, BLOCK_D, IS_ALIGNED)
         offs_d = tl.arange(0, BLOCK_D)
@@ -188,8 +192,31 @@ def store_tile(
     BLOCK_D: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
 ):
-    """The counterpart of `load_tile` at an edge."""
+    """Store a tile, with the mask of an edge tile."""
     ptrs = _tile_ptrs(heads, strides, b, h, token, BLOCK, BLOCK_D, IS_ALIGNED)
     is_row = tl.arange(0, BLOCK) < n_rows
     mask = is_row[:, None] & (tl.arange(0, BLOCK_D) < D)[None, :]
     tl.store(ptrs, tile.to(heads.dtype.element_ty), mask=mask)
+
+
+LOWEST = tl.constexpr(-1e38)
+"""Below every score. Minus infinity would give NaN in rows without keys."""
+
+
+@triton.jit
+def add_scores(scores, scale, row_max, row_sum):
+    """Update the running maximum and sum of each row with a tile of scores. Exponentials are powers of two.
+
+    Args:
+        scores: [n_rows, n_cols] float32, minus infinity where masked.
+        scale: Scale of the scores times log2(e).
+        row_max: [n_rows], initially `LOWEST`.
+        row_sum: [n_rows], initially zero.
+
+    Returns:
+        Exponentials of the scores, correction factor of earlier sums, new maximum, new sum.
+    """
+    new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale)
+    exps = tl.exp2(scores * scale - new_max[:, None])
+    correction = tl.exp2(row_max - new_max)
+    return exps, correction, new_max, row_sum * correction + tl.sum(exps, axis=1)

@@ -1,4 +1,4 @@
-"""Tile sizes of the attention kernels by GPU, and the operands as the kernels take them."""
+"""Tile sizes of the attention kernels by GPU, supported heads, and tile descriptors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from roofwatch.kernels.attention.heads import is_aligned, padded_width
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.target import Target
 
 _CACHED_BYTES = 16 * 2**20
-"""Of the L2 cache, 40 MiB on an A100 and 50 MiB on an H100, while others use it too."""
+"""Part of the L2 cache, which has 40 MiB on an A100 and 50 MiB on an H100."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """A tile of `BLOCK_M` queries and `BLOCK_N` keys, and how Triton compiles its kernel."""
+    """A tile of `BLOCK_M` queries and `BLOCK_N` keys, and launch options."""
 
     BLOCK_M: int
     BLOCK_N: int
@@ -27,17 +27,15 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Tilings:
-    """Of the three kernels for one width of heads. A kernel that walks over keys has more queries than keys in a tile,
-    one that walks over queries the reverse: what stands still is read once.
-    """
+    """Tiles of the three kernels for one head dim. The operand that a program keeps has the larger block."""
 
     forward: Tiling
     query_gradient: Tiling
     key_gradient: Tiling
 
 
-# The largest tiles tried that fit the shared memory and spill nothing to memory under any mask, by the width of the
-# heads to a power of two. Heads whose rows lie at odd addresses may spill.
+# The largest tiles tried that fit the shared memory without spills under any mask, by head dim rounded up to a power of
+# two. Heads with unaligned rows may spill.
 _HALF: Mapping[str, Mapping[int, Tilings]] = {
     "sm_80": {
         64: Tilings(Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 2), Tiling(32, 128, 8, 2)),
@@ -65,18 +63,18 @@ _HALF: Mapping[str, Mapping[int, Tilings]] = {
         256: Tilings(Tiling(64, 32, 4, 1), Tiling(64, 32, 4, 1), Tiling(32, 32, 4, 1)),
     },
 }
-# float32 products take three of TF32; the widest heads do spill
+# a float32 product takes three TF32 products; the widest heads spill
 _SINGLE: Mapping[int, Tilings] = {
     64: Tilings(Tiling(32, 32, 4, 2), Tiling(32, 16, 4, 1), Tiling(16, 32, 4, 1)),
     128: Tilings(Tiling(32, 32, 8, 2), Tiling(16, 16, 4, 1), Tiling(16, 16, 4, 1)),
     256: Tilings(Tiling(16, 16, 8, 1), Tiling(16, 16, 8, 1), Tiling(16, 16, 8, 1)),
 }
-# few and large: the interpreter's time goes by the operation, not by the element
+# few and large: the interpreter's time depends on the number of operations
 _INTERPRETED = Tilings(Tiling(64, 32, 4, 1), Tiling(64, 32, 4, 1), Tiling(32, 64, 4, 1))
 
 
 def attention_config(D: int, itemsize: int, target: Target) -> Tilings:
-    """The tiles of heads of `D` dims on a GPU; one that is not listed gets those of a listed one that has less."""
+    """Choose tiles for head dim `D`; a GPU that is not listed uses the tiles of the smallest one."""
     if target.backend == "interpreter":
         return _INTERPRETED
     width = max(64, triton.next_power_of_2(D))
@@ -86,19 +84,45 @@ def attention_config(D: int, itemsize: int, target: Target) -> Tilings:
 
 
 def key_heads_in_cache(n_tokens: int, D: int, itemsize: int) -> int:
-    """Heads of so many keys and values that fit together into a part of the L2 cache."""
+    """Heads whose keys and values fit into `_CACHED_BYTES`."""
     return max(_CACHED_BYTES // (2 * n_tokens * D * itemsize), 1)
 
 
 def as_tiles(heads: torch.Tensor, block: int, target: Target) -> Any:
-    """What a kernel loads tiles of `block` rows from: a descriptor for the engine that copies tiles, where the tensor
-    cores read them from shared memory, or the tensor itself.
-
-    Source: CUDA driver API, cuTensorMapEncodeTiled: addresses and strides are multiples of 16 bytes.
-    """
+    """Return a TMA descriptor for tiles of `block` rows if target and layout allow it, else the tensor."""
     can_be_copied = heads.element_size() == 2 and is_aligned(heads) and all(stride > 0 for stride in heads.stride())
     if not can_be_copied or target.arch not in {"sm_90", "sm_100", ""}:
         return heads
     return TensorDescriptor(
         heads, list(heads.shape), list(heads.stride()), [1, 1, block, padded_width(heads.shape[-1])]
+    )
+
+
+MAX_HEAD_DIM = 256
+"""Larger accumulators would not fit into registers."""
+
+
+def require_heads(kernel: str, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
+    """Require a group of query heads per key head, and at most `MAX_HEAD_DIM` dims."""
+    if n_heads and (n_kv_heads == 0 or n_heads % n_kv_heads):
+        raise KernelError(
+            f"{kernel}: {n_heads} heads of q are no multiple of k's {n_kv_heads}; call k.repeat_interleave(n, dim=1)"
+        )
+    if head_dim > MAX_HEAD_DIM:
+        raise KernelError(
+            f"{kernel}: a head has {head_dim} dims, at most {MAX_HEAD_DIM} stay in registers; "
+            "call torch.nn.functional.scaled_dot_product_attention"
+        )
+
+
+def padded_width(D: int) -> int:
+    """Columns of a tile: at least 16 for a matrix product."""
+    return max(16, int(triton.next_power_of_2(D)))
+
+
+def is_aligned(*heads: torch.Tensor) -> bool:
+    """Whether every row starts at a multiple of 16 bytes, for vector loads."""
+    return all(
+        tensor.data_ptr() % 16 == 0 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
+        for tensor in heads
     )

@@ -1,11 +1,35 @@
-"""How our CUDA C++ divides a row among the threads of a block, and moves it in vectors (rows.cuh)."""
+"""How a Triton program or a block of CUDA threads (rows.cuh) reads a row."""
 
 from dataclasses import dataclass
 
 import torch
+import triton
+import triton.language as tl
 
-ONLY_NVIDIA = dict.fromkeys(("gfx942", "gfx950"), "is AMD's, and NVRTC compiles CUDA C++ for NVIDIA's GPUs alone")
-"""What every kernel in CUDA C++ declares as `unsupported_targets`."""
+MAX_COLS_IN_REGISTERS = 16_384
+"""Longest row that one program, or one block of CUDA threads in half precision, keeps in registers."""
+TILES_OF_LONG_ROWS = {"BLOCK": 4_096, "num_warps": 8}
+
+
+def row_config(n_cols: int) -> dict[str, int]:
+    """Columns per tile and warps: 16 elements per thread of an NVIDIA GPU, 32 in the longest row."""
+    if n_cols > MAX_COLS_IN_REGISTERS:
+        return TILES_OF_LONG_ROWS
+    block = triton.next_power_of_2(n_cols)
+    return {"BLOCK": block, "num_warps": min(max(block // 512, 1), 16)}
+
+
+@triton.jit
+def piece_of_row(n_cols, BLOCK: tl.constexpr):
+    """Return row, columns [BLOCK] and mask [BLOCK] of this program's piece of a row; pieces of a row are adjacent."""
+    n_pieces = tl.cdiv(n_cols, BLOCK)
+    row = (tl.program_id(0) // n_pieces).to(tl.int64)
+    offs = tl.program_id(0) % n_pieces * BLOCK + tl.arange(0, BLOCK)
+    return row, offs, offs < n_cols
+
+
+ONLY_NVIDIA = dict.fromkeys(("gfx942", "gfx950"), "is an AMD target; NVRTC compiles CUDA C++ for NVIDIA only")
+"""`unsupported_targets` of kernels in CUDA C++."""
 
 _WARP = 32
 _VECTOR_BYTES = 16
@@ -14,14 +38,14 @@ _FEW_VECTORS = 512
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Of a block of threads over a row.
+    """How a block of threads reads a row.
 
     Args:
-        length: Elements of a vector, which one instruction moves.
-        held: Vectors of the row that each thread holds in registers.
-        most_threads: That a block may have, so that a thread has the registers it takes.
-        n_threads: Of a block.
-        fits: The registers hold the whole row.
+        length: Elements of a vector load.
+        held: Vectors that each thread keeps in registers.
+        most_threads: Launch bound of the block, which limits registers per thread.
+        n_threads: Threads of a block.
+        fits: Whether the registers hold the whole row.
     """
 
     length: int
@@ -32,10 +56,10 @@ class RowLayout:
 
 
 def row_layout(*operands: torch.Tensor, most_threads: int = 1024) -> RowLayout:
-    """The layout for rows of the operands, of which the last dim is the row.
+    """Choose the layout for rows along the last dim of the operands.
 
-    A short row gives each thread one vector, so that there are threads enough to keep a multiprocessor busy; a longer
-    one gives it four, whose loads are under way together. Of a row too long for that, the largest block holds a part.
+    A short row has one vector per thread, to have enough threads. A longer row has four, whose loads overlap. Of a row
+    that is too long for the largest block, the registers hold the first part.
     """
     length = vector_length(*operands)
     n_vectors = operands[0].shape[-1] // length
@@ -46,9 +70,7 @@ def row_layout(*operands: torch.Tensor, most_threads: int = 1024) -> RowLayout:
 
 
 def vector_length(*operands: torch.Tensor) -> int:
-    """Elements of the longest vector, of 16 bytes at most, that divides the rows of every operand and on whose
-    boundaries all of them start; 1 for rows of odd length, which are then read element by element.
-    """
+    """Elements of the longest vector, at most 16 bytes, with which the rows of every operand are aligned."""
     length = _VECTOR_BYTES // operands[0].element_size()
     while length > 1 and not all(_is_divided(operand, length) for operand in operands):
         length //= 2

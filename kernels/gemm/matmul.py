@@ -15,14 +15,13 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.dots import dot
-from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of, tile_of_program
+from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of, tile_of_program
 from roofwatch.kernels.operands import (
-    can_be_copied_by_tiles,
     is_stored_transposed,
     refuse_gradients,
     require_equal,
     require_operands,
+    supports_tma,
 )
 from roofwatch.kernels.shapes import model_cases, only, projections
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
@@ -179,15 +178,13 @@ def _matmul_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     N = b.shape[1]
     out = a.new_empty(M, N)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     is_transposed = is_stored_transposed(b)
     stored_b = b.t() if is_transposed else b
     with torch.cuda.device_of(a):
         target = current_target()
         is_copied = (
-            target.has_tensor_copies
-            and a.element_size() == 2
-            and all(can_be_copied_by_tiles(matrix) for matrix in (a, stored_b, out))
+            target.has_tma and a.element_size() == 2 and all(supports_tma(matrix) for matrix in (a, stored_b, out))
         )
         tiling = matmul_config(M, N, a.element_size(), target, multiprocessor_count(a), is_copied=is_copied)
         n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
@@ -235,7 +232,7 @@ def empty_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The formula, `out[m, n] = sum over k of a[m, k] * b[k, n]`."""
+    """Compute `out[m, n] = sum over k of a[m, k] * b[k, n]`."""
     return torch.einsum("mk,kn->mn", a, b)
 
 
@@ -290,9 +287,6 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [M, N] in a's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     require_factors("matmul", a, b)
     out: torch.Tensor = _matmul_op(a, b)
@@ -300,11 +294,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def require_factors(kernel: str, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Refuse what a kernel that multiplies two matrices would read wrongly.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
-    """
+    """Refuse what a kernel that multiplies two matrices would read wrongly."""
     require_operands(kernel, dims=2, a=a, b=b.t() if is_stored_transposed(b) else b)
     require_equal(kernel, "the dtypes", a=a.dtype, b=b.dtype)
     require_equal(kernel, "a's columns and b's rows", a=a.shape[1], b=b.shape[0])

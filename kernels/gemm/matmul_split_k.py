@@ -11,9 +11,7 @@ import triton
 import triton.language as tl
 
 from roofwatch import KernelSpec, cases
-from roofwatch.kernels.building_blocks.dots import dot
-from roofwatch.kernels.building_blocks.shares import sum_shares
-from roofwatch.kernels.building_blocks.tiles import load_factors, store_product
+from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, sum_shares
 from roofwatch.kernels.gemm.matmul import (
     empty_product,
     factors,
@@ -96,7 +94,7 @@ def _matmul_split_k_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     N = b.shape[1]
     out = a.new_empty(M, N)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     if not K:
         return out.zero_()
     is_transposed = is_stored_transposed(b)
@@ -171,9 +169,6 @@ def matmul_split_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [M, N] in a's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     require_factors("matmul_split_k", a, b)
     out: torch.Tensor = _matmul_split_k_op(a, b)

@@ -13,10 +13,9 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
-from roofwatch.kernels.building_blocks.dots import dot_8_bit
-from roofwatch.kernels.building_blocks.fp8 import as_kernels_take_it
-from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of_program
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rounding import as_kernel_operand
+from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
 from roofwatch.kernels.low_precision.scaled_matmul import (
     MAX_DECODE_ROWS,
     Tiling,
@@ -110,14 +109,14 @@ def _fp8_matmul_blockwise_op(
     N = weight.shape[0]
     out = x.new_empty(M, N, dtype=torch.bfloat16)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     with torch.cuda.device_of(x):
         target = current_target()
         tiling = fp8_matmul_blockwise_config(M, N, target, multiprocessor_count(x))
         _fp8_matmul_blockwise_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
-            as_kernels_take_it(x),
+            as_kernel_operand(x),
             x_scale,
-            as_kernels_take_it(weight),
+            as_kernel_operand(weight),
             weight_scale,
             out,
             M,
@@ -145,7 +144,7 @@ _fp8_matmul_blockwise_op.register_fake(empty_scaled_product)
 def fp8_matmul_blockwise_reference(
     x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """The formula, `out[m, n] = sum over k of x[m, k] x_scale[m, k / 128] weight[n, k] weight_scale[n / 128, k / 128]`,
+    """Compute `out[m, n] = sum over k of x[m, k] x_scale[m, k / 128] weight[n, k] weight_scale[n / 128, k / 128]`,
     the quotients rounded down.
     """
     out = x.new_zeros(x.shape[0], weight.shape[0])
@@ -217,9 +216,6 @@ def fp8_matmul_blockwise(
 
     Returns:
         [M, N] bfloat16.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     name = "fp8_matmul_blockwise"
     require_operands(name, dims=2, dtypes=(torch.float8_e4m3fn,), x=x, weight=weight)

@@ -1,9 +1,14 @@
-"""Products of 8-bit matrices whose rows have scales: what fp8_matmul_rowwise and int8_matmul share.
+"""Matrix products of 8-bit operands with a scale per row, fp8_matmul_rowwise and int8_matmul, forward.
 
     out[m, n] = x_scale[m] * weight_scale[n] * sum over k of x[m, k] * weight[n, k]
 
-The scales do not depend on k, so the tensor cores add up the bare 8-bit numbers and the scales are applied once, to the
-result. Both operands lie along K, as the tensor cores of every target want 8-bit numbers.
+The scales do not depend on k, so the tensor cores add the raw 8-bit products, and the scales are applied to the result.
+int8 products are added exactly in int32. On sm_80, without 8-bit floats, e4m3 is converted to float16 in registers,
+which is exact; see building_blocks/rounding.py for CDNA 3. Both operands are contiguous along K.
+
+Sources: Dettmers et al., LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale, 2022 (arXiv 2208.07339),
+section 2.1 (vector-wise quantisation); Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433),
+section 3.
 """
 
 from typing import NamedTuple
@@ -12,18 +17,19 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch import Case, InputMaker, cases
-from roofwatch.kernels.building_blocks.dots import dot_8_bit
-from roofwatch.kernels.building_blocks.fp8 import as_kernels_take_it
-from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of_program
-from roofwatch.kernels.errors import KernelError
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rounding import as_kernel_operand
+from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, projections
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
+MAX_K = 131_072
+"""Longest sum of int8 products that always fits into int32."""
 _GROUP_M = 8
 MAX_DECODE_ROWS = 64
-"""Of x, for tiles as high as x is and narrow: weights are read once, and by many programs."""
+"""Up to so many rows of x, one narrow tile holds all rows: weights are read once, by many programs."""
 
 
 @triton.jit
@@ -49,7 +55,7 @@ def _scaled_matmul_kernel(
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
-    # past the end the first rows are read again and not stored: cheaper than a mask on every load
+    # rows past the end wrap to the first rows and are not stored: cheaper than masked loads
     x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + offs_k[None, :]
     weight_ptrs = weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32 if x_ptr.dtype.element_ty == tl.int8 else tl.float32)
@@ -65,7 +71,7 @@ def _scaled_matmul_kernel(
 
 
 class Tiling(NamedTuple):
-    """How a product is cut into tiles and launched."""
+    """Tile sizes and launch options."""
 
     BLOCK_M: int
     BLOCK_N: int
@@ -74,8 +80,8 @@ class Tiling(NamedTuple):
     num_stages: int
 
 
-# The largest tiles that spill no register and fit the target's shared memory. Hopper adds fp8 products into a second
-# set of registers, so its tile is smaller there than for int8; data-centre Blackwell has an own memory for fp8 sums.
+# The largest tiles without register spills that fit the target's shared memory. Hopper accumulates fp8 in a second set
+# of registers, so its tile is smaller than for int8. Data-centre Blackwell accumulates in tensor memory.
 _FP8 = {
     "sm_80": Tiling(128, 128, 64, 8, 3),
     "sm_100": Tiling(128, 256, 128, 8, 4),
@@ -95,9 +101,7 @@ _INT8 = {
 
 
 def scaled_matmul_config(M: int, N: int, dtype: torch.dtype, target: Target, n_multiprocessors: int) -> Tiling:
-    """A few rows of x: a tile for all of them, as narrow as leaves a program for every multiprocessor. More: the
-    target's large tile, or a quarter of it where there would be too few.
-    """
+    """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if tiles are too few."""
     if M <= MAX_DECODE_ROWS:
         block_m = max(16, triton.next_power_of_2(M))
         if target.backend == "cuda":
@@ -110,23 +114,23 @@ def scaled_matmul_config(M: int, N: int, dtype: torch.dtype, target: Target, n_m
     return tiling
 
 
-def scaled_matmul(
+def _scaled_matmul(
     x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """Launch for operands that `require_scaled_operands` let pass; the result is bfloat16."""
+    """Launch with checked operands; the result is bfloat16."""
     M, K = x.shape
     N = weight.shape[0]
     out = x.new_empty(M, N, dtype=torch.bfloat16)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out
     is_fp8 = x.dtype is torch.float8_e4m3fn
     with torch.cuda.device_of(x):
         target = current_target()
         tiling = scaled_matmul_config(M, N, x.dtype, target, multiprocessor_count(x))
         _scaled_matmul_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
-            as_kernels_take_it(x) if is_fp8 else x,
+            as_kernel_operand(x) if is_fp8 else x,
             x_scale,
-            as_kernels_take_it(weight) if is_fp8 else weight,
+            as_kernel_operand(weight) if is_fp8 else weight,
             weight_scale,
             out,
             M,
@@ -143,45 +147,35 @@ def scaled_matmul(
 
 
 def empty_scaled_product(
-    x: torch.Tensor,
-    x_scale: torch.Tensor,  # noqa: ARG001  the operators' signature
-    weight: torch.Tensor,
-    weight_scale: torch.Tensor,  # noqa: ARG001
+    x: torch.Tensor, _x_scale: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor
 ) -> torch.Tensor:
-    """Where the product of any such operands goes, [M, N] bfloat16."""
+    """The fake of every operator with these operands: [M, N] bfloat16."""
     return x.new_empty(x.shape[0], weight.shape[0], dtype=torch.bfloat16)
 
 
-def require_scaled_operands(
+_fp8_matmul_rowwise_op = torch.library.custom_op("roofwatch::fp8_matmul_rowwise", _scaled_matmul, mutates_args=())
+_fp8_matmul_rowwise_op.register_fake(empty_scaled_product)
+_int8_matmul_op = torch.library.custom_op("roofwatch::int8_matmul", _scaled_matmul, mutates_args=())
+_int8_matmul_op.register_fake(empty_scaled_product)
+
+
+def _require_scaled_operands(
     kernel: str,
     dtype: torch.dtype,
     x: torch.Tensor,
     x_scale: torch.Tensor,
     weight: torch.Tensor,
     weight_scale: torch.Tensor,
-    *,
-    max_k: int | None = None,
 ) -> None:
-    """Refuse what `scaled_matmul` would read wrongly.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
-    """
     require_operands(kernel, dims=2, dtypes=(dtype,), x=x, weight=weight)
     require_equal(kernel, "the columns", x=x.shape[1], weight=weight.shape[1])
-    if max_k is not None and x.shape[1] > max_k:
-        raise KernelError(f"{kernel}: x has {x.shape[1]} columns, at most {max_k} add up exactly; split the columns")
     require_row_scale(kernel, "x_scale", x_scale, x)
     require_row_scale(kernel, "weight_scale", weight_scale, weight)
     refuse_gradients(kernel, x=x, x_scale=x_scale, weight=weight, weight_scale=weight_scale)
 
 
 def require_row_scale(kernel: str, name: str, scale: torch.Tensor, matrix: torch.Tensor) -> None:
-    """Refuse scales that are not one float32 per row of a matrix, contiguous and on its device.
-
-    Raises:
-        KernelError: says what there is and what there must be.
-    """
+    """Require one float32 scale per row of a matrix, contiguous and on its device."""
     shape = (matrix.shape[0], 1)
     if scale.shape != shape or scale.dtype != torch.float32 or not scale.is_contiguous():
         raise KernelError(
@@ -194,31 +188,8 @@ def require_row_scale(kernel: str, name: str, scale: torch.Tensor, matrix: torch
 def scaled_matmul_reference(
     x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """The formula, `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
+    """Compute `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
     return torch.einsum("mk,nk->mn", x.double(), weight.double()) * x_scale * weight_scale.t()
-
-
-def dequantised_product(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
-    """The same in torch's operations: both operands made float32, then multiplied."""
-    return ((x.float() * x_scale) @ (weight.float() * weight_scale).t()).bfloat16()
-
-
-def scaled_operands(case: Case, make: InputMaker, *, spread: float) -> dict[str, torch.Tensor]:
-    """Operands as quantisation makes them: normally distributed levels, and positive scales.
-
-    Args:
-        case: Gives the lengths and the dtype.
-        make: Draws the numbers.
-        spread: Standard deviation of the levels; the largest level lies six of it away and more.
-    """
-    return {
-        "x": make.normal(case["M"], case["K"], scale=spread),
-        "x_scale": make.uniform(case["M"], 1, low=0.01, high=0.02, dtype="float32"),
-        "weight": make.normal(case["N"], case["K"], scale=spread),
-        "weight_scale": make.uniform(case["N"], 1, low=0.001, high=0.002, dtype="float32"),
-    }
 
 
 def scaled_cases(dtype: str) -> list[Case]:
@@ -228,7 +199,7 @@ def scaled_cases(dtype: str) -> list[Case]:
 
 
 def scaled_edges(dtype: str) -> list[Case]:
-    """Lengths that no tile divides, one row, few rows, none."""
+    """Lengths that no tile divides, one row, few rows, no rows."""
     return cases(
         shapes=[
             {"M": 65, "N": 200, "K": 1000},
@@ -241,7 +212,7 @@ def scaled_edges(dtype: str) -> list[Case]:
 
 
 def scaled_matmul_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each of M * N * K terms; two multiplications of each result."""
+    """Count a multiplication and an addition for each of M * N * K terms; two multiplications per result."""
     return 2 * case["M"] * case["N"] * (case["K"] + 1)
 
 
@@ -249,3 +220,111 @@ def scaled_matmul_memory_bytes(case: Case) -> float:
     """Reads x, weight and a float32 per row of each; writes two bytes per result."""
     M, N, K = case["M"], case["N"], case["K"]
     return (M + N) * (K * case.itemsize + 4) + 2 * M * N
+
+
+def _scaled_matmul_spec(name: str, dtype: str, *, spread: float, source: str) -> KernelSpec:
+    """The spec of a kernel; `spread` is the standard deviation of the 8-bit levels."""
+
+    def inputs(case: Case, make: InputMaker) -> dict[str, torch.Tensor]:
+        return {
+            "x": make.normal(case["M"], case["K"], scale=spread),
+            "x_scale": make.uniform(case["M"], 1, low=0.01, high=0.02, dtype="float32"),
+            "weight": make.normal(case["N"], case["K"], scale=spread),
+            "weight_scale": make.uniform(case["N"], 1, low=0.001, high=0.002, dtype="float32"),
+        }
+
+    spec = KernelSpec(
+        name=name,
+        family="low precision",
+        inputs=inputs,
+        reference=scaled_matmul_reference,
+        cases=scaled_cases(dtype),
+        edges=scaled_edges(dtype),
+        flop_count=scaled_matmul_flop_count,
+        memory_bytes=scaled_matmul_memory_bytes,
+        formula="out = (x @ weight.T) * x_scale * weight_scale.T",
+        source=source,
+        interpreted_shape={"M": 70, "N": 72, "K": 144},
+    )
+
+    @spec.implementation("torch", directions=["fwd"], compile=True)
+    def _(x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor) -> torch.Tensor:
+        return ((x.float() * x_scale) @ (weight.float() * weight_scale).t()).bfloat16()
+
+    return spec
+
+
+fp8_matmul_rowwise_spec = _scaled_matmul_spec(
+    "fp8_matmul_rowwise",
+    "float8_e4m3fn",
+    spread=64.0,
+    source="Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433), section 3",
+)
+int8_matmul_spec = _scaled_matmul_spec(
+    "int8_matmul", "int8", spread=20.0, source="Dettmers et al., LLM.int8(), 2022 (arXiv 2208.07339), section 2.1"
+)
+
+
+@fp8_matmul_rowwise_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def fp8_matmul_rowwise(
+    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    """Compute `(x @ weight.T) * x_scale * weight_scale.T`, accumulated in float32.
+
+    Args:
+        x: [M, K] float8_e4m3fn, finite, contiguous along its last dim.
+        x_scale: [M, 1] float32, as `quantise_fp8` returns it.
+        weight: [N, K] float8_e4m3fn, finite, contiguous along its last dim; a row is one output channel.
+        weight_scale: [N, 1] float32.
+
+    Returns:
+        [M, N] bfloat16.
+    """
+    _require_scaled_operands("fp8_matmul_rowwise", torch.float8_e4m3fn, x, x_scale, weight, weight_scale)
+    out: torch.Tensor = _fp8_matmul_rowwise_op(x, x_scale, weight, weight_scale)
+    return out
+
+
+@fp8_matmul_rowwise_spec.implementation("torch", name="scaled_mm", directions=["fwd"])
+def _fp8_matmul_rowwise_scaled_mm(
+    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    if not x.is_cuda or torch.cuda.get_device_capability(x.device) < (8, 9):
+        raise UnsupportedError("needs a GPU of compute capability 8.9 or newer, for torch._scaled_mm")
+    if x.shape[1] % 16 or weight.shape[0] % 16:
+        raise UnsupportedError("needs columns and output channels in multiples of 16, for torch._scaled_mm")
+    return torch._scaled_mm(x, weight.t(), x_scale, weight_scale.t(), out_dtype=torch.bfloat16)
+
+
+@int8_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def int8_matmul(
+    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    """Compute `(x @ weight.T) * x_scale * weight_scale.T`, accumulated in int32.
+
+    Args:
+        x: [M, K] int8, contiguous along its last dim, K at most `MAX_K`.
+        x_scale: [M, 1] float32, as `quantise_int8` returns it.
+        weight: [N, K] int8, contiguous along its last dim; a row is one output channel.
+        weight_scale: [N, 1] float32.
+
+    Returns:
+        [M, N] bfloat16.
+    """
+    _require_scaled_operands("int8_matmul", torch.int8, x, x_scale, weight, weight_scale)
+    if x.shape[1] > MAX_K:
+        raise KernelError(f"int8_matmul: x has {x.shape[1]} columns, at most {MAX_K} are exact; split the columns")
+    out: torch.Tensor = _int8_matmul_op(x, x_scale, weight, weight_scale)
+    return out
+
+
+@int8_matmul_spec.implementation("torch", name="int_mm", directions=["fwd"])
+def _int8_matmul_int_mm(
+    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    M, K = x.shape
+    if x.is_cuda and (M <= 16 or K % 8 or weight.shape[0] % 8):
+        raise UnsupportedError(
+            "needs more than 16 rows, and columns and output channels in multiples of 8, for torch._int_mm"
+        )
+    return (torch._int_mm(x, weight.t()) * x_scale * weight_scale.t()).bfloat16()

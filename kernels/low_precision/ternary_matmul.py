@@ -18,9 +18,8 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.shares import groups_per_split, sum_shares
-from roofwatch.kernels.building_blocks.tiles import tile_of_program
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.tiles import groups_per_split, sum_shares, tile_of_program
 from roofwatch.kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
 from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
@@ -136,7 +135,7 @@ def _ternary_matmul_op(
     N, n_bytes = packed.shape
     out = x.new_empty(M, N, dtype=torch.bfloat16)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     with torch.cuda.device_of(x):
         target = current_target()
         tiling = ternary_matmul_config(M, target)
@@ -167,19 +166,14 @@ def _ternary_matmul_op(
 
 
 @_ternary_matmul_op.register_fake
-def _ternary_matmul_fake(
-    x: torch.Tensor,
-    x_scale: torch.Tensor,  # noqa: ARG001  the op's signature
-    packed: torch.Tensor,
-    weight_scale: torch.Tensor,  # noqa: ARG001
-) -> torch.Tensor:
+def _ternary_matmul_fake(x: torch.Tensor, _x_scale: torch.Tensor, packed: torch.Tensor, *_: Any) -> torch.Tensor:
     return x.new_empty(x.shape[0], packed.shape[0], dtype=torch.bfloat16)
 
 
 def ternary_matmul_reference(
     x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """The formula, `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
+    """Compute `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
     weight = x_scale.new_empty(packed.shape[0], x.shape[1])
     for block, start in enumerate(range(0, x.shape[1], 128)):
         for position in range(4):
@@ -259,9 +253,6 @@ def ternary_matmul(
 
     Returns:
         [M, N] bfloat16.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     name = "ternary_matmul"
     require_operands(name, dims=2, dtypes=(torch.int8,), x=x)

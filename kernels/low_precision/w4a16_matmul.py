@@ -23,12 +23,17 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.dots import dot
-from roofwatch.kernels.building_blocks.shares import groups_per_split, sum_shares
-from roofwatch.kernels.building_blocks.tiles import tile_of_program
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.low_precision.int4 import as_floats, columns_joined, low_half, unpacked
-from roofwatch.kernels.low_precision.packing import NIBBLE_COLUMNS, pack_int4, unpack_int4
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, sum_shares, tile_of_program
+from roofwatch.kernels.low_precision.packing import (
+    NIBBLE_COLUMNS,
+    as_floats,
+    columns_joined,
+    low_half,
+    pack_int4,
+    unpack_int4,
+    unpacked,
+)
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
@@ -222,7 +227,7 @@ def _w4a16_matmul_op(
     N = 8 * n_words
     out = x.new_empty(M, N)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     with torch.cuda.device_of(x):
         target = current_target()
         tiling = w4a16_matmul_config(M, N, K, target, multiprocessor_count(x))
@@ -256,19 +261,14 @@ def _w4a16_matmul_op(
 
 
 @_w4a16_matmul_op.register_fake
-def _w4a16_matmul_fake(
-    x: torch.Tensor,
-    packed: torch.Tensor,
-    scale: torch.Tensor,  # noqa: ARG001  the op's signature
-    packed_zero: torch.Tensor,  # noqa: ARG001
-) -> torch.Tensor:
+def _w4a16_matmul_fake(x: torch.Tensor, packed: torch.Tensor, *_: Any) -> torch.Tensor:
     return x.new_empty(x.shape[0], 8 * packed.shape[1])
 
 
 def w4a16_matmul_reference(
     x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
 ) -> torch.Tensor:
-    """The formula, `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k / 128, rounded down."""
+    """Compute `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k / 128, rounded down."""
 
     def unpacked(words: torch.Tensor) -> torch.Tensor:
         levels = scale.new_empty(words.shape[0], 8 * words.shape[1])
@@ -343,13 +343,10 @@ def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, pac
 
     Returns:
         [M, N] in x's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     name = "w4a16_matmul"
     require_operands(name, dims=2, dtypes=(torch.float16, torch.bfloat16), x=x, scale=scale)
-    require_integers(name, dtype=torch.int32, dims=2, beside=x, packed=packed, packed_zero=packed_zero)
+    require_integers(name, dtype=torch.int32, dims=2, like=x, packed=packed, packed_zero=packed_zero)
     require_equal(name, "the dtypes", x=x.dtype, scale=scale.dtype)
     require_equal(name, "x's columns and the rows of packed", x=x.shape[1], packed=packed.shape[0])
     if x.shape[1] % GROUP_SIZE:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
+from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.operands import refuse_gradients, require_integers, require_operands
 from roofwatch.kernels.shapes import embedded_tokens, model_cases
 
@@ -40,7 +40,7 @@ def _embedding_gather_op(table: torch.Tensor, indices: torch.Tensor) -> torch.Te
     n_tokens = indices.shape[0]
     out = table.new_empty(n_tokens, hidden)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     config = embedding_gather_config(hidden)
     grid = (n_tokens * triton.cdiv(hidden, config["BLOCK"]),)
     with torch.cuda.device_of(table):
@@ -54,7 +54,7 @@ def _embedding_gather_fake(table: torch.Tensor, indices: torch.Tensor) -> torch.
 
 
 def embedding_gather_reference(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """The formula, `out[t] = table[indices[t]]`."""
+    """Compute `out[t] = table[indices[t]]`."""
     return table[indices]
 
 
@@ -113,12 +113,9 @@ def embedding_gather(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor
 
     Returns:
         [T, hidden] in table's dtype.
-
-    Raises:
-        KernelError: an operand has another layout or dtype, or the table requires a gradient.
     """
     require_operands("embedding_gather", dims=2, table=table)
-    require_integers("embedding_gather", dtype=torch.int64, dims=1, beside=table, indices=indices)
+    require_integers("embedding_gather", dtype=torch.int64, dims=1, like=table, indices=indices)
     refuse_gradients("embedding_gather", table=table)
     out: torch.Tensor = _embedding_gather_op(table, indices)
     return out

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.fp8 import E4M3_MAX, as_kernels_take_it, to_e4m3
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rounding import E4M3_MAX, as_kernel_operand, to_e4m3
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import cached_tokens, model_cases
 
@@ -92,7 +92,7 @@ def _kv_cache_write_op(
     n_blocks, block_size = key_cache.shape[:2]
     n_cols = n_heads * head_dim
     if not n_tokens or not n_cols:
-        return  # a grid of no programs cannot be launched
+        return  # CUDA rejects an empty grid
     config = kv_cache_write_config(n_cols)
     grid = (triton.cdiv(n_tokens, config["BLOCK_T"]) * triton.cdiv(n_cols, config["BLOCK_COLS"]),)
     is_scaled = key_scale is not None
@@ -100,8 +100,8 @@ def _kv_cache_write_op(
         _kv_cache_write_kernel[grid](
             key,
             value,
-            as_kernels_take_it(key_cache) if is_scaled else key_cache,
-            as_kernels_take_it(value_cache) if is_scaled else value_cache,
+            as_kernel_operand(key_cache) if is_scaled else key_cache,
+            as_kernel_operand(value_cache) if is_scaled else value_cache,
             slots,
             key_scale,
             value_scale,
@@ -132,7 +132,7 @@ def kv_cache_write_reference(
     key_scale: torch.Tensor | None = None,
     value_scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formula, `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy of the cache."""
+    """Compute `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy of the cache."""
 
     def written(new: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
         if scale is not None:
@@ -241,9 +241,6 @@ def kv_cache_write(
 
     Returns:
         key_cache and value_cache themselves.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     _require_rows(key, value, key_cache, value_cache, slots)
     _require_scales(key, key_cache, key_scale=key_scale, value_scale=value_scale)
@@ -267,7 +264,7 @@ def _require_rows(
     if key_cache.ndim != 4:
         raise KernelError(f"{name}: a cache must have 4 dims, got shape {tuple(key_cache.shape)}; call reshape(...)")
     require_equal(name, "heads and head dim", key=tuple(key.shape[1:]), key_cache=tuple(key_cache.shape[2:]))
-    require_integers(name, dtype=torch.int64, dims=1, beside=key, slots=slots)
+    require_integers(name, dtype=torch.int64, dims=1, like=key, slots=slots)
     require_equal(name, "tokens and slots", key=key.shape[0], slots=slots.shape[0])
     require_equal(name, "the devices", key=key.device, key_cache=key_cache.device, value_cache=value_cache.device)
     for operand, rows in {"key": key[:1], "value": value[:1]}.items():

@@ -44,7 +44,7 @@ def memory_copy_config(n_cols: int, itemsize: int) -> dict[str, int]:
 def _memory_copy_op(x: torch.Tensor) -> torch.Tensor:
     out = x.new_empty(x.shape)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     n_rows, n_cols = (1, x.numel()) if x.is_contiguous() else x.shape
     config = memory_copy_config(n_cols, x.element_size())
     grid = (triton.cdiv(n_rows, config["BLOCK_ROWS"]) * triton.cdiv(n_cols, config["BLOCK_COLS"]),)
@@ -59,7 +59,7 @@ def _memory_copy_fake(x: torch.Tensor) -> torch.Tensor:
 
 
 def memory_copy_reference(x: torch.Tensor) -> torch.Tensor:
-    """The formula, `out = x`, by an addition, which gives a new tensor."""
+    """Compute `out = x`, by an addition, which gives a new tensor."""
     return x + 0
 
 
@@ -124,9 +124,6 @@ def memory_copy(x: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [n_rows, n_cols] in x's dtype.
-
-    Raises:
-        KernelError: x has another layout or dtype, or requires a gradient.
     """
     require_operands("memory_copy", dims=2, x=x)
     refuse_gradients("memory_copy", x=x)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, rotated_heads
 
@@ -117,7 +117,7 @@ def _rotated(
     q_out, k_out = q.new_empty(q.shape), k.new_empty(k.shape)
     n_tokens = B * T
     if not n_tokens or not D:
-        return q_out, k_out  # a grid of no programs cannot be launched
+        return q_out, k_out  # CUDA rejects an empty grid
     config = rotary_config(max(H, H_KV), D)
     n_tiles = triton.cdiv(H, config["BLOCK_H"]) + triton.cdiv(H_KV, config["BLOCK_H"])
     with torch.cuda.device_of(q):
@@ -151,7 +151,7 @@ def _rotary_op(
 def _rotary_backward_op(
     grad_q_out: torch.Tensor, grad_k_out: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    # autograd may hand over an expanded scalar
+    # autograd may pass an expanded scalar
     return _rotated(_along_last_dim(grad_q_out), _along_last_dim(grad_k_out), cos, sin, is_back=True)
 
 
@@ -160,21 +160,13 @@ def _along_last_dim(x: torch.Tensor) -> torch.Tensor:
 
 
 @_rotary_op.register_fake
-def _rotary_fake(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    cos: torch.Tensor,  # noqa: ARG001  the op's signature
-    sin: torch.Tensor,  # noqa: ARG001
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _rotary_fake(q: torch.Tensor, k: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
 
 @_rotary_backward_op.register_fake
 def _rotary_backward_fake(
-    grad_q_out: torch.Tensor,
-    grad_k_out: torch.Tensor,
-    cos: torch.Tensor,  # noqa: ARG001  the op's signature
-    sin: torch.Tensor,  # noqa: ARG001
+    grad_q_out: torch.Tensor, grad_k_out: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return grad_q_out.new_empty(grad_q_out.shape), grad_k_out.new_empty(grad_k_out.shape)
 
@@ -198,7 +190,7 @@ _rotary_op.register_autograd(_backward, setup_context=_save_for_backward)
 def rotary_reference(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formula, `(x[i] + j x[i + D/2]) * (cos[i] + j sin[i])` in complex numbers."""
+    """Compute `(x[i] + j x[i + D/2]) * (cos[i] + j sin[i])` in complex numbers."""
     turn = torch.complex(cos, sin)[:, None, :]
 
     def turned(x: torch.Tensor) -> torch.Tensor:
@@ -279,9 +271,6 @@ def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
 
     Returns:
         Contiguous tensors of the shapes and dtypes of q and k.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or an angle requires a gradient.
     """
     require_operands("rotary", q=q, k=k, cos=cos, sin=sin)
     require_operands("rotary", dims=4, q=q, k=k)

@@ -53,7 +53,7 @@ def _transpose_op(x: torch.Tensor) -> torch.Tensor:
     M, N = x.shape
     out = x.new_empty(N, M)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     config = transpose_config()
     grid = (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
     with torch.cuda.device_of(x):
@@ -68,7 +68,7 @@ def _transpose_fake(x: torch.Tensor) -> torch.Tensor:
 
 
 def transpose_reference(x: torch.Tensor) -> torch.Tensor:
-    """The formula, `out[n, m] = x[m, n]`."""
+    """Compute `out[n, m] = x[m, n]`."""
     return torch.einsum("mn->nm", x).contiguous()
 
 
@@ -116,9 +116,6 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [N, M] in x's dtype.
-
-    Raises:
-        KernelError: x has another layout or dtype, or requires a gradient.
     """
     require_operands("transpose", dims=2, x=x)
     refuse_gradients("transpose", x=x)

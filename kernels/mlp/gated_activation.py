@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, cases
-from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
+from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import Workload, model_cases
 
@@ -96,7 +96,7 @@ def define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[torch.Tens
         n_rows, n_cols = gate.shape
         out = gate.new_empty(n_rows, n_cols)
         if not out.numel():
-            return out  # a grid of no programs cannot be launched
+            return out  # CUDA rejects an empty grid
         config = gated_activation_config(n_cols)
         with torch.cuda.device_of(gate):
             _gated_kernel[(n_rows * triton.cdiv(n_cols, config["BLOCK"]),)](
@@ -107,7 +107,7 @@ def define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[torch.Tens
     @torch.library.custom_op(f"roofwatch::{name}_backward", mutates_args=())
     def backward_op(gate: torch.Tensor, up: torch.Tensor, grad_out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n_rows, n_cols = gate.shape
-        grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+        grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
         grad_gate, grad_up = gate.new_empty(n_rows, n_cols), gate.new_empty(n_rows, n_cols)
         if not grad_gate.numel():
             return grad_gate, grad_up
@@ -129,15 +129,11 @@ def define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[torch.Tens
         return grad_gate, grad_up
 
     @forward_op.register_fake
-    def _(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+    def _(gate: torch.Tensor, *_: Any) -> torch.Tensor:
         return gate.new_empty(gate.shape)
 
     @backward_op.register_fake
-    def _(
-        gate: torch.Tensor,
-        up: torch.Tensor,  # noqa: ARG001  the op's signature
-        grad_out: torch.Tensor,  # noqa: ARG001
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _(gate: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return gate.new_empty(gate.shape), gate.new_empty(gate.shape)
 
     def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:  # noqa: ARG001  torch's signature

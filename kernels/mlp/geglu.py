@@ -26,7 +26,7 @@ _geglu = define_gated_activation("geglu", is_gelu=True)
 
 
 def geglu_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """The formula, `gate * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 gate³))) / 2 * up`."""
+    """Compute `gate * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 gate³))) / 2 * up`."""
     return gate * (1 + (math.sqrt(2 / math.pi) * (gate + 0.044715 * gate.pow(3))).tanh()) / 2 * up
 
 
@@ -62,9 +62,6 @@ def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [n_rows, n_cols] in gate's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     return _geglu(gate, up)
 

@@ -21,7 +21,7 @@ _swiglu = define_gated_activation("swiglu", is_gelu=False)
 
 
 def swiglu_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """The formula, `gate / (1 + exp(-gate)) * up`."""
+    """Compute `gate / (1 + exp(-gate)) * up`."""
     return gate / (1 + (-gate).exp()) * up
 
 
@@ -57,9 +57,6 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [n_rows, n_cols] in gate's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     return _swiglu(gate, up)
 

@@ -15,16 +15,15 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.dots import dot
-from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of
+from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
 from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
-from roofwatch.kernels.moe.routing import chosen_experts, expert_offsets, routed
+from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
 from roofwatch.kernels.operands import (
-    can_be_copied_by_tiles,
     refuse_gradients,
     require_equal,
     require_integers,
     require_operands,
+    supports_tma,
 )
 from roofwatch.kernels.shapes import expert_tokens, model_cases
 from roofwatch.kernels.target import Target, current_target, persistent_program_count
@@ -115,17 +114,12 @@ def _grouped_gemm_op(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch
     n_experts, _, N = weights.shape
     out = tokens.new_empty(n_rows, N)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     with torch.cuda.device_of(tokens):
         target = current_target()
         config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
         block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        is_copied = (
-            target.has_tensor_copies
-            and tokens.element_size() == 2
-            and can_be_copied_by_tiles(tokens)
-            and can_be_copied_by_tiles(weights)
-        )
+        is_copied = target.has_tma and tokens.element_size() == 2 and supports_tma(tokens) and supports_tma(weights)
         # each expert's last tile may be a part of one
         most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
         n_programs = persistent_program_count(tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR))
@@ -150,12 +144,12 @@ def _grouped_gemm_op(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch
 
 
 @_grouped_gemm_op.register_fake
-def _grouped_gemm_fake(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+def _grouped_gemm_fake(tokens: torch.Tensor, weights: torch.Tensor, *_: Any) -> torch.Tensor:
     return tokens.new_empty(tokens.shape[0], weights.shape[2])
 
 
 def grouped_gemm_reference(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """The formula, `out[i] = tokens[i] @ weights[e]` for the rows i of expert e, from `offsets[e]` up to
+    """Compute `out[i] = tokens[i] @ weights[e]` for the rows i of expert e, from `offsets[e]` up to
     `offsets[e + 1]`.
     """
     bounds = pairwise(offsets.tolist())
@@ -243,14 +237,11 @@ def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Ten
 
     Returns:
         [n_rows, N] in tokens' dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     require_operands("grouped_gemm", dims=2, tokens=tokens)
     require_operands("grouped_gemm", tokens=tokens, weights=weights)
     require_operands("grouped_gemm", dims=3, weights=weights)
-    require_integers("grouped_gemm", dtype=torch.int32, dims=1, beside=tokens, offsets=offsets)
+    require_integers("grouped_gemm", dtype=torch.int32, dims=1, like=tokens, offsets=offsets)
     require_equal("grouped_gemm", "the dtypes", tokens=tokens.dtype, weights=weights.dtype)
     require_equal("grouped_gemm", "tokens' and weights' K", tokens=tokens.shape[1], weights=weights.shape[1])
     require_equal("grouped_gemm", "the experts", weights=weights.shape[0], offsets=offsets.shape[0] - 1)

@@ -6,6 +6,7 @@ about the order: an expert's rows come in the order of the tokens, in every run.
 writes it to every place that it goes to.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,9 +14,8 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.moe.routing import chosen_experts, routed
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import expert_tokens, model_cases
+from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16
@@ -96,7 +96,7 @@ def _moe_permute_op(
     positions = torch.empty_like(experts)
     offsets = experts.new_empty(n_experts + 1)
     if not n_choices:
-        return rows, positions, offsets.zero_()  # a grid of no programs cannot be launched
+        return rows, positions, offsets.zero_()  # CUDA rejects an empty grid
     padded = triton.next_power_of_2(max(n_experts, 2))
     n_blocks = triton.cdiv(n_choices, _BLOCK)
     counts = experts.new_empty(n_blocks, padded)
@@ -130,6 +130,44 @@ def _moe_permute_fake(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     n_choices = experts.shape[0] * experts.shape[1]
     return x.new_empty(n_choices, x.shape[1]), torch.empty_like(experts), experts.new_empty(n_experts + 1)
+
+
+ROUTINGS = ("uniform", "zipf", "all_to_one")
+"""Equal load; load of expert n proportional to 1 / n; and all tokens choose the same experts."""
+
+
+def routed(workloads: Iterable[Workload], *dimensions: str) -> list[Workload]:
+    """Repeat the workloads for each routing, with the dimensions that a kernel needs."""
+    return [
+        Workload({**{name: workload.shape[name] for name in dimensions}, "routing": routing}, workload.tags | {routing})
+        for workload in workloads
+        for routing in ROUTINGS
+    ]
+
+
+def chosen_experts(case: Case, make: InputMaker) -> torch.Tensor:
+    """Draw the experts of each token without replacement by the case's routing, [T, top_k] int32.
+
+    Source of the Gumbel top-k method: Kool et al., Stochastic beams and where to find them, 2019 (arXiv 1903.06059).
+    """
+    T, E = case["T"], case["E"]
+    log_rank = torch.log(make.permutation(E).cpu() + 1.0)
+    routing = case.choice("routing")
+    if routing == "all_to_one":
+        scores = -log_rank.expand(T, E)
+    else:
+        # from integers: floating-point inputs may be left uninitialised
+        uniform = (make.integers(T, E, high=2**30).cpu().double() + 0.5) / 2**30
+        gumbel = -torch.log(-torch.log(uniform))
+        scores = gumbel - log_rank if routing == "zipf" else gumbel
+    return scores.topk(case["top_k"], dim=1).indices.to(device=make.device, dtype=torch.int32)
+
+
+def expert_offsets(experts: torch.Tensor, n_experts: int) -> torch.Tensor:
+    """Offsets of each expert's rows sorted by expert, and their total, [n_experts + 1] int32."""
+    counts = torch.bincount(experts.flatten().cpu(), minlength=n_experts)
+    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    return offsets.to(device=experts.device, dtype=torch.int32)
 
 
 Permuted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -215,12 +253,9 @@ def moe_permute(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permu
     Returns:
         The rows, [n_tokens * top_k, n_cols] in x's dtype; the row that each choice went to, [n_tokens, top_k] int32;
         and where each expert's rows begin, with their number at the end, [n_experts + 1] int32.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     require_operands("moe_permute", dims=2, x=x)
-    require_integers("moe_permute", dtype=torch.int32, dims=2, beside=x, experts=experts)
+    require_integers("moe_permute", dtype=torch.int32, dims=2, like=x, experts=experts)
     require_equal("moe_permute", "the tokens", x=x.shape[0], experts=experts.shape[0])
     refuse_gradients("moe_permute", x=x)
     permuted: Permuted = _moe_permute_op(x, experts, n_experts)

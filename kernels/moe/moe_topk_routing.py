@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.operands import refuse_gradients, require_operands
 from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
@@ -81,7 +81,7 @@ def _moe_topk_routing_op(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor
     weights = logits.new_empty(n_tokens, top_k, dtype=torch.float32)
     experts = logits.new_empty(n_tokens, top_k, dtype=torch.int32)
     if not n_tokens:
-        return weights, experts  # a grid of no programs cannot be launched
+        return weights, experts  # CUDA rejects an empty grid
     config = moe_topk_routing_config(n_experts)
     with torch.cuda.device_of(logits):
         _topk_routing_kernel[(triton.cdiv(n_tokens, config["TOKENS"]),)](
@@ -180,9 +180,6 @@ def moe_topk_routing(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, to
     Returns:
         Weights, [n_tokens, top_k] float32, the largest first, and experts, [n_tokens, top_k] int32. Of equal logits
         the lower expert comes first.
-
-    Raises:
-        KernelError: logits have another layout or dtype or require a gradient, or top_k is out of range.
     """
     require_operands("moe_topk_routing", dims=2, logits=logits)
     refuse_gradients("moe_topk_routing", logits=logits)

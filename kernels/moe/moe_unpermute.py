@@ -52,7 +52,7 @@ def _moe_unpermute_op(rows: torch.Tensor, positions: torch.Tensor, weights: torc
     n_cols = rows.shape[1]
     out = rows.new_empty(n_tokens, n_cols)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     config = moe_unpermute_config(n_cols)
     with torch.cuda.device_of(rows):
         _unpermute_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
@@ -62,16 +62,12 @@ def _moe_unpermute_op(rows: torch.Tensor, positions: torch.Tensor, weights: torc
 
 
 @_moe_unpermute_op.register_fake
-def _moe_unpermute_fake(
-    rows: torch.Tensor,
-    positions: torch.Tensor,
-    weights: torch.Tensor,  # noqa: ARG001  the op's signature
-) -> torch.Tensor:
+def _moe_unpermute_fake(rows: torch.Tensor, positions: torch.Tensor, *_: Any) -> torch.Tensor:
     return rows.new_empty(positions.shape[0], rows.shape[1])
 
 
 def moe_unpermute_reference(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The formula, `out[t] = sum over k of weights[t, k] * rows[positions[t, k]]`."""
+    """Compute `out[t] = sum over k of weights[t, k] * rows[positions[t, k]]`."""
     return torch.einsum("tk,tkc->tc", weights, rows[positions.long()])
 
 
@@ -141,12 +137,9 @@ def moe_unpermute(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Te
 
     Returns:
         [n_tokens, n_cols] in rows' dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     require_operands("moe_unpermute", dims=2, rows=rows, weights=weights)
-    require_integers("moe_unpermute", dtype=torch.int32, dims=2, beside=rows, positions=positions)
+    require_integers("moe_unpermute", dtype=torch.int32, dims=2, like=rows, positions=positions)
     require_equal("moe_unpermute", "the shapes", positions=tuple(positions.shape), weights=tuple(weights.shape))
     refuse_gradients("moe_unpermute", rows=rows, weights=weights)
     out: torch.Tensor = _moe_unpermute_op(rows, positions, weights.contiguous())

@@ -21,7 +21,7 @@ _adaln_modulate = define_affine_norm("adaln_modulate", weight_offset=1.0)
 def adaln_modulate_reference(
     x: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, eps: float = 1e-6
 ) -> torch.Tensor:
-    """The formula, `(x - mean x) / sqrt(var x + eps) * (1 + scale) + shift` along each token."""
+    """Compute `(x - mean x) / sqrt(var x + eps) * (1 + scale) + shift` along each token."""
     centred = x - x.mean(dim=-1, keepdim=True)
     normed = centred / (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt()
     return normed * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
@@ -94,9 +94,6 @@ def adaln_modulate(x: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, ep
 
     Returns:
         [B, T, n_cols] in x's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     require_operands("adaln_modulate", x=x, scale=scale, shift=shift)
     require_operands("adaln_modulate", dims=3, x=x)

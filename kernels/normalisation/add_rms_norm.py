@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.normalisation.column_gradients import (
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.normalisation.reductions import (
     MAX_ROW_BYTES_BACKWARD,
     add_to_share,
     backward_config,
@@ -187,7 +187,7 @@ def _add_rms_norm_op(
     out, new_residual = x.new_empty(n_rows, n_cols), x.new_empty(n_rows, n_cols)
     rstd = x.new_empty(n_rows, dtype=torch.float32)
     if not x.numel():
-        return out, new_residual, rstd.zero_()  # a grid of no programs cannot be launched
+        return out, new_residual, rstd.zero_()  # CUDA rejects an empty grid
     kernel = _add_rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _add_rms_norm_long_kernel
     with torch.cuda.device_of(x):
         kernel[(n_rows,)](
@@ -227,7 +227,7 @@ def _add_rms_norm_backward_op(
             new_residual,
             weight,
             rstd,
-            grad_out.contiguous(),  # autograd may hand over an expanded scalar
+            grad_out.contiguous(),  # autograd may pass an expanded scalar
             grad_new_residual.contiguous(),
             grad,
             grad_weight_shares,
@@ -239,22 +239,13 @@ def _add_rms_norm_backward_op(
 
 
 @_add_rms_norm_op.register_fake
-def _add_rms_norm_fake(
-    x: torch.Tensor,
-    residual: torch.Tensor,  # noqa: ARG001  the op's signature
-    weight: torch.Tensor,  # noqa: ARG001
-    eps: float,  # noqa: ARG001
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _add_rms_norm_fake(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape[:1], dtype=torch.float32)
 
 
 @_add_rms_norm_backward_op.register_fake
 def _add_rms_norm_backward_fake(
-    new_residual: torch.Tensor,
-    weight: torch.Tensor,
-    rstd: torch.Tensor,  # noqa: ARG001  the op's signature
-    grad_out: torch.Tensor,  # noqa: ARG001
-    grad_new_residual: torch.Tensor,  # noqa: ARG001
+    new_residual: torch.Tensor, weight: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return new_residual.new_empty(new_residual.shape), torch.empty_like(weight)
 
@@ -279,7 +270,7 @@ _add_rms_norm_op.register_autograd(_backward, setup_context=_save_for_backward)
 def add_rms_norm_reference(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formula, `h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row."""
+    """Compute `h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row."""
     h = x + residual
     return h / (h.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight, h
 
@@ -348,9 +339,6 @@ def add_rms_norm(
 
     Returns:
         The normalised sum and the sum, the next block's residual; each [n_rows, n_cols] in x's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     require_operands("add_rms_norm", x=x, residual=residual, weight=weight)
     require_operands("add_rms_norm", dims=2, x=x)

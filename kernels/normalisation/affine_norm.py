@@ -17,9 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.normalisation.column_gradients import add_to_share, backward_config, share_count
-from roofwatch.kernels.normalisation.moments import moments_of
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.normalisation.reductions import add_to_share, backward_config, moments_of, share_count
 
 
 @triton.jit
@@ -228,7 +227,7 @@ def _forward(
     mean = x.new_empty(n_groups, n_rows, dtype=torch.float32)
     rstd = torch.empty_like(mean)
     if not out.numel():
-        return out, mean, rstd  # a grid of no programs cannot be launched
+        return out, mean, rstd  # CUDA rejects an empty grid
     kernel = _affine_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _affine_norm_long_kernel
     with torch.cuda.device_of(x):
         kernel[(n_groups * n_rows,)](
@@ -274,7 +273,7 @@ def _backward(
             weight,
             mean,
             rstd,
-            grad_out.contiguous(),  # autograd may hand over an expanded scalar
+            grad_out.contiguous(),  # autograd may pass an expanded scalar
             grad_x,
             grad_weight_shares,
             grad_bias_shares,
@@ -319,23 +318,13 @@ def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., torc
         return _backward(x, weight, bias, mean, rstd, grad_out, weight_offset)
 
     @forward_op.register_fake
-    def _(
-        x: torch.Tensor,
-        weight: torch.Tensor,  # noqa: ARG001  the op's signature
-        bias: torch.Tensor,  # noqa: ARG001
-        eps: float,  # noqa: ARG001
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         per_row = x.new_empty(x.shape[:2], dtype=torch.float32)
         return x.new_empty(x.shape), per_row, torch.empty_like(per_row)
 
     @backward_op.register_fake
     def _(
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        mean: torch.Tensor,  # noqa: ARG001  the op's signature
-        rstd: torch.Tensor,  # noqa: ARG001
-        grad_out: torch.Tensor,  # noqa: ARG001
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *_: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return x.new_empty(x.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
 

@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.normalisation.moments import merge_parts, moments_of
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rows import piece_of_row
+from roofwatch.kernels.normalisation.reductions import merge_parts, moments_of
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
 from roofwatch.kernels.shapes import feature_maps, model_cases, with_choice
 
@@ -92,7 +92,7 @@ def _group_norm_silu_op(
     B, C, H, W = x.shape
     out = x.new_empty(x.shape)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     channels_per_group, n_pixels = C // n_groups, H * W
     group_size = channels_per_group * n_pixels
     part_size = part_length(group_size)
@@ -123,20 +123,14 @@ def _group_norm_silu_op(
 
 
 @_group_norm_silu_op.register_fake
-def _group_norm_silu_fake(
-    x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  the op's signature
-    bias: torch.Tensor,  # noqa: ARG001
-    n_groups: int,  # noqa: ARG001
-    eps: float,  # noqa: ARG001
-) -> torch.Tensor:
+def _group_norm_silu_fake(x: torch.Tensor, *_: Any) -> torch.Tensor:
     return x.new_empty(x.shape)
 
 
 def group_norm_silu_reference(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
 ) -> torch.Tensor:
-    """The formula: `(x - mean) / sqrt(var + eps)` over each image's groups of channels, times weight plus bias per
+    """Compute `(x - mean) / sqrt(var + eps)` over each image's groups of channels, times weight plus bias per
     channel, then `y / (1 + exp(-y))`.
     """
     groups = x.unflatten(1, (n_groups, -1))
@@ -206,9 +200,6 @@ def group_norm_silu(
 
     Returns:
         [B, C, H, W] in x's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, requires a gradient, or n_groups does not divide C.
     """
     require_operands("group_norm_silu", x=x, weight=weight, bias=bias)
     require_operands("group_norm_silu", dims=4, x=x)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
-from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, only, small_rows, token_rows
 
@@ -20,7 +20,7 @@ _layer_norm = define_affine_norm("layer_norm", weight_offset=0.0)
 
 
 def layer_norm_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
-    """The formula, `(x - mean x) / sqrt(var x + eps) * weight + bias` along each row."""
+    """Compute `(x - mean x) / sqrt(var x + eps) * weight + bias` along each row."""
     centred = x - x.mean(dim=-1, keepdim=True)
     return centred / (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight + bias
 
@@ -89,9 +89,6 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
 
     Returns:
         [n_rows, n_cols] in x's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     require_operands("layer_norm", x=x, weight=weight, bias=bias)
     require_operands("layer_norm", dims=2, x=x)

@@ -17,16 +17,22 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, TILES_OF_LONG_ROWS, row_config
-from roofwatch.kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
-from roofwatch.kernels.normalisation.column_gradients import add_to_share
+from roofwatch.kernels.building_blocks.rows import (
+    MAX_COLS_IN_REGISTERS,
+    ONLY_NVIDIA,
+    TILES_OF_LONG_ROWS,
+    RowLayout,
+    row_config,
+    row_layout,
+)
+from roofwatch.kernels.normalisation.reductions import add_to_share
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, token_rows
 from roofwatch.kernels.target import multiprocessor_count
 
 
 def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """The formula, `x / sqrt(mean(x²) + eps) * weight` along each row."""
+    """Compute `x / sqrt(mean(x²) + eps) * weight` along each row."""
     return x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight
 
 
@@ -90,11 +96,7 @@ def _rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) ->
 
 
 def _require_operands(x: torch.Tensor, weight: torch.Tensor) -> None:
-    """Refuse what neither of our implementations reads.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
-    """
+    """Refuse what neither of our implementations reads."""
     require_operands("rms_norm", x=x, weight=weight)
     require_operands("rms_norm", dims=2, x=x)
     require_equal("rms_norm", "the columns", weight=tuple(weight.shape), x=tuple(x.shape[1:]))
@@ -116,16 +118,11 @@ def _define_operator(
     backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
 
     @operator.register_fake
-    def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG001  the operator's signature
+    def _(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return x.new_empty(x.shape), x.new_empty(x.shape[:1], dtype=torch.float32)
 
     @backward_operator.register_fake
-    def _(
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        rstd: torch.Tensor,  # noqa: ARG001  the operator's signature
-        grad_out: torch.Tensor,  # noqa: ARG001
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _(x: torch.Tensor, weight: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return x.new_empty(x.shape), weight.new_empty(weight.shape)
 
     def save_for_backward(
@@ -262,7 +259,7 @@ def _triton_forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[
     out = x.new_empty(n_rows, n_cols)
     rstd = x.new_empty(n_rows, dtype=torch.float32)
     if not x.numel():
-        return out, rstd.zero_()  # a grid of no programs cannot be launched
+        return out, rstd.zero_()  # CUDA rejects an empty grid
     kernel = _rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _rms_norm_long_kernel
     with torch.cuda.device_of(x):
         kernel[(n_rows,)](x, weight, out, rstd, x.stride(0), out.stride(0), n_cols, eps, **row_config(n_cols))
@@ -273,7 +270,7 @@ def _triton_backward(
     x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor, grad_out: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     n_rows, n_cols = x.shape
-    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     grad_x = x.new_empty(n_rows, n_cols)
     if not x.numel():
         return grad_x, weight.new_zeros(weight.shape)
@@ -313,9 +310,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
 
     Returns:
         [n_rows, n_cols] in x's dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype.
     """
     _require_operands(x, weight)
     out, _ = _triton_operator(x, weight, eps)
@@ -335,7 +329,7 @@ def _cuda_forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[to
     out = x.new_empty(n_rows, n_cols)
     rstd = x.new_empty(n_rows, dtype=torch.float32)
     if not x.numel():
-        return out, rstd.zero_()  # a grid of no blocks cannot be launched
+        return out, rstd.zero_()  # CUDA rejects an empty grid
     layout = row_layout(x, weight, out)
     _cuda_kernel("rms_norm_kernel", x.dtype, weight.dtype, layout).launch(
         n_rows, layout.n_threads, (x, weight, out, rstd, x.stride(0), n_cols, eps)
@@ -347,7 +341,7 @@ def _cuda_backward(
     x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor, grad_out: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     n_rows, n_cols = x.shape
-    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     grad_x = x.new_empty(n_rows, n_cols)
     if not x.numel():
         return grad_x, weight.new_zeros(weight.shape)
@@ -378,7 +372,6 @@ def rms_norm_cuda(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> t
         [n_rows, n_cols] in x's dtype.
 
     Raises:
-        KernelError: an operand has another layout, shape or dtype.
         UnsupportedError: x is not on an NVIDIA GPU, or NVRTC is not installed.
     """
     _require_operands(x, weight)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.operands import refuse_gradients, require_operands
 
 MAX_ELEMENTS = 1024
@@ -37,11 +37,7 @@ def launch_add_one(x: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def require_few(kernel: str, x: torch.Tensor) -> None:
-    """Refuse what one program does not hold.
-
-    Raises:
-        KernelError: names what x has, and the call that mends it.
-    """
+    """Refuse what one program does not hold."""
     require_operands(kernel, dims=1, x=x)
     if x.numel() > MAX_ELEMENTS:
         raise KernelError(f"{kernel}: x has {x.numel()} elements, more than {MAX_ELEMENTS}; pass x[:{MAX_ELEMENTS}]")
@@ -49,7 +45,7 @@ def require_few(kernel: str, x: torch.Tensor) -> None:
 
 
 def empty_launch_reference(x: torch.Tensor) -> torch.Tensor:
-    """The formula, `x + 1`."""
+    """Compute `x + 1`."""
     return x + torch.ones_like(x)
 
 
@@ -94,9 +90,6 @@ def empty_launch(x: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [n_elements] in x's dtype.
-
-    Raises:
-        KernelError: x has another layout or dtype, more elements, or requires a gradient.
     """
     require_few("empty_launch", x)
     out = x.new_empty(x.shape)

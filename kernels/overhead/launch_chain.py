@@ -13,7 +13,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.overhead.empty_launch import launch_add_one, require_few
 
 _N_ELEMENTS = 1024
@@ -24,7 +24,7 @@ _IS_NOT_THERE = dict.fromkeys(
 
 
 def launch_chain_reference(x: torch.Tensor, n_launches: int) -> torch.Tensor:
-    """The formula, `x + n_launches`."""
+    """Compute `x + n_launches`."""
     return x + n_launches
 
 
@@ -73,9 +73,6 @@ def launch_chain(x: torch.Tensor, n_launches: int) -> torch.Tensor:
 
     Returns:
         [n_elements] in x's dtype.
-
-    Raises:
-        KernelError: x has another layout or dtype, more elements, or requires a gradient; or there is no launch.
     """
     require_few("launch_chain", x)
     if n_launches < 1:

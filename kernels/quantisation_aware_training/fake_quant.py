@@ -1,17 +1,14 @@
-"""Weights rounded to a few levels and back, forward and backward, for quantisation-aware training: what
-ternary_fake_quant and nonary_fake_quant share.
+"""Fake quantisation of weights for quantisation-aware training, ternary and nonary, forward and backward.
 
-Each row has a scale, the mean of its magnitudes. The weight in units of it is rounded to a whole number and clamped to
-±highest, and the result is that level times the scale:
+Each row has a scale, the mean of its magnitudes. The result is the nearest level, clamped to ±highest, times the scale:
 
     scale = mean |x|,  level = clamp(round(x / scale), -highest, highest),  out = level * scale
 
-For highest = 1 this is the absmean quantisation of BitNet b1.58, by rows instead of by whole tensors. For highest = 4
-the scale is the one that learned step sizes start from, 2 mean |x| / sqrt(highest).
+highest = 1 (ternary) is the absmean quantisation of BitNet b1.58, by rows instead of whole tensors. For highest = 4
+(nonary) the scale is the initial value of learned step sizes, 2 mean |x| / sqrt(highest).
 
-The gradient goes straight through the rounding (Bengio et al., 2013) and stops at the clamp: it passes where
-|round(x / scale)| <= highest. The scale counts as a constant. Values may be bfloat16; the scale is float32, and so is
-all that is computed.
+The gradient passes through the rounding (straight-through estimator, Bengio et al., 2013). It is zero where the level
+is clamped. The scale counts as a constant. Everything is computed in float32.
 
 Sources: Ma et al., The Era of 1-bit LLMs, 2024 (arXiv 2402.17764), equations 1 to 3; Esser et al., Learned Step Size
 Quantization, 2019 (arXiv 1902.08153), section 2.1; Bengio et al., Estimating or Propagating Gradients Through
@@ -27,9 +24,9 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rounding import round_half_even
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
 from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, projection_weights, small_rows
 
@@ -96,7 +93,7 @@ def _fake_quant_grad_kernel(
 
 @triton.jit
 def _in_steps(x, inverse, HIGHEST: tl.constexpr):
-    # what is far outside is brought near, where the rounding is exact
+    # clamp first: round_half_even is exact for small magnitudes only
     return tl.clamp(x * inverse, -HIGHEST - 1.0, HIGHEST + 1.0)
 
 
@@ -106,12 +103,8 @@ def fake_quant_grad_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
 
-def define_fake_quant(name: str, highest: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Register the operators `roofwatch::<name>` and `roofwatch::<name>_backward` of levels up to ±highest.
-
-    Returns:
-        A launcher that checks its operand.
-    """
+def _define_operator(name: str, highest: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Register `roofwatch::<name>` and its backward, and return a launcher that checks its operand."""
 
     @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
     def forward_op(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -119,7 +112,7 @@ def define_fake_quant(name: str, highest: int) -> Callable[[torch.Tensor], torch
         out = x.new_empty(n_rows, n_cols)
         scale = x.new_empty(n_rows, dtype=torch.float32)
         if not n_rows:
-            return out, scale  # a grid of no programs cannot be launched
+            return out, scale  # CUDA rejects an empty grid
         kernel = _fake_quant_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _fake_quant_long_kernel
         with torch.cuda.device_of(x):
             kernel[(n_rows,)](x, out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
@@ -128,7 +121,7 @@ def define_fake_quant(name: str, highest: int) -> Callable[[torch.Tensor], torch
     @torch.library.custom_op(f"roofwatch::{name}_backward", mutates_args=())
     def backward_op(x: torch.Tensor, scale: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
         n_rows, n_cols = x.shape
-        grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+        grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
         grad_x = x.new_empty(n_rows, n_cols)
         if not n_rows:
             return grad_x
@@ -144,7 +137,7 @@ def define_fake_quant(name: str, highest: int) -> Callable[[torch.Tensor], torch
         return x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
 
     @backward_op.register_fake
-    def _(x: torch.Tensor, scale: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+    def _(x: torch.Tensor, *_: Any) -> torch.Tensor:
         return x.new_empty(x.shape)
 
     def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -167,34 +160,8 @@ def define_fake_quant(name: str, highest: int) -> Callable[[torch.Tensor], torch
     return launch
 
 
-def fake_quant_spec(name: str, highest: int, *, source: str) -> KernelSpec:
-    """The spec of the kernel whose levels go up to ±highest."""
-    return KernelSpec(
-        name=name,
-        family="quantisation-aware training",
-        inputs=partial(off_thresholds, highest=highest),
-        reference=partial(fake_quant_reference, highest=highest),
-        cases=[*small_rows(), *model_cases(projection_weights(), directions=["fwd", "bwd"])],
-        edges=[
-            *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["bwd"]),
-            *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
-            # the shortest row that is read twice
-            *cases(
-                shapes=[{"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"], directions=["bwd"]
-            ),
-        ],
-        flop_count=fake_quant_flop_count,
-        memory_bytes=fake_quant_memory_bytes,
-        formula=f"out = clamp(round(x / scale), -{highest}, {highest}) * scale, scale = mean |x| of each row",
-        source=source,
-        interpreted_shape={"n_rows": 3, "n_cols": 2100},
-    )
-
-
 def fake_quant_reference(x: torch.Tensor, highest: int) -> torch.Tensor:
-    """The formula, `clamp(round(x / mean |x|), -highest, highest) * mean |x|`, with the gradient of x wherever the
-    level is not clamped.
-    """
+    """Compute `clamp(round(x / mean |x|), -highest, highest) * mean |x|` with a straight-through gradient."""
     scale = x.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
     rounded = torch.round(x / scale).detach()
     out = rounded.clamp(-highest, highest) * scale
@@ -202,20 +169,10 @@ def fake_quant_reference(x: torch.Tensor, highest: int) -> torch.Tensor:
     return out + torch.where(is_clamped, 0.0, x - x.detach())
 
 
-def fake_quant_torch(x: torch.Tensor, highest: int) -> torch.Tensor:
-    """The same in torch's operations."""
-    wide = x.float()
-    scale = wide.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
-    level = (wide.detach() / scale).round()
-    passing = torch.where(level.abs() <= highest, wide, 0.0)
-    # adds exactly zero, and leaves a gradient of one behind
-    straight_through = passing - passing.detach()
-    return (level.clamp(-highest, highest) * scale + straight_through).to(x.dtype)
-
-
 def off_thresholds(case: Case, make: InputMaker, highest: int) -> dict[str, Any]:
-    """Weights as layers have them. Those within a thousandth of a step from where two levels meet are moved away: on
-    which side they lie is decided by how the mean was rounded, and float64 and float32 round it differently.
+    """Weights as layers have them, moved away from the boundary between two levels.
+
+    Close to a boundary, float64 and float32 may round to different levels.
     """
     x = make.normal(case["n_rows"], case["n_cols"], scale=0.02)
     if make.only_integers:
@@ -237,3 +194,81 @@ def fake_quant_memory_bytes(case: Case) -> float:
     saved scale are left out: it can be computed again.
     """
     return (3 if case.is_backward else 2) * case["n_rows"] * case["n_cols"] * case.itemsize
+
+
+def _fake_quant_spec(name: str, highest: int, *, source: str) -> KernelSpec:
+    """The spec of a kernel with levels up to ±highest."""
+    spec = KernelSpec(
+        name=name,
+        family="quantisation-aware training",
+        inputs=partial(off_thresholds, highest=highest),
+        reference=partial(fake_quant_reference, highest=highest),
+        cases=[*small_rows(), *model_cases(projection_weights(), directions=["fwd", "bwd"])],
+        edges=[
+            *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["bwd"]),
+            *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+            # the shortest row that is read twice
+            *cases(
+                shapes=[{"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"], directions=["bwd"]
+            ),
+        ],
+        flop_count=fake_quant_flop_count,
+        memory_bytes=fake_quant_memory_bytes,
+        formula=f"out = clamp(round(x / scale), -{highest}, {highest}) * scale, scale = mean |x| of each row",
+        source=source,
+        interpreted_shape={"n_rows": 3, "n_cols": 2100},
+    )
+
+    @spec.implementation("torch", compile=True)
+    def _(x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        scale = wide.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
+        level = (wide.detach() / scale).round()
+        passing = torch.where(level.abs() <= highest, wide, 0.0)
+        # adds exactly zero, with a gradient of one
+        straight_through = passing - passing.detach()
+        return (level.clamp(-highest, highest) * scale + straight_through).to(x.dtype)
+
+    return spec
+
+
+_ternary_fake_quant = _define_operator("ternary_fake_quant", highest=1)
+ternary_fake_quant_spec = _fake_quant_spec(
+    "ternary_fake_quant", 1, source="Ma et al., The Era of 1-bit LLMs, 2024 (arXiv 2402.17764), equations 1 to 3"
+)
+
+
+@ternary_fake_quant_spec.implementation("triton", deterministic=True)
+def ternary_fake_quant(x: torch.Tensor) -> torch.Tensor:
+    """Compute `clamp(round(x / scale), -1, 1) * scale` with `scale = mean |x|` along each row, in float32.
+
+    Args:
+        x: [n_rows, n_cols], finite, contiguous along its last dim; a row is one output channel of a layer.
+
+    Returns:
+        [n_rows, n_cols] in x's dtype.
+    """
+    return _ternary_fake_quant(x)
+
+
+_nonary_fake_quant = _define_operator("nonary_fake_quant", highest=4)
+nonary_fake_quant_spec = _fake_quant_spec(
+    "nonary_fake_quant",
+    4,
+    source="Esser et al., Learned Step Size Quantization, 2019 (arXiv 1902.08153), section 2.1",
+)
+
+
+@nonary_fake_quant_spec.implementation("triton", deterministic=True)
+def nonary_fake_quant(x: torch.Tensor) -> torch.Tensor:
+    """Compute `clamp(round(x / scale), -4, 4) * scale` with `scale = mean |x|` along each row, in float32.
+
+    Two ternary digits hold one of the nine levels.
+
+    Args:
+        x: [n_rows, n_cols], finite, contiguous along its last dim; a row is one output channel of a layer.
+
+    Returns:
+        [n_rows, n_cols] in x's dtype.
+    """
+    return _nonary_fake_quant(x)

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, vocabulary_rows
 
@@ -107,7 +107,7 @@ def _cross_entropy_op(
     loss = logits.new_empty(n_rows, dtype=torch.float32)
     lse = torch.empty_like(loss)
     if not n_rows:
-        return loss, lse  # a grid of no programs cannot be launched
+        return loss, lse  # CUDA rejects an empty grid
     config = cross_entropy_config(n_cols, logits.element_size())
     with torch.cuda.device_of(logits):
         _cross_entropy_kernel[(n_rows,)](logits, labels, loss, lse, logits.stride(0), n_cols, ignore_index, **config)
@@ -140,23 +140,13 @@ def _cross_entropy_backward_op(
 
 
 @_cross_entropy_op.register_fake
-def _cross_entropy_fake(
-    logits: torch.Tensor,
-    labels: torch.Tensor,  # noqa: ARG001  the op's signature
-    ignore_index: int,  # noqa: ARG001
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _cross_entropy_fake(logits: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
     per_row = logits.new_empty(logits.shape[:1], dtype=torch.float32)
     return per_row, torch.empty_like(per_row)
 
 
 @_cross_entropy_backward_op.register_fake
-def _cross_entropy_backward_fake(
-    logits: torch.Tensor,
-    labels: torch.Tensor,  # noqa: ARG001  the op's signature
-    lse: torch.Tensor,  # noqa: ARG001
-    grad_loss: torch.Tensor,  # noqa: ARG001
-    ignore_index: int,  # noqa: ARG001
-) -> torch.Tensor:
+def _cross_entropy_backward_fake(logits: torch.Tensor, *_: Any) -> torch.Tensor:
     return logits.new_empty(logits.shape)
 
 
@@ -176,7 +166,7 @@ _cross_entropy_op.register_autograd(_backward, setup_context=_save_for_backward)
 
 
 def cross_entropy_reference(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
-    """The formula, `log sum exp logits - logits[label]` of each row, 0 where the label is ignored."""
+    """Compute `log sum exp logits - logits[label]` of each row, 0 where the label is ignored."""
     is_kept = labels != ignore_index
     label_logit = logits.gather(1, labels.where(is_kept, 0).unsqueeze(1)).squeeze(1)
     loss: torch.Tensor = (logits.logsumexp(dim=1) - label_logit) * is_kept
@@ -252,9 +242,6 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int 
 
     Returns:
         [n_rows] in float32.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or the rows are empty.
     """
     require_operands("cross_entropy", dims=2, logits=logits)
     require_equal("cross_entropy", "the rows", labels=tuple(labels.shape), logits=tuple(logits.shape[:1]))

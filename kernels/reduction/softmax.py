@@ -16,15 +16,14 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, ONLY_NVIDIA, RowLayout, row_config, row_layout
 from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
 from roofwatch.kernels.target import multiprocessor_count
 
 
 def softmax_reference(x: torch.Tensor) -> torch.Tensor:
-    """The formula, `exp(x - max x) / sum exp(x - max x)` along each row."""
+    """Compute `exp(x - max x) / sum exp(x - max x)` along each row."""
     exps = (x - x.amax(dim=-1, keepdim=True)).exp()
     return exps / exps.sum(dim=-1, keepdim=True)
 
@@ -98,7 +97,7 @@ def _define_operator(
         return x.new_empty(x.shape)
 
     @backward_operator.register_fake
-    def _(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the operator's signature
+    def _(out: torch.Tensor, *_: Any) -> torch.Tensor:
         return torch.empty_like(out)
 
     def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:  # noqa: ARG001  torch's signature
@@ -186,7 +185,7 @@ def _triton_forward(x: torch.Tensor) -> torch.Tensor:
     n_rows, n_cols = x.shape
     out = x.new_empty(n_rows, n_cols)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
     with torch.cuda.device_of(x):
         kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **row_config(n_cols))
@@ -195,7 +194,7 @@ def _triton_forward(x: torch.Tensor) -> torch.Tensor:
 
 def _triton_backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
     n_rows, n_cols = out.shape
-    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     grad_x = torch.empty_like(out)
     if not out.numel():
         return grad_x
@@ -217,9 +216,6 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [n_rows, n_cols] in x's dtype.
-
-    Raises:
-        KernelError: x has another layout or dtype.
     """
     require_operands("softmax", dims=2, x=x)
     return _triton_operator(x)
@@ -242,7 +238,7 @@ def _cuda_forward(x: torch.Tensor) -> torch.Tensor:
     n_rows, n_cols = x.shape
     out = x.new_empty(n_rows, n_cols)
     if not out.numel():
-        return out  # a grid of no blocks cannot be launched
+        return out  # CUDA rejects an empty grid
     layout = row_layout(x, out)
     _cuda_kernel("softmax_kernel", x.dtype, layout).launch(
         _block_count(x, layout), layout.n_threads, (x, out, x.stride(0), n_rows, n_cols)
@@ -252,7 +248,7 @@ def _cuda_forward(x: torch.Tensor) -> torch.Tensor:
 
 def _cuda_backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
     n_rows, n_cols = out.shape
-    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     grad_x = torch.empty_like(out)
     if not out.numel():
         return grad_x
@@ -277,7 +273,6 @@ def softmax_cuda(x: torch.Tensor) -> torch.Tensor:
         [n_rows, n_cols] in x's dtype.
 
     Raises:
-        KernelError: x has another layout or dtype.
         UnsupportedError: x is not on an NVIDIA GPU, or NVRTC is not installed.
     """
     require_operands("softmax", dims=2, x=x)

@@ -13,9 +13,8 @@ import triton
 import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels.building_blocks.dots import dot
-from roofwatch.kernels.building_blocks.tiles import tile_of
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, weights_first, with_choice
@@ -87,7 +86,7 @@ def _block_sparse_matmul_op(
     n_block_rows = row_pointers.shape[0] - 1
     out = x.new_empty(n_block_rows * block, N)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     with torch.cuda.device_of(x):
         config = block_sparse_matmul_config(block, N, x.element_size(), current_target())
         _block_sparse_matmul_kernel[(n_block_rows * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -108,10 +107,7 @@ def _block_sparse_matmul_op(
 
 @_block_sparse_matmul_op.register_fake
 def _block_sparse_matmul_fake(
-    blocks: torch.Tensor,
-    row_pointers: torch.Tensor,
-    column_indices: torch.Tensor,  # noqa: ARG001  the op's signature
-    x: torch.Tensor,
+    blocks: torch.Tensor, row_pointers: torch.Tensor, _column_indices: torch.Tensor, x: torch.Tensor
 ) -> torch.Tensor:
     return x.new_empty((row_pointers.shape[0] - 1) * blocks.shape[-1], x.shape[1])
 
@@ -134,7 +130,7 @@ def block_sparse_matmul_reference(
     x: torch.Tensor,
     weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
 ) -> torch.Tensor:
-    """The formula, `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
+    """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
     return torch.einsum("mk,kn->mn", unfold_blocks(blocks, row_pointers, column_indices, x.shape[0]), x)
 
 
@@ -225,9 +221,6 @@ def block_sparse_matmul(
 
     Returns:
         [M, N] in blocks' dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     name = "block_sparse_matmul"
     require_operands(name, blocks=blocks, x=x)
@@ -235,7 +228,7 @@ def block_sparse_matmul(
     require_operands(name, dims=2, x=x)
     require_equal(name, "the dtypes", blocks=blocks.dtype, x=x.dtype)
     require_integers(
-        name, dtype=torch.int32, dims=1, beside=blocks, row_pointers=row_pointers, column_indices=column_indices
+        name, dtype=torch.int32, dims=1, like=blocks, row_pointers=row_pointers, column_indices=column_indices
     )
     n_blocks, height, width = blocks.shape
     if height != width or width not in BLOCK_SIZES:

@@ -16,9 +16,8 @@ import triton.language as tl
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels.building_blocks.dots import dot
-from roofwatch.kernels.building_blocks.tiles import store_product, tile_of
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.tiles import dot, store_product, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, weights_first
@@ -107,7 +106,7 @@ def _matmul_2_4_op(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor
     M, (K, N) = values.shape[0], x.shape
     out = values.new_empty(M, N)
     if not out.numel():
-        return out  # a grid of no programs cannot be launched
+        return out  # CUDA rejects an empty grid
     config = matmul_2_4_config(N)
     grid = (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
     with torch.cuda.device_of(values):
@@ -130,7 +129,7 @@ def _matmul_2_4_op(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor
 
 
 @_matmul_2_4_op.register_fake
-def _matmul_2_4_fake(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+def _matmul_2_4_fake(values: torch.Tensor, _metadata: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return values.new_empty(values.shape[0], x.shape[1])
 
 
@@ -149,7 +148,7 @@ def matmul_2_4_reference(
     x: torch.Tensor,
     weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
 ) -> torch.Tensor:
-    """The formula, `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
+    """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
     return torch.einsum("mk,kn->mn", unfold_2_4(values, metadata), x)
 
 
@@ -213,15 +212,12 @@ def matmul_2_4(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) ->
 
     Returns:
         [M, N] in values' dtype.
-
-    Raises:
-        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
     """
     require_operands("matmul_2_4", dims=2, values=values, x=x)
     require_equal("matmul_2_4", "the dtypes", values=values.dtype, x=x.dtype)
     if values.dtype == torch.float32:
         raise KernelError("matmul_2_4: values is torch.float32, whose tensor cores know no 2:4; call values.bfloat16()")
-    require_integers("matmul_2_4", dtype=torch.uint8, dims=2, beside=values, metadata=metadata)
+    require_integers("matmul_2_4", dtype=torch.uint8, dims=2, like=values, metadata=metadata)
     M, (K, _) = values.shape[0], x.shape
     if K % _K_PER_BYTE:
         raise KernelError(f"matmul_2_4: x has {K} rows; pad it and the weight to a multiple of {_K_PER_BYTE}")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention
-from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.gemm.matmul import matmul
 from roofwatch.kernels.mlp.swiglu import swiglu
 from roofwatch.kernels.normalisation.rms_norm import rms_norm

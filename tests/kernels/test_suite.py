@@ -14,7 +14,7 @@ from roofwatch.collector.accuracy.check import check_fully, layouts_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.kernels.registry import find_kernel, suite
+from roofwatch.kernels.registry import suite
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import check, check_stand_in
 from tests.kernels.conftest import IS_INTERPRETED
@@ -313,7 +313,3 @@ def test_inputs_are_random_and_the_same_in_every_run():
                 bits, bits_again = (tensor.contiguous().view(torch.uint8) for tensor in (value, again[name]))
                 assert torch.equal(bits, bits_again), f"{spec.name} {name}"
                 assert value.numel() < 2 or bits.unique().numel() > 1, f"{spec.name} {name} is constant"
-
-
-def test_a_kernel_is_found_by_its_name():
-    assert [find_kernel(spec.name) for spec in suite()] == list(suite())

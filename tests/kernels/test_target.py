@@ -4,7 +4,7 @@ from roofwatch.kernels.target import Target
 
 
 @pytest.mark.parametrize(
-    ("target", "has_tensor_copies"),
+    ("target", "has_tma"),
     [
         (Target("cuda", "sm_80"), False),
         (Target("cuda", "sm_90"), True),
@@ -13,8 +13,8 @@ from roofwatch.kernels.target import Target
         (Target("interpreter", ""), True),
     ],
 )
-def test_tiles_are_copied_by_an_engine_from_hopper_on_and_in_the_interpreter(target: Target, has_tensor_copies: bool):
-    assert target.has_tensor_copies is has_tensor_copies
+def test_tiles_are_copied_by_an_engine_from_hopper_on_and_in_the_interpreter(target: Target, has_tma: bool):
+    assert target.has_tma is has_tma
 
 
 def test_the_amd_targets_have_chiplets():

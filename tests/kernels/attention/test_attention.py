@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention, attention_spec
 from roofwatch.kernels.attention.backward import share_count
-from roofwatch.kernels.errors import KernelError
 from tests.kernels.builders import make_case
 
 HEADS = torch.zeros(1, 2, 64, 64)

@@ -3,9 +3,9 @@ from itertools import pairwise
 import pytest
 import torch
 
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention
 from roofwatch.kernels.attention.attention_varlen import attention_varlen
-from roofwatch.kernels.errors import KernelError
 
 TOKENS = torch.zeros(5, 2, 16)
 BOUNDS = torch.tensor([0, 2, 5], dtype=torch.int32)

@@ -3,12 +3,12 @@ from typing import Any
 import pytest
 import torch
 
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.decoding import tokens_per_split
 from roofwatch.kernels.attention.paged_decode_attention import (
     paged_decode_attention,
     paged_decode_attention_spec,
 )
-from roofwatch.kernels.errors import KernelError
 
 
 def make_inputs(device: str, *lengths: int, n_blocks: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:

@@ -2,7 +2,7 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.building_blocks.fp8 import as_kernels_take_it, from_e4m3, halved_in_e4m3fnuz, has_e4m3
+from roofwatch.kernels.building_blocks.rounding import as_kernel_operand, from_e4m3, halved_in_e4m3fnuz, has_e4m3
 from roofwatch.kernels.target import Target
 
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8)
@@ -38,5 +38,5 @@ def test_targets_without_e4m3_are_given_its_bytes(monkeypatch):
     ]:
         target = Target(backend, arch)
         assert has_e4m3(target) is has_it
-        monkeypatch.setattr("roofwatch.kernels.building_blocks.fp8.current_target", lambda target=target: target)
-        assert as_kernels_take_it(tensor).dtype == (torch.float8_e4m3fn if has_it else torch.uint8)
+        monkeypatch.setattr("roofwatch.kernels.building_blocks.rounding.current_target", lambda target=target: target)
+        assert as_kernel_operand(tensor).dtype == (torch.float8_e4m3fn if has_it else torch.uint8)

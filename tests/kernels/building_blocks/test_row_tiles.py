@@ -3,7 +3,7 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, piece_of_row, row_config
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, piece_of_row, row_config
 
 
 @triton.jit

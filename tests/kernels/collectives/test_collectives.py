@@ -15,12 +15,15 @@ from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.kernels.collectives.all_gather import all_gather_spec
-from roofwatch.kernels.collectives.all_reduce import all_reduce, all_reduce_spec
-from roofwatch.kernels.collectives.all_to_all import all_to_all_spec
-from roofwatch.kernels.collectives.collective import require_whole_shares
-from roofwatch.kernels.collectives.reduce_scatter import reduce_scatter_spec
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.collectives.collectives import (
+    all_gather_spec,
+    all_reduce,
+    all_reduce_spec,
+    all_to_all_spec,
+    reduce_scatter_spec,
+    require_divisible_rows,
+)
 from tests.kernels.builders import make_case
 
 SUITE = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_collectives.py")
@@ -158,4 +161,4 @@ def test_the_sum_over_a_group_of_one_is_a_copy():
 
 def test_rows_that_cannot_be_shared_equally_are_refused():
     with pytest.raises(KernelError, match="must be a multiple of the 3 ranks, got 7; pad x with 2 rows"):
-        require_whole_shares("all_to_all", torch.empty(3, 7, 5))
+        require_divisible_rows("all_to_all", torch.empty(3, 7, 5))

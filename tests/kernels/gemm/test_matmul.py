@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.gemm.matmul import matmul, matmul_config
 from roofwatch.kernels.target import Target
 

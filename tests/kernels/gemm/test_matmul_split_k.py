@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.gemm.matmul_split_k import matmul_split_k, split_length
 
 

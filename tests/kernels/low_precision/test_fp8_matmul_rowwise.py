@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from roofwatch import UnsupportedError
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.low_precision.fp8_matmul_rowwise import fp8_matmul_rowwise, fp8_matmul_rowwise_spec
-from roofwatch.kernels.low_precision.quantise_fp8 import quantise_fp8
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.low_precision.quantise import quantise_fp8
+from roofwatch.kernels.low_precision.scaled_matmul import fp8_matmul_rowwise, fp8_matmul_rowwise_spec
 
 
 def test_every_number_of_e4m3_survives_a_product_with_the_identity(device: str):

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.low_precision.int8_matmul import MAX_K, int8_matmul
-from roofwatch.kernels.low_precision.quantise_int8 import quantise_int8
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.low_precision.quantise import quantise_int8
+from roofwatch.kernels.low_precision.scaled_matmul import MAX_K, int8_matmul
 
 
 def operands(M: int, N: int, K: int, device: str) -> dict[str, torch.Tensor]:
@@ -36,7 +36,7 @@ def test_quantised_operands_multiply_to_nearly_the_product(device: str):
 @pytest.mark.parametrize(
     ("name", "broken", "message"),
     [
-        ("x", torch.ones(2, 16), r"x is torch.float32, which is none of torch.int8; call x\.to\(torch.int8\)"),
+        ("x", torch.ones(2, 16), r"x is torch.float32, must be one of torch.int8; call x\.to\(torch.int8\)"),
         ("weight", torch.ones(3, 17, dtype=torch.int8), "the columns must be equal, got x 16, weight 17"),
         ("weight", torch.ones(16, 3, dtype=torch.int8).t(), r"contiguous along its last dim.*weight\.contiguous\(\)"),
         ("x_scale", torch.ones(2), r"x_scale must be contiguous float32 of shape \(2, 1\).*reshape\(-1, 1\)"),
@@ -49,5 +49,5 @@ def test_an_operand_that_would_be_read_wrongly_is_refused(name: str, broken: tor
 
 
 def test_a_sum_that_could_overflow_is_refused():
-    with pytest.raises(KernelError, match=f"at most {MAX_K} add up exactly; split"):
+    with pytest.raises(KernelError, match=f"at most {MAX_K} are exact; split"):
         int8_matmul(**operands(1, 1, MAX_K + 1, "cpu"))

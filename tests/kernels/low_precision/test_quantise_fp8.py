@@ -1,7 +1,7 @@
 import torch
 
-from roofwatch.kernels.building_blocks.fp8 import E4M3_MAX
-from roofwatch.kernels.low_precision.quantise_fp8 import quantise_fp8, quantise_fp8_reference
+from roofwatch.kernels.building_blocks.rounding import E4M3_MAX
+from roofwatch.kernels.low_precision.quantise import quantise_fp8, quantise_fp8_reference
 
 
 def every_number_and_what_lies_between() -> torch.Tensor:

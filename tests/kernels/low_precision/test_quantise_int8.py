@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.low_precision.quantise_int8 import quantise_int8
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.low_precision.quantise import quantise_int8
 
 
 def test_halves_go_to_the_even_level(device: str):

@@ -3,7 +3,7 @@ import torch
 
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.low_precision.packing import pack_ternary
 from roofwatch.kernels.low_precision.ternary_matmul import MAX_FEW_ROWS, MAX_K, ternary_matmul, ternary_matmul_spec
 from tests.kernels.builders import make_case
@@ -50,7 +50,7 @@ def test_more_rows_compile_for_every_target_without_spilling(M: int):
 @pytest.mark.parametrize(
     ("name", "broken", "message"),
     [
-        ("x", torch.ones(2, 128), r"x is torch.float32, which is none of torch.int8; call x\.to\(torch.int8\)"),
+        ("x", torch.ones(2, 128), r"x is torch.float32, must be one of torch.int8; call x\.to\(torch.int8\)"),
         ("x", torch.ones(2, 100, dtype=torch.int8), "x has 100 columns, no multiple of 128 up to .*; pad or split"),
         ("packed", torch.ones(3, 33, dtype=torch.uint8), "the packed columns must be equal, got x 32, packed 33"),
         ("packed", torch.ones(3, 32, dtype=torch.int8), r"packed is torch.int8.*packed\.to\(torch.uint8\)"),

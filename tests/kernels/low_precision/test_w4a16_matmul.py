@@ -3,7 +3,7 @@ import torch
 
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.low_precision.packing import pack_int4
 from roofwatch.kernels.low_precision.w4a16_matmul import (
     MAX_FEW_ROWS,
@@ -74,7 +74,7 @@ def test_more_rows_compile_for_every_target_without_spilling(M: int):
 @pytest.mark.parametrize(
     ("name", "broken", "message"),
     [
-        ("x", torch.ones(2, 256), r"x is torch.float32, which is none of torch.float16, torch.bfloat16"),
+        ("x", torch.ones(2, 256), r"x is torch.float32, must be one of torch.float16, torch.bfloat16"),
         ("x", torch.ones(2, 200, dtype=torch.float16), "x 200, packed 256"),
         ("scale", torch.ones(2, 16, dtype=torch.bfloat16), "the dtypes must be equal"),
         ("scale", torch.ones(2, 24, dtype=torch.float16), r"scale \(2, 24\), groups \(2, 16\)"),

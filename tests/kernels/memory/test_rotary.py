@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.memory.rotary import rotary, rotary_reference, rotary_spec
 from tests.kernels.builders import make_case
 

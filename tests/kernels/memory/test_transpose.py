@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.memory.transpose import transpose
 
 

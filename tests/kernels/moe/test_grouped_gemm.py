@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from roofwatch import InputMaker
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
-from roofwatch.kernels.moe.routing import chosen_experts
+from roofwatch.kernels.moe.moe_permute import chosen_experts
 from tests.kernels.builders import make_case
 
 

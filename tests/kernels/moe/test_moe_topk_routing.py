@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing
 
 

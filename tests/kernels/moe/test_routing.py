@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch import Case, InputMaker
-from roofwatch.kernels.moe.routing import ROUTINGS, chosen_experts, expert_offsets, routed
+from roofwatch.kernels.moe.moe_permute import ROUTINGS, chosen_experts, expert_offsets, routed
 from roofwatch.kernels.shapes import Workload
 from tests.kernels.builders import make_case
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.normalisation.adaln_modulate import adaln_modulate, adaln_modulate_reference
 
 

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.normalisation.add_rms_norm import (
     add_rms_norm,
     add_rms_norm_reference,
 )
-from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
 
 LENGTHS = [63, MAX_ROW_BYTES_BACKWARD // 4 + 100]
 

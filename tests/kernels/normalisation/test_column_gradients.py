@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD, backward_config, share_count
+from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD, backward_config, share_count
 
 
 def test_long_rows_are_worked_on_four_at_a_time_in_tiles_of_as_many_elements():

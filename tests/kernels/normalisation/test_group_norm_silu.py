@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.normalisation.group_norm_silu import (
     group_norm_silu,
     group_norm_silu_reference,

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.normalisation.layer_norm import layer_norm, layer_norm_reference
+from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
 
 LENGTHS = [63, MAX_ROW_BYTES_BACKWARD // 4 + 100]
 

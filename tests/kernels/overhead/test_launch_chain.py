@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch import UnsupportedError
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.overhead.launch_chain import launch_chain, launch_chain_spec
 
 GRAPHS = ("triton_graph", "eager_graph")

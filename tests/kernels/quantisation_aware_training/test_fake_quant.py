@@ -5,10 +5,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from roofwatch.kernels.errors import KernelError
-from roofwatch.kernels.quantisation_aware_training.nonary_fake_quant import nonary_fake_quant, nonary_fake_quant_spec
-from roofwatch.kernels.quantisation_aware_training.ternary_fake_quant import ternary_fake_quant, ternary_fake_quant_spec
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.quantisation_aware_training.fake_quant import (
+    nonary_fake_quant,
+    nonary_fake_quant_spec,
+    ternary_fake_quant,
+    ternary_fake_quant_spec,
+)
 from tests.kernels.builders import make_case
 
 FakeQuant = Callable[[torch.Tensor], torch.Tensor]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.reduction.cross_entropy import cross_entropy
 
 LENGTHS = [1000, 5001]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.reduction.softmax import softmax
 
 LENGTHS = [1000, MAX_COLS_IN_REGISTERS + 100]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roofwatch import InputMaker
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.sparsity.block_sparse_matmul import block_sparse_matmul, block_sparse_matmul_spec, unfold_blocks
 from tests.kernels.builders import make_case
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roofwatch import InputMaker, UnsupportedError
-from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels import KernelError
 from roofwatch.kernels.sparsity.matmul_2_4 import matmul_2_4, matmul_2_4_spec, unfold_2_4
 from tests.kernels.builders import make_case
 
