@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
+from roofwatch.ci.report.findings import reason_words
 from roofwatch.ci.report.markdown import code, count_of, join_sections, listed
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes
@@ -32,7 +32,6 @@ _STATIC_WORDS = {
     Verdict.IMPROVED: "improved",
     Verdict.UNCHANGED: "changed",
 }
-_SILENT = frozenset({Reason.CODE_MOVED, Reason.LAUNCH_MOVED, Reason.TOOLCHAIN_MOVED})
 _NOISY = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
 _INTENDED = "if it is intended, say so in the pull request (on GitHub: `/roofwatch accept <reason>`)."
 
@@ -53,35 +52,17 @@ def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, 
 
 
 def is_silent(judgement: PullRequestJudgement) -> bool:
-    """Tell whether nothing changed, so that one line is enough."""
+    """Return whether nothing changed, so one line is enough."""
     return judgement.verdict is Verdict.UNCHANGED and not changes(judgement)
 
 
 def _nothing_changed(judgement: PullRequestJudgement) -> str:
-    reasons = Counter(case.reason for case in judgement.cases)
-    compared, untimed = reasons[Reason.WITHIN_THRESHOLD], reasons[Reason.NOT_TIMED]
-    identical = count_of(sum(judgement.unchanged_by_target.values()), "compiled kernel")
-    same_metrics = sum(item.reason in _SILENT for item in judgement.static)
-    parts = {
-        f"{count_of(compared, 'timing')} within {_tolerance(judgement)}": compared,
-        f"identical machine code of {identical} on {count_of(len(judgement.unchanged_by_target), 'target')}": len(
-            judgement.unchanged_by_target
-        ),
-        f"{count_of(same_metrics, 'compiled kernel')} with changed machine code and unchanged metrics": same_metrics,
-        f"{count_of(untimed, 'result')} as accurate as before": untimed and not compared,
-        f"{judgement.counts.get('new', 0)} new, without a base to compare with": judgement.counts.get("new", 0),
-        f"{reasons[Reason.ALREADY_FAILING]} failing before and after": reasons[Reason.ALREADY_FAILING],
-        f"{count_of(len(judgement.skipped), 'kernel')} not affected and not measured": len(judgement.skipped),
-    }
-    shown = ", ".join(text for text, is_shown in parts.items() if is_shown)
-    return f"**roofwatch: nothing changed** ({_commits(judgement)}): {shown}."
-
-
-def _tolerance(judgement: PullRequestJudgement) -> str:
-    floor, change = judgement.noise_floor, f"±{judgement.thresholds.relative_change:.0%}"
-    if floor is None or floor.most is None:
-        return change
-    return f"{change}, or {FLOOR_FACTOR:g} times the runner's noise if that is more (up to ±{floor.most:.1%})"
+    parts = [tally(judgement), f"threshold ±{judgement.thresholds.relative_change:.0%}"]
+    if judgement.noise_floor is not None and judgement.noise_floor.most is not None:
+        parts.append(f"up to ±{judgement.noise_floor.most:.1%} by the runner's noise floor")
+    if judgement.skipped:
+        parts.append(f"{count_of(len(judgement.skipped), 'kernel')} not affected and not measured")
+    return f"**roofwatch: nothing changed** ({_commits(judgement)}): {'; '.join(parts)}."
 
 
 def _opening(judgement: PullRequestJudgement) -> list[str]:
@@ -104,28 +85,25 @@ def _opening(judgement: PullRequestJudgement) -> list[str]:
 
 def tally(judgement: PullRequestJudgement) -> str:
     """Count each verdict, in one line."""
-    cases = Counter("new" if case.reason is Reason.NEW_CASE else case.verdict.value for case in judgement.cases)
-    static = Counter(
-        "accepted" if item.reason is Reason.ACCEPTED else _STATIC_WORDS[item.verdict]
-        for item in judgement.static
-        if item.reason is not Reason.NEW_CASE
-    )
-    parts = [_counted(cases, ("regressed", "improved", "inconclusive", "unchanged", "new")) or "no case was compared"]
-    compiled = _counted(static, ("regressed", "improved", "lost", "accepted", "changed"))
-    if compiled:
-        identical = sum(judgement.unchanged_by_target.values())
-        parts.append(f"machine code {compiled}{f', {identical} identical' if identical else ''}")
-    launches = _counted(Counter(str(one.verdict) for one in judgement.secondary_changes), ("regressed", "improved"))
-    if launches:
-        parts.append(f"memory and host of a launch {launches}")
-    accuracy = Counter(str(one.reason).replace("_", " ") for one in judgement.accuracy_changes)
-    if accuracy:
-        parts.append(", ".join(f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())))
-    return "; ".join(parts)
+    cases = Counter("new" if case.reason is Reason.NEW_CASE else str(case.verdict) for case in judgement.cases)
+    static = Counter({"identical": sum(judgement.unchanged_by_target.values())})
+    for item in judgement.static:
+        if item.reason is not Reason.NEW_CASE:
+            static["accepted" if item.reason is Reason.ACCEPTED else _STATIC_WORDS[item.verdict]] += 1
+    launches = Counter(str(one.verdict) for one in judgement.secondary_changes)
+    accuracy = Counter(reason_words(one.reason) for one in judgement.accuracy_changes)
+    parts = [
+        _counted(cases, ("regressed", "improved", "inconclusive", "unchanged", "new")) or "no case was compared",
+        _counted(static, ("regressed", "improved", "lost", "accepted", "changed", "identical"), "machine code "),
+        _counted(launches, ("regressed", "improved"), "memory and host of a launch "),
+        ", ".join(f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())),
+    ]
+    return "; ".join(filter(None, parts))
 
 
-def _counted(counts: Mapping[str, int], words: Iterable[str]) -> str:
-    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+def _counted(counts: Mapping[str, int], words: Iterable[str], heading: str = "") -> str:
+    text = ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+    return text and heading + text
 
 
 def _commits(judgement: PullRequestJudgement) -> str:

@@ -39,6 +39,7 @@ from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, 
 from roofwatch.db.values import Verdict
 
 _MAX_DIAGNOSED = 10
+_CHANGED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ class CaseJudgement:
     base: SideResult | None
     head: SideResult | None
     comparison: Comparison | None = None
-    """Of the times; its own verdict is by the samples alone."""
+    """Of the times, before false-discovery control."""
     detail: Remark | None = None
-    """For example which timer differs."""
     cycles: CycleComparison | None = None
-    """The comparison in clock cycles, if the clock was read."""
+    """None if the clock was not read."""
     left_out: tuple[LeftOut, ...] = ()
     """Pairs of blocks that are not compared."""
     flips: tuple[Flip, ...] = ()
@@ -121,9 +121,8 @@ def judge_pull_request(
 ) -> PullRequestJudgement:
     """Judge a head record against its base.
 
-    Records of different projects or harness versions are not compared; times of different runner classes neither.
-    Times that were not measured as a pair are shown and decide nothing. Outcomes, accuracy and compiled code need no
-    pair.
+    Records of different projects or harness versions are not compared, nor are times of different runner classes.
+    Times that were not measured as a pair are inconclusive. Outcomes, accuracy and compiled code need no pair.
 
     Args:
         base: The record to compare against.
@@ -142,17 +141,19 @@ def judge_pull_request(
     refusals, time_refusals, is_paired = refuse_whole(base, head), refuse_times(base, head), are_paired(base, head)
     has_times = not refusals and not time_refusals
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
-    cases, static = _uncompared_cases(base, head), StaticComparison((), {}, ())
-    baseline_notes: tuple[Remark, ...] = ()
+    cases = _judge_cases(base, head, limits, noise_floor, is_refused=bool(refusals), has_times=has_times)
+    cases = _settle_times(cases, base, head, limits, launch_moves, is_paired=is_paired)
+    static, baseline_notes = StaticComparison((), {}, ()), ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
-        cases = _judge_cases(cases, base, head, limits, noise_floor, has_times=has_times)
-        cases = _settle_family(cases, base, head, limits, launch_moves, is_paired=is_paired)
         static, baseline_notes = _judge_static(base, head, baseline or Baseline())
         accuracy = find_accuracy_changes(base, head, relative_change=limits.error_relative_change)
-        secondary = find_secondary_changes(base, head, _working(cases), limits, is_paired=is_paired and has_times)
-    counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(change.verdict.value for change in secondary)])
+        working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
+        secondary = find_secondary_changes(base, head, working, limits, is_paired=is_paired and has_times)
+    counts = Counter(
+        "new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in (*cases, *static.judged, *secondary)
+    )
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
     floor_used = None
@@ -216,17 +217,6 @@ def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
     return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
-def _working(cases: Sequence[CaseJudgement]) -> list[Key]:
-    """Return the cases that work on both sides."""
-    return [
-        case.key for case in cases if all(side is not None and side.failure is None for side in (case.base, case.head))
-    ]
-
-
-def _kind(judged: CaseJudgement | StaticJudgement) -> str:
-    return "new" if judged.reason is Reason.NEW_CASE else judged.verdict.value
-
-
 def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
     if counts[Verdict.REGRESSED]:
         return Verdict.REGRESSED
@@ -238,63 +228,54 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
 # --- cases
 
 
-def _uncompared_cases(base: RunRecord, head: RunRecord) -> list[CaseJudgement]:
-    there, here = SideResults(base), SideResults(head)
-    return [
-        CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, there.result(key), here.result(key))
-        for key in sorted(there.keys | here.keys)
-    ]
-
-
 def _judge_cases(
-    cases: Iterable[CaseJudgement],
     base: RunRecord,
     head: RunRecord,
     thresholds: Thresholds,
     noise_floor: NoiseFloor | None,
     *,
+    is_refused: bool,
     has_times: bool,
 ) -> list[CaseJudgement]:
     """Judge each case by its outcomes, then by its times if they are comparable."""
-    there, here = SideResults(base).measurements, SideResults(head).measurements
-    judged = []
-    for case in cases:
-        decided = _judge_outcomes(case)
-        if decided is None and has_times:
-            threshold = thresholds.relative_change
+    there, here = SideResults(base), SideResults(head)
+    cases = []
+    for key in sorted(there.keys | here.keys):
+        sides = there.result(key), here.result(key)
+        case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, *sides)
+        decided = None if is_refused else _judge_outcomes(*sides)
+        if decided is not None:
+            verdict, reason, text = decided
+            case = replace(case, verdict=verdict, reason=reason, detail=Remark(text) if text else None)
+        elif has_times:
+            measured, threshold = here.measurements[key], thresholds.relative_change
             if noise_floor is not None:
-                threshold = noise_floor.threshold(here[case.key], least=threshold)
-            decided = _judge_times(case, there[case.key], here[case.key], threshold)
-        judged.append(decided or case)
-    return judged
+                threshold = noise_floor.threshold(measured, least=threshold)
+            case = _judge_times(case, there.measurements[key], measured, threshold)
+        cases.append(case)
+    return cases
 
 
-def _judge_outcomes(case: CaseJudgement) -> CaseJudgement | None:
-    """Judge a case by its outcomes; None if it works and was timed on both sides."""
-    base, head = case.base, case.head
-
-    def judged(verdict: Verdict, reason: Reason, detail: str | None = None) -> CaseJudgement:
-        return replace(case, verdict=verdict, reason=reason, detail=None if detail is None else Remark(detail))
-
+def _judge_outcomes(base: SideResult | None, head: SideResult | None) -> tuple[Verdict, Reason, str] | None:
+    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on both sides."""
     if head is None:
-        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE)
+        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
     if head.failure is not None:
         if base is not None and base.failure is not None:
-            return judged(Verdict.UNCHANGED, Reason.ALREADY_FAILING)
-        is_wrong = head.failure is Outcome.INCORRECT
-        return judged(Verdict.REGRESSED, Reason.WRONG_RESULT if is_wrong else Reason.FAILED)
+            return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
+        return Verdict.REGRESSED, Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED, ""
     if base is None:
-        return judged(Verdict.INCONCLUSIVE, Reason.NEW_CASE)
+        return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
     if base.failure is not None:
-        return judged(Verdict.IMPROVED, Reason.FIXED)
+        return Verdict.IMPROVED, Reason.FIXED, ""
     if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
-        return judged(Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "results were checked at the base, not at the head")
-    if base.measured is Outcome.OK and head.measured is Outcome.UNSUPPORTED:
-        return judged(Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head")
-    if base.measured is Outcome.OK and head.measured is not Outcome.OK:
-        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head")
-    if base.measured is not Outcome.OK or head.measured is not Outcome.OK:
-        return judged(Verdict.UNCHANGED, Reason.NOT_TIMED)
+        return Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "results were checked at the base, not at the head"
+    if base.measured is not Outcome.OK:
+        return Verdict.UNCHANGED, Reason.NOT_TIMED, ""
+    if head.measured is Outcome.UNSUPPORTED:
+        return Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head"
+    if head.measured is not Outcome.OK:
+        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head"
     return None
 
 
@@ -316,8 +297,6 @@ def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, thre
     )
     return replace(
         case,
-        verdict=comparison.verdict,
-        reason=comparison.reason,
         comparison=comparison,
         cycles=compare_cycles(pairs, threshold=threshold),
         left_out=pairs.left_out,
@@ -325,7 +304,7 @@ def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, thre
     )
 
 
-def _settle_family(
+def _settle_times(
     cases: Sequence[CaseJudgement],
     base: RunRecord,
     head: RunRecord,
@@ -334,34 +313,29 @@ def _settle_family(
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
-    """Withdraw verdicts after multiple comparisons, without a pair, by clock changes and for identical code."""
-    family = [case.comparison for case in cases if case.comparison is not None]
+    """Set the verdicts of compared times, with control of false discoveries and checks for other causes."""
     launched = defaultdict[Key, list[LaunchMove]](list)
     for move in launch_moves:
         launched[move.case_id, move.implementation].append(move)
-    survivors = iter(control_false_discoveries(family, thresholds.false_discovery_rate))
-    settled = []
-    for case in cases:
-        if case.comparison is None:
-            settled.append(case)
-            continue
-        survivor = next(survivors)
-        verdict, reason, detail = survivor.verdict, survivor.reason, case.detail
-        is_move = verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
-        # every configuration is compiled, so after a flip identical code says nothing
-        has_other_cause = bool(case.flips) or may_explain(launched[case.key], survivor.log_ratio)
+    compared = [(case, case.comparison) for case in cases if case.comparison is not None]
+    family = control_false_discoveries([one for _, one in compared], thresholds.false_discovery_rate)
+    settled = {case.key: case for case in cases}
+    for (case, _), one in zip(compared, family, strict=True):
+        verdict, reason, detail = one.verdict, one.reason, case.detail
+        # after autotuning chose another configuration, identical code means nothing: every configuration is compiled
+        has_other_cause = bool(case.flips) or may_explain(launched[case.key], one.log_ratio)
         if not is_paired:
             verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
-        elif case.cycles is not None and is_clock_move(survivor, case.cycles):
+        elif case.cycles is not None and is_clock_move(one, case.cycles):
             verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_MOVED, case.cycles.remark
-        elif is_move and not has_other_cause and _is_same_machine_code(base, head, case.key):
+        elif verdict in _CHANGED and not has_other_cause and _is_same_machine_code(base, head, case.key):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
-        settled.append(replace(case, verdict=verdict, reason=reason, detail=detail))
-    return settled
+        settled[case.key] = replace(case, verdict=verdict, reason=reason, detail=detail)
+    return list(settled.values())
 
 
 def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
-    """Tell whether the same machine code ran on a GPU on both sides, as far as it is compiled here."""
+    """Return whether the same machine code ran on a GPU on both sides."""
     environment = head.environment
     if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
         return False

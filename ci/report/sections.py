@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
-from roofwatch.ci.report.findings import REASON_WORDS, worst_first
+from roofwatch.ci.report.findings import REASON_WORDS, reason_words, worst_first
 from roofwatch.ci.report.markdown import Section, code, count_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.static_sections import static_changes, static_evidence, verdict_cell
@@ -24,10 +23,8 @@ _TIMES = (*_SUBJECT, "base → head", "change (95 % interval)", "of the roof")
 _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
-_SKIP_WORDS: dict[str, str] = {
-    SkipReason.SAME_SOURCES: "no module that it uses changed",
-}
-_COUNTER_FORMATS = {"_ns": format_ns, "_bytes": format_bytes, "_share": "{:.1%}".format}
+_SKIP_WORDS: dict[str, str] = {SkipReason.SAME_SOURCES: "no module that it uses changed"}
+_COUNTER_FORMATS = {"ns": format_ns, "bytes": format_bytes, "share": "{:.1%}".format}
 _ENVIRONMENT = {
     "runner_class": "runner class",
     "driver_version": "driver",
@@ -59,9 +56,7 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
         _undecided_section(judgement),
         _failing_section(judgement),
         _new_section(judgement),
-        _limit_section(judgement),
-        _launch_section(judgement),
-        _counter_section(judgement),
+        _evidence_section(judgement),
         _left_out_section(judgement),
         _skipped_section(judgement),
         _environment_section(judgement),
@@ -94,43 +89,28 @@ def _autotuning_section(judgement: PullRequestJudgement) -> Section:
 
 
 def _secondary_section(judgement: PullRequestJudgement) -> Section:
-    def change_cell(change: float, interval: tuple[float, float] | None) -> str:
-        if math.isinf(change):
-            return "nothing before"
-        return f"{change:+.1%}" + ("" if interval is None else f" ({interval[0]:+.1%} to {interval[1]:+.1%})")
-
-    rows = [
-        (
-            verdict_cell(one.verdict),
-            metric(one.metric).title,
-            *_subject(one),
-            _both(one.metric, one.base, one.head),
-            change_cell(one.relative_change, one.relative_interval),
-        )
-        for one in judgement.secondary_changes
-    ]
+    rows = []
+    for one in judgement.secondary_changes:
+        change = "nothing before" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
+        if one.relative_interval is not None:
+            low, high = one.relative_interval
+            change += f" ({low:+.1%} to {high:+.1%})"
+        sides = _both(one.metric, one.base, one.head)
+        rows.append((verdict_cell(one.verdict), metric(one.metric).title, *_subject(one), sides, change))
     columns = ("verdict", "metric", *_SUBJECT, "base → head", "change (95 % interval)")
     return Section("Memory and host of a launch", columns, rows, text="Device times are judged separately.")
 
 
 def _accuracy_section(judgement: PullRequestJudgement) -> Section:
-    def factor(log_ratio: float, head: float) -> str:
-        if math.isinf(log_ratio):
-            return "no longer exact" if head else "exact now"
-        return f"× {math.exp(log_ratio):.2g}"
-
-    rows = [
-        (
-            str(one.reason).replace("_", " "),
-            *_subject(one),
-            code(one.part),
-            _both("rmse_ratio", one.base, one.head),
-            factor(one.log_ratio, one.head),
-        )
-        for one in judgement.accuracy_changes
-    ]
+    rows = []
+    for one in judgement.accuracy_changes:
+        factor = f"× {math.exp(one.log_ratio):.2g}"
+        if math.isinf(one.log_ratio):
+            factor = "no longer exact" if one.head else "exact now"
+        error = _both("rmse_ratio", one.base, one.head)
+        rows.append((reason_words(one.reason), *_subject(one), code(one.part), error, factor))
     columns = ("change", *_SUBJECT, "result", "error, base → head", "factor")
-    return Section("Accuracy, within tolerance", columns, rows, text="Both sides are correct: this decides nothing.")
+    return Section("Accuracy, within tolerance", columns, rows, text="Both sides are correct. No verdict uses this.")
 
 
 # --- background
@@ -162,55 +142,38 @@ def _new_section(judgement: PullRequestJudgement) -> Section:
     return Section(heading, (*_SUBJECT, "time", "error"), rows, is_folded=True)
 
 
-def _limit_section(judgement: PullRequestJudgement) -> Section:
-    rows = [
-        (
-            *_subject(one),
-            str(one.head) if one.base is one.head else f"{one.base} → {one.head}",
-            one.headline.quoted(code),
-            "; ".join(news.quoted(code) for news in one.news),
-        )
-        for one in judgement.bottleneck_changes
-    ]
-    columns = (*_SUBJECT, "bottleneck, base → head", "reason", "new at the head")
-    return _evidence("Bottlenecks of slower cases", columns, rows, "A diagnosis of the records")
-
-
-def _launch_section(judgement: PullRequestJudgement) -> Section:
-    shown, more = judgement.launch_moves[:_MAX_LAUNCHES], len(judgement.launch_moves) - _MAX_LAUNCHES
-    rows = [(*_subject(one), one.remark.quoted(code), f"{one.share:.1%}") for one in shown]
-    text = "From profiles of both sides, taken after timing"
-    text += f"; {more} more are in the JSON" if more > 0 else ""
-    return _evidence("Changed launches", (*_SUBJECT, "launches", "share of the call"), rows, text)
-
-
-def _counter_section(judgement: PullRequestJudgement) -> Section:
-    shown: Counter[tuple[str, str, str, int]] = Counter()
+def _evidence_section(judgement: PullRequestJudgement) -> Section:
+    """List bottlenecks of slower cases, changed launches and changed hardware counters."""
     rows = []
+    for limit in judgement.bottleneck_changes:
+        sides = str(limit.head) if limit.base is limit.head else f"{limit.base} → {limit.head}"
+        news = "; ".join(one.quoted(code) for one in (limit.headline, *limit.news))
+        rows.append(("bottleneck", *_subject(limit), f"{sides}: {news}"))
+    rows += [
+        ("launches", *_subject(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
+        for move in judgement.launch_moves[:_MAX_LAUNCHES]
+    ]
+    shown: Counter[tuple[str, str, str, int]] = Counter()
     for one in judgement.counter_changes:
         kernel = (one.case_id, one.implementation, one.part, one.launch_index)
         shown[kernel] += 1
-        if shown[kernel] > _MAX_COUNTERS_OF_A_KERNEL:
-            continue
-        write = next((to for suffix, to in _COUNTER_FORMATS.items() if one.metric.endswith(suffix)), "{:.6g}".format)
-        change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
-        sides = f"{write(one.base)} → {write(one.head)}"
-        rows.append((code(one.metric), *_subject(one), code(one.part), sides, change))
-    text = "Counted in separate runs, with other clocks and caches"
-    columns = ("counter", *_SUBJECT, "kernel", "base → head", "change")
-    return _evidence("Changed hardware counters", columns, rows, text)
+        if shown[kernel] <= _MAX_COUNTERS_OF_A_KERNEL:
+            write = next(
+                (to for suffix, to in _COUNTER_FORMATS.items() if one.metric.endswith(suffix)), "{:.6g}".format
+            )
+            change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
+            text = f"{code(one.part)}: {write(one.base)} → {write(one.head)} ({change})"
+            rows.append((code(one.metric), *_subject(one), text))
+    text = "From profiles and hardware counters, recorded apart from the times. No verdict uses it."
+    return Section("Evidence", ("evidence", *_SUBJECT, "base → head"), rows, is_folded=True, text=text)
 
 
 def _left_out_section(judgement: PullRequestJudgement) -> Section:
-    rows = [
-        (
-            *_subject(case),
-            str(pair.position + 1),
-            *(code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head)),
-        )
-        for case in judgement.cases
-        for pair in case.left_out
-    ]
+    rows = []
+    for case in judgement.cases:
+        for pair in case.left_out:
+            sides = (code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head))
+            rows.append((*_subject(case), str(pair.position + 1), *sides))
     heading = f"{count_of(len(rows), 'block pair')} left out: the device was throttled or shared"
     return Section(heading, (*_SUBJECT, "pair", "base", "head"), rows, is_folded=True)
 
@@ -231,10 +194,6 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
     return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=text)
 
 
-def _evidence(heading: str, columns: tuple[str, ...], rows: Sequence[Sequence[str]], text: str) -> Section:
-    return Section(heading, columns, rows, is_folded=True, text=f"{text}: evidence, not a verdict.")
-
-
 def _intervals(judgement: PullRequestJudgement) -> str:
     threshold = f"Threshold ±{judgement.thresholds.relative_change:.0%}"
     if not judgement.is_paired:
@@ -244,19 +203,15 @@ def _intervals(judgement: PullRequestJudgement) -> str:
     if not ends:
         return f"{threshold}; no interval was measured."
     halves = [math.expm1((high - low) / 2) for low, high in ends]
-    smallest = judgement.detectable_change
-    return (
+    blocks = sorted({one.block_count for one in compared})
+    text = (
         f"{threshold}: a verdict needs the whole 95 % interval beyond it, at a false discovery rate of "
         f"{judgement.thresholds.false_discovery_rate:.0%}. {count_of(len(halves), 'comparison')} of "
-        f"{_range(one.block_count for one in compared)} blocks per side: median half-width of the interval "
-        f"±{statistics.median(halves):.1%}, maximum ±{max(halves):.1%}."
-        + ("" if smallest is None else f" A slowdown of {smallest:.1%} is found with 80 % probability.")
+        f"{' to '.join(map(str, dict.fromkeys((blocks[0], blocks[-1]))))} blocks per side: median half-width of the "
+        f"interval ±{statistics.median(halves):.1%}, maximum ±{max(halves):.1%}."
     )
-
-
-def _range(counts: Iterable[int]) -> str:
-    ordered = sorted(counts)
-    return " to ".join(dict.fromkeys([str(ordered[0]), str(ordered[-1])]))
+    smallest = judgement.detectable_change
+    return text if smallest is None else f"{text} A slowdown of {smallest:.1%} is found with 80 % probability."
 
 
 def _floor_used(judgement: PullRequestJudgement) -> str:
@@ -266,10 +221,8 @@ def _floor_used(judgement: PullRequestJudgement) -> str:
     origin = f"Calibration of {floor.measured_at:%Y-%m-%d} (commit {code(floor.commit_sha[:8])}): "
     if floor.most is None:
         return f"{origin}no case needs a larger threshold."
-    return (
-        f"{origin}{count_of(floor.case_count, 'case')} with {FLOOR_FACTOR:g} times the noise floor as threshold, "
-        f"up to ±{floor.most:.1%}."
-    )
+    count = count_of(floor.case_count, "case")
+    return f"{origin}{count} with {FLOOR_FACTOR:g} times the noise floor as threshold, up to ±{floor.most:.1%}."
 
 
 # --- cells
