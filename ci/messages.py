@@ -10,6 +10,10 @@ class GitHubError(Exception):
     """GitHub refused a request or did not answer."""
 
 
+class NotFoundError(GitHubError):
+    """The object does not exist, or the token may not see it."""
+
+
 class UncertainError(GitHubError):
     """It is unknown whether GitHub carried out a request."""
 

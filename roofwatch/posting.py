@@ -151,8 +151,8 @@ def post(
     """
     judgement, number, check, order = report.judgement, job.pull_request, report.check, job.run.order
     findings = None if judgement is None else findings_of(judgement, job.head_sha)
-    if number is None and job.head_branch is not None and (with_comment or findings is not None):
-        number = repository.pull_request_of(job.head_branch, job.head_sha)
+    if number is None and job.head_label is not None and (with_comment or findings is not None):
+        number = repository.pull_request_of(job.head_label, job.head_sha)
     accepted, action, sentence = None, None, ""
     if findings is not None and number is not None:
         accepted = valid_acceptance(repository, number, name, findings)

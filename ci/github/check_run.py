@@ -1,7 +1,6 @@
 """A judgement as a check-run on a pull request's commit, with annotations in the source.
 
-It fails only on a confirmed, relevant regression. If the data cannot decide, it is neutral, with the reason. Paths and
-lines come from untrusted records: a record refuses paths outside of the repository, and annotations are plain text.
+It fails on a regression, and is neutral if the data cannot decide. Annotations are plain text.
 """
 
 from __future__ import annotations

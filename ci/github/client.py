@@ -1,4 +1,4 @@
-"""The client of GitHub: one repository as comments, check-runs, issues and commands need it, through githubkit."""
+"""A client for comments, check-runs, issues and workflows of one GitHub repository, through githubkit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from githubkit.exception import GitHubException, RateLimitExceeded, RequestError
 from githubkit.response import Response
 from githubkit.retry import RetryOption
 
-from roofwatch.ci.github.event import TOKEN_VARIABLE, Branch, Comment, is_trusted, to_comment
-from roofwatch.ci.messages import GitHubError, UncertainError
+from roofwatch.ci.github.event import TOKEN_VARIABLE, Comment, is_trusted, to_comment
+from roofwatch.ci.messages import GitHubError, NotFoundError, UncertainError, on_one_line
 
 MAX_ATTEMPTS = 5
 MAX_WAIT_S = 900.0
-"""In all; a longer wait costs more than the comment is worth, and the next run posts it."""
+"""In all. The next run can post the comment."""
 _VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
 _PAGE_LENGTH = 100
 _TIMEOUT_S = 30.0
@@ -61,12 +61,6 @@ class FoundCheckRun:
     title: str
     summary: str
     url: str | None
-
-
-@dataclass(frozen=True)
-class PullRequestEnds:
-    base_sha: str
-    head_sha: str
 
 
 class GitHubRepository:
@@ -110,22 +104,22 @@ class GitHubRepository:
 
     def comment(self, comment_id: int) -> Comment | None:
         """Return a comment; None if it was deleted."""
-        found = self._found(self._rest.issues.get_comment, comment_id)
+        found = self._find(self._rest.issues.get_comment, comment_id)
         return None if found is None else to_comment(found, int(str(found["issue_url"]).rsplit("/", 1)[-1]))
 
     def create_comment(self, number: int, body: str) -> Comment:
-        return to_comment(self._document(self._rest.issues.create_comment, number, body=body), number)
+        return to_comment(self._call(self._rest.issues.create_comment, number, body=body), number)
 
     def edit_comment(self, comment_id: int, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
-        return self._found(self._rest.issues.update_comment, comment_id, body=body) is not None
+        return self._find(self._rest.issues.update_comment, comment_id, body=body) is not None
 
     def delete_comment(self, comment_id: int) -> None:
-        self._call(self._rest.issues.delete_comment, comment_id, allowed=_GONE)
+        self._find(self._rest.issues.delete_comment, comment_id)
 
     def react(self, comment_id: int, reaction: str) -> None:
         """Add a reaction to a comment; repeating it changes nothing."""
-        self._found(self._rest.reactions.create_for_issue_comment, comment_id, data={"content": reaction})
+        self._find(self._rest.reactions.create_for_issue_comment, comment_id, data={"content": reaction})
 
     def list_issues(self, labels: Sequence[str]) -> list[Issue]:
         """List open and closed issues that have all of these labels, the newest first."""
@@ -137,29 +131,30 @@ class GitHubRepository:
         ]
 
     def create_issue(self, title: str, body: str, labels: Sequence[str]) -> None:
-        self._document(self._rest.issues.create, title=title, body=body, labels=list(labels))
+        self._call(self._rest.issues.create, title=title, body=body, labels=list(labels))
 
     def close_issue(self, number: int) -> None:
-        self._found(self._rest.issues.update, number, state="closed", state_reason="completed")
+        self._find(self._rest.issues.update, number, state="closed", state_reason="completed")
 
     # --- pull requests and check-runs
 
-    def pull_request_of(self, branch: Branch, head_sha: str) -> int | None:
-        """Find the open pull request of a branch at a commit; None if it has moved on or was closed.
+    def pull_request_of(self, head_label: str, head_sha: str) -> int | None:
+        """Find the open pull request of `owner:branch` at a commit; None if the branch moved or it was closed.
 
         Raises:
             GitHubError: there are several, so it is unknown which one was measured.
         """
-        found = self._list(self._rest.pulls.list, state="open", head=f"{branch.owner}:{branch.name}")
+        found = self._list(self._rest.pulls.list, state="open", head=head_label)
         numbers = [int(one["number"]) for one in found if one["head"]["sha"] == head_sha]
         if len(numbers) > 1:
             listed = ", ".join(map(str, numbers))
             raise GitHubError(f"several pull requests have the same head ({listed}); close all but one")
         return numbers[0] if numbers else None
 
-    def ends_of(self, number: int) -> PullRequestEnds:
-        found = self._document(self._rest.pulls.get, number)
-        return PullRequestEnds(base_sha=str(found["base"]["sha"]), head_sha=str(found["head"]["sha"]))
+    def commits_of(self, number: int) -> tuple[str, str]:
+        """Return the base commit and the head commit of a pull request."""
+        found = self._call(self._rest.pulls.get, number)
+        return str(found["base"]["sha"]), str(found["head"]["sha"])
 
     def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]:
         """List the check-runs of that name on a commit."""
@@ -169,16 +164,16 @@ class GitHubRepository:
 
     def create_check_run(self, fields: Mapping[str, Any]) -> int:
         """Create a check-run from the fields of GitHub's REST API; return its ID."""
-        return int(self._document(self._rest.checks.create, data=fields)["id"])
+        return int(self._call(self._rest.checks.create, data=fields)["id"])
 
     def update_check_run(self, check_run_id: int, fields: Mapping[str, Any]) -> None:
         """Replace fields of a check-run; annotations are added to the existing ones."""
-        self._document(self._rest.checks.update, check_run_id, data=fields)
+        self._call(self._rest.checks.update, check_run_id, data=fields)
 
     # --- permissions, workflows and files
 
     def may_write(self, login: str) -> bool:
-        found = self._found(self._rest.repos.get_collaborator_permission_level, login)
+        found = self._find(self._rest.repos.get_collaborator_permission_level, login)
         return found is not None and found.get("permission") in _WRITERS
 
     def run_again(self, run_id: int) -> None:
@@ -192,7 +187,7 @@ class GitHubRepository:
 
     def read_file(self, path: str) -> str | None:
         """Return the text of a file on the default branch; None if it does not exist."""
-        found = self._found(self._rest.repos.get_content, path)
+        found = self._find(self._rest.repos.get_content, path)
         if found is None:
             return None
         if found.get("encoding") != "base64":
@@ -201,41 +196,37 @@ class GitHubRepository:
 
     # --- requests
 
-    def _document(self, request: _Request, *arguments: Any, **fields: Any) -> dict[str, Any]:
-        answer = self._call(request, *arguments, **fields)
-        assert answer is not None, "no refusal is allowed"
-        return _document_of(answer)
-
-    def _found(self, request: _Request, *arguments: Any, **fields: Any) -> dict[str, Any] | None:
-        answer = self._call(request, *arguments, **fields, allowed=_GONE)
-        return None if answer is None else _document_of(answer)
-
     def _list(self, request: _Request, *arguments: Any, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """Return all items of a paginated list, which is the answer itself or under a key."""
+        """Return all items of a paginated list; some lists are below a key."""
         found: list[dict[str, Any]] = []
         page, has_more = 0, True
         while has_more:
             page += 1
-            answer = self._call(request, *arguments, **fields, per_page=_PAGE_LENGTH, page=page)
-            assert answer is not None, "no refusal is allowed"
-            items = _json_of(answer) if key is None else _document_of(answer).get(key)
-            if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-                raise _not_github(answer)
-            found += items
+            answer = self._answer(request, *arguments, **fields, per_page=_PAGE_LENGTH, page=page)
+            found += _json_of(answer) if key is None else _json_of(answer)[key]
             has_more = "next" in answer.raw_response.links
         return found
 
-    def _call(
-        self, request: _Request, *arguments: Any, allowed: frozenset[int] = frozenset(), **fields: Any
-    ) -> Response[Any] | None:
-        """Return GitHub's answer; None for a refusal with an allowed status."""
+    def _find(self, request: _Request, *arguments: Any, **fields: Any) -> Any:
+        """Return the JSON of an answer; None if the object does not exist."""
+        try:
+            return self._call(request, *arguments, **fields)
+        except NotFoundError:
+            return None
+
+    def _call(self, request: _Request, *arguments: Any, **fields: Any) -> Any:
+        """Return the JSON of an answer; None without content."""
+        answer = self._answer(request, *arguments, **fields)
+        return _json_of(answer) if answer.content else None
+
+    def _answer(self, request: _Request, *arguments: Any, **fields: Any) -> Response[Any]:
         try:
             answer = request(*self._named, *arguments, **fields, headers=_VERSION)
         except RequestError as error:
-            if isinstance(error, RequestFailed) and error.response.status_code in allowed:
-                return None
+            if isinstance(error, RequestFailed) and error.response.status_code in _GONE:
+                raise NotFoundError(f"GitHub: {self._explained(error)}") from None
             if _is_uncertain(error) and not _is_repeatable(error):
-                time.sleep(1.0)  # until GitHub lists what it may have carried out
+                time.sleep(1.0)  # until GitHub lists the result
                 raise UncertainError("GitHub did not answer, so it is unknown whether this was done") from None
             raise GitHubError(f"GitHub: {self._explained(error)}") from None
         if answer.is_redirect:
@@ -267,13 +258,11 @@ class GitHubRepository:
         return f"{text}; {_ADVICE[status]}" if status in _ADVICE else text
 
     def _quoted(self, text: str) -> str:
-        """Make untrusted text one short line without the token."""
-        shown = "".join(c if c.isprintable() else " " for c in text.replace(self._token, "***"))
-        return " ".join(shown.split())[:_MAX_MESSAGE]
+        return on_one_line(text.replace(self._token, "***"))[:_MAX_MESSAGE]
 
 
 def _limit_wait_s(error: GitHubException) -> float | None:
-    """Return the seconds that a rate limit asks to wait; None for other errors."""
+    """Return the seconds to wait for a rate limit; None for other errors."""
     if isinstance(error, RateLimitExceeded):
         return error.retry_after.total_seconds() + 1.0  # clocks differ
     if isinstance(error, RequestFailed):
@@ -284,32 +273,21 @@ def _limit_wait_s(error: GitHubException) -> float | None:
 
 
 def _is_uncertain(error: GitHubException) -> bool:
-    """Tell whether a failed request may have been carried out."""
+    """Return whether a failed request may have been carried out."""
     return not isinstance(error, RequestFailed) or error.response.status_code in {500, 502, 503, 504}
 
 
 def _is_repeatable(error: GitHubException) -> bool:
-    """Tell whether repeating the request does no harm."""
+    """Return whether the request can be repeated without harm."""
     request = error.exc.request if isinstance(error, RequestError) and isinstance(error.exc, httpx.HTTPError) else None
     return request is None or request.method != "POST" or request.url.path.endswith("/reactions")
-
-
-def _document_of(answer: Response[Any]) -> dict[str, Any]:
-    document = _json_of(answer)
-    if not isinstance(document, dict):
-        raise _not_github(answer)
-    return document
 
 
 def _json_of(answer: Response[Any]) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise _not_github(answer) from None
-
-
-def _not_github(answer: Response[Any]) -> GitHubError:
-    return GitHubError(f"{answer.url.host} does not answer as GitHub does: is GITHUB_API_URL correct?")
+        raise GitHubError(f"{answer.url.host} is not GitHub's API: is GITHUB_API_URL correct?") from None
 
 
 def _found_check_run(found: Mapping[str, Any]) -> FoundCheckRun:

@@ -1,6 +1,6 @@
 """Carry out the command in a comment on a pull request, and reply.
 
-Only people with write access are obeyed, according to GitHub. Others get a reaction and no reply.
+Only people with write access are allowed. Others get a reaction and no reply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import CommandRequest, Comment, RunOrder
-from roofwatch.ci.messages import UncertainError
 from roofwatch.ci.report.findings import list_findings, worst_first
 from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
@@ -34,7 +33,7 @@ USAGE = "`/roofwatch accept <reason>`, `/roofwatch rerun` or `/roofwatch bisect 
 BISECT_WORKFLOW = "bisect.yml"
 AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
 _MAX_REASON = 200
-"""Characters; the comment that shows the reason must fit GitHub's limit."""
+"""Characters."""
 _MAX_SERIES = 300
 _MAX_CHANGE = 1e6
 
@@ -60,24 +59,27 @@ class Reply:
     """None if the comment is not a valid command, or its author has no write access."""
     reaction: str | None
     line: str
-    """Markdown; without write access only for the log."""
+    """Markdown; only for the log if the author has no write access."""
 
 
 class CommandError(Exception):
     """A command cannot be parsed or has nothing to do; the text is Markdown."""
 
 
-def parse_command(body: str) -> Command | None:
-    """Parse the command in the first line of a comment; None if it has none.
+def is_command(body: str) -> bool:
+    """Return whether the first line of a comment is meant as a command."""
+    return _first_words(body)[:1] == [COMMAND_PREFIX]
+
+
+def parse_command(body: str) -> Command:
+    """Parse the command in the first line of a comment.
 
     Raises:
         CommandError: the command is not valid.
     """
-    words = (body.strip().splitlines() or [""])[0].split()
-    if not words or words[0] != COMMAND_PREFIX:
-        return None
+    words = _first_words(body)
     verb, rest = words[1] if len(words) > 1 else "", " ".join(words[2:])
-    if verb not in list(Verb):
+    if not is_command(body) or verb not in list(Verb):
         raise CommandError(f"unknown command; there are {USAGE}")
     if verb == Verb.ACCEPT and not rest:
         raise CommandError(f"a reason is missing: `{COMMAND_PREFIX} accept <reason>`")
@@ -86,6 +88,10 @@ def parse_command(body: str) -> Command | None:
     if verb == Verb.BISECT and (len(rest) > _MAX_SERIES or not rest.isprintable() or rest.startswith("-")):
         raise CommandError("name a case and an implementation: `/roofwatch bisect <case> <implementation>`")
     return Command(Verb(verb), rest[:_MAX_REASON] if verb == Verb.ACCEPT else rest)
+
+
+def _first_words(body: str) -> list[str]:
+    return (body.strip().splitlines() or [""])[0].split()
 
 
 def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
@@ -124,7 +130,7 @@ def valid_acceptance(
         command = parse_command(comment.body)
     except CommandError:
         return None
-    if command is None or command.verb is not Verb.ACCEPT or not repository.may_write(comment.login):
+    if command.verb is not Verb.ACCEPT or not repository.may_write(comment.login):
         return None
     return acceptance, comment, command.rest
 
@@ -135,36 +141,29 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
     Raises:
         GitHubError: GitHub refuses.
     """
-    comment, command, reaction = request.comment, None, CONFUSED
-    try:
-        command = parse_command(comment.body)
-        if command is None:
-            return Reply(None, None, "no command")
-        error = None
-    except CommandError as invalid:
-        error = str(invalid)
+    comment, verb, reaction = request.comment, None, CONFUSED
+    if not is_command(comment.body):
+        return Reply(None, None, "no command")
     if not repository.may_write(comment.login):
         repository.react(comment.comment_id, REFUSED)
         return Reply(None, REFUSED, f"{code(comment.login)} may not write to the repository")
-    answer = error or ""
-    if command is not None:
-        try:
-            answer, reaction = _PullRequest(repository, request, name).carry_out(command), AGREED
-        except CommandError as impossible:
-            answer = str(impossible)
-        except UncertainError:
-            answer = "GitHub did not answer, so it is unknown whether this was done; check before you repeat it."
+    try:
+        command = parse_command(comment.body)
+        verb = command.verb
+        answer, reaction = _PullRequest(repository, request, name).carry_out(command), AGREED
+    except CommandError as error:
+        answer = str(error)
     repository.react(comment.comment_id, reaction)
     marker = f"<!-- roofwatch:answer {comment.comment_id} -->"
     post_comment(repository, comment.number, compose(marker, CommentState(order=request.run.order), answer))
-    return Reply(None if command is None else command.verb, reaction, answer)
+    return Reply(verb, reaction, answer)
 
 
 class _PullRequest:
     def __init__(self, repository: GitHubRepository, request: CommandRequest, name: str) -> None:
         self._repository, self._request, self._name = repository, request, name
         self._number = request.comment.number
-        self._ends = repository.ends_of(self._number)
+        self._base_sha, self._head_sha = repository.commits_of(self._number)
 
     def carry_out(self, command: Command) -> str:
         """Carry out a command; return the answer as Markdown."""
@@ -178,7 +177,7 @@ class _PullRequest:
 
     def _accept(self, reason: str) -> str:
         ours, findings = self._reported()
-        head_sha = self._ends.head_sha
+        head_sha = self._head_sha
         if findings.head_sha != head_sha:
             raise CommandError(
                 f"The report is of {code(findings.head_sha[:8])}, and the branch is at {code(head_sha[:8])} now: "
@@ -195,7 +194,7 @@ class _PullRequest:
         return f"Accepted {sentence}. It holds until something else is found, or this command is deleted."
 
     def _rerun(self) -> str:
-        head_sha = self._ends.head_sha
+        head_sha = self._head_sha
         found = self._newest_check_run()
         order = None if found is None else run_of(found)
         if found is None or order is None:
@@ -214,8 +213,7 @@ class _PullRequest:
             if findings.worst is None:
                 raise CommandError("No time regressed here: name a case and an implementation.")
             series = "/".join(findings.worst)
-        ends = {"base": self._ends.base_sha, "head": self._ends.head_sha}
-        inputs = {"series": series, **ends, "number": str(self._number)}
+        inputs = {"series": series, "base": self._base_sha, "head": self._head_sha, "number": str(self._number)}
         self._repository.start_workflow(BISECT_WORKFLOW, self._request.default_branch, inputs)
         return (
             f"Searching the commits of this pull request for the one that changed {code(series)}: see the runs of "
@@ -230,6 +228,6 @@ class _PullRequest:
         return ours, findings
 
     def _newest_check_run(self) -> FoundCheckRun | None:
-        found = self._repository.check_runs(self._ends.head_sha, self._name)
+        found = self._repository.check_runs(self._head_sha, self._name)
         ours = [(order, one.check_run_id, one) for one in found if (order := run_of(one))]
         return max(ours, key=lambda each: each[:2], default=(None, None, None))[2]

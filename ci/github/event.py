@@ -1,7 +1,7 @@
 """What started a job of GitHub Actions: the run, the commit, the pull request or the comment. Pure.
 
-Nothing here comes from a file that a pull request could have written: in a job that `workflow_run` starts, the event
-names the measured commit, and the pull request is found by that commit.
+Nothing here comes from a file that a pull request can write. In a job that `workflow_run` starts, the event names the
+measured commit, and the pull request is found by that commit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,6 @@ class RunOrder:
 
 
 @dataclass(frozen=True)
-class Branch:
-    """A branch of the repository or of a fork."""
-
-    owner: str
-    name: str
-
-
-@dataclass(frozen=True)
 class ActionsRun:
     """A run of GitHub Actions."""
 
@@ -54,7 +46,7 @@ class ActionsRun:
 
 @dataclass(frozen=True)
 class Job:
-    """What the results of a job belong to."""
+    """The run, commit and pull request that the results of a job belong to."""
 
     run: ActionsRun
     """The run that measured."""
@@ -62,8 +54,8 @@ class Job:
     conclusion: str | None = None
     """How the run that measured ended; None if this job belongs to it."""
     pull_request: int | None = None
-    head_branch: Branch | None = None
-    """Where to find the pull request by its commit if the event does not name it."""
+    head_label: str | None = None
+    """`owner:branch`, to find the pull request if the event does not name it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ class Comment:
     """ISO 8601, UTC."""
     is_bot: bool = False
     is_trusted: bool = False
-    """By a bot, or by someone who belongs to the repository."""
+    """By a bot, or by a member of the repository."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ class CommandRequest:
 
 
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
-    """Determine what a job is about.
+    """Determine the run, commit and pull request of a job.
 
     Args:
         variables: The environment: `GITHUB_API_URL`, `GITHUB_REPOSITORY`, `GITHUB_EVENT_NAME`, `GITHUB_SHA`, …
@@ -107,10 +99,13 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             return _after_another_run(run, event["workflow_run"])
         if name in _PULL_REQUEST_EVENTS:
             found = event["pull_request"]
-            return Job(run, _sha(found["head"]["sha"]), pull_request=int(found["number"]))
+            return Job(run, _matched(_SHA, found["head"]["sha"]), pull_request=int(found["number"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise _invalid_event(name, error) from None
-    return Job(run, _required(variables, "GITHUB_SHA", _SHA))
+        raise _invalid_event(error) from None
+    try:
+        return Job(run, _matched(_SHA, variables.get("GITHUB_SHA")))
+    except ValueError as error:
+        raise GitHubError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
 
 
 def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> CommandRequest | None:
@@ -119,8 +114,8 @@ def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> C
     Raises:
         GitHubError: this is not a job of GitHub Actions that a comment started.
     """
-    run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
-    if name != "issue_comment":
+    run = _run_of(variables)
+    if variables.get("GITHUB_EVENT_NAME") != "issue_comment":
         raise GitHubError("commands come from comments: run this in a job that issue_comment starts")
     try:
         if event["action"] != "created" or "pull_request" not in event["issue"]:
@@ -128,7 +123,7 @@ def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> C
         comment = to_comment(event["comment"], int(event["issue"]["number"]))
         return CommandRequest(run, comment, str(event["repository"]["default_branch"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise _invalid_event(name, error) from None
+        raise _invalid_event(error) from None
 
 
 def to_comment(found: Any, number: int) -> Comment:
@@ -145,7 +140,7 @@ def to_comment(found: Any, number: int) -> Comment:
 
 
 def is_trusted(found: Any) -> bool:
-    """Tell whether a comment or an issue is by a bot or by someone who belongs to the repository."""
+    """Return whether a comment or an issue is by a bot or by a member of the repository."""
     return _is_bot(found) or found.get("author_association") in _TRUSTED
 
 
@@ -154,48 +149,38 @@ def _is_bot(found: Any) -> bool:
 
 
 def _run_of(variables: Mapping[str, str]) -> ActionsRun:
-    repository = _required(variables, "GITHUB_REPOSITORY", _REPOSITORY)
-    numbers = [variables.get("GITHUB_RUN_ID", "0"), variables.get("GITHUB_RUN_ATTEMPT", "1")]
-    if not all(text.isdecimal() for text in numbers):
-        raise GitHubError("GITHUB_RUN_ID is not a number: run this in a job of GitHub Actions, which sets it")
-    order = RunOrder(*map(int, numbers))
+    try:
+        repository = _matched(_REPOSITORY, variables.get("GITHUB_REPOSITORY"))
+        order = RunOrder(int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1")))
+    except ValueError as error:
+        raise GitHubError(f"GITHUB_REPOSITORY or GITHUB_RUN_ID: {error}; run this in a job of GitHub Actions") from None
     server = variables.get("GITHUB_SERVER_URL", "https://github.com")
     api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
     return ActionsRun(api_url, repository, order, _link(f"{server}/{repository}/actions/runs/{order.run_id}"))
 
 
 def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
-    head_sha = _sha(other["head_sha"])
-    number, branch = None, None
+    head_sha = _matched(_SHA, other["head_sha"])
+    number, label = None, None
     if other["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
         named = [found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha]
         if len(named) == 1:
             number = int(named[0]["number"])
         else:
-            branch = Branch(str(other["head_repository"]["owner"]["login"]), str(other["head_branch"]))
+            label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
     order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
     measured = replace(run, order=order, url=_link(str(other.get("html_url", ""))))
-    return Job(measured, head_sha, other.get("conclusion"), number, branch)
+    return Job(measured, head_sha, other.get("conclusion"), number, label)
 
 
-def _invalid_event(name: str, error: Exception) -> GitHubError:
-    return GitHubError(
-        f"the event {name!r} of GITHUB_EVENT_PATH is not valid ({type(error).__name__}: {error}); run this in a job of "
-        "GitHub Actions"
-    )
+def _invalid_event(error: Exception) -> GitHubError:
+    return GitHubError(f"the event of GITHUB_EVENT_PATH is not valid: {type(error).__name__}: {error}")
 
 
-def _required(variables: Mapping[str, str], name: str, form: re.Pattern[str]) -> str:
-    value = variables.get(name, "")
-    if not form.fullmatch(value):
-        raise GitHubError(f"{name} is {value[:100]!r}: run this in a job of GitHub Actions, which sets it")
-    return value
-
-
-def _sha(value: Any) -> str:
-    if not isinstance(value, str) or not _SHA.fullmatch(value):
-        raise ValueError(f"not a commit: {str(value)[:100]!r}")
+def _matched(form: re.Pattern[str], value: Any) -> str:
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise ValueError(f"{str(value)[:100]!r} is not valid")
     return value
 
 

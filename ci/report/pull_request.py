@@ -143,7 +143,8 @@ def judge_pull_request(
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
     cases = _judge_cases(base, head, limits, noise_floor, is_refused=bool(refusals), has_times=has_times)
     cases = _settle_times(cases, base, head, limits, launch_moves, is_paired=is_paired)
-    static, baseline_notes = StaticComparison((), {}, ()), ()
+    static = StaticComparison((), {}, ())
+    baseline_notes: tuple[Remark, ...] = ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
@@ -151,9 +152,8 @@ def judge_pull_request(
         accuracy = find_accuracy_changes(base, head, relative_change=limits.error_relative_change)
         working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
         secondary = find_secondary_changes(base, head, working, limits, is_paired=is_paired and has_times)
-    counts = Counter(
-        "new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in (*cases, *static.judged, *secondary)
-    )
+    judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
+    counts = Counter("new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in judged)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
     floor_used = None

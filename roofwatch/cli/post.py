@@ -1,4 +1,4 @@
-"""Commands for jobs of GitHub Actions: report on a pull request, and obey comments."""
+"""Commands for jobs of GitHub Actions: report on a pull request, and carry out commands in comments."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def post(
 
 @app.command()
 def command(*, name: ReportName = "roofwatch", as_json: AsJson = False) -> None:
-    """Obey a comment on a pull request: /roofwatch accept REASON, rerun or bisect.
+    """Carry out a comment on a pull request: /roofwatch accept REASON, rerun or bisect.
 
-    From a job of GitHub Actions that issue_comment started. Only people with write access are obeyed. Exit status 0:
+    From a job of GitHub Actions that issue_comment started. Only people with write access are allowed. Exit status 0:
     the comment was answered.
     """
     import os

@@ -53,7 +53,7 @@ def test_a_server_error_is_waited_out_longer_each_time(
 
     assert post(github) is (CommentAction.EDITED if operation == EDIT else CommentAction.POSTED)
 
-    # what may have been carried out is looked at before it is made again, so each look is a first one
+    # a POST that may have been carried out is not repeated before its result was looked for
     assert waits_s == ([1, 1, 1] if operation == CREATE else [1, 2, 4])
     assert github.bodies == [BODY]
 
@@ -96,9 +96,8 @@ def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits
 
 
 @pytest.mark.parametrize("operation", [LIST, CREATE])
-@pytest.mark.parametrize("body", [b"<html>Log in first</html>", b'"text"', b"[1]"])
-def test_an_answer_that_is_not_github_s_is_refused(github: GitHubStandIn, operation: str, body: bytes) -> None:
-    github.failing.append(Failing(operation, Answer(200, body)))
+def test_an_answer_that_is_not_github_s_is_refused(github: GitHubStandIn, operation: str) -> None:
+    github.failing.append(Failing(operation, Answer(200, b"<html>Log in first</html>")))
 
     with pytest.raises(GitHubError, match="is GITHUB_API_URL correct"):
         post(github)
@@ -115,14 +114,6 @@ def test_a_redirect_is_not_followed(github: GitHubStandIn) -> None:
 def test_the_token_is_not_sent_over_plain_http(url: str) -> None:
     with pytest.raises(GitHubError, match="plain http would reveal the token"):
         GitHubRepository(url, REPOSITORY, TOKEN)
-
-
-@pytest.mark.parametrize("token", ["two words", "line\nbreak", "tökén"])
-def test_a_malformed_token_is_refused_without_showing_it(token: str) -> None:
-    with pytest.raises(GitHubError, match="GITHUB_TOKEN is not a token") as raised:
-        GitHubRepository("https://api.github.com", REPOSITORY, token)
-
-    assert token not in str(raised.value)
 
 
 def test_no_log_and_no_error_shows_the_token(

@@ -13,7 +13,7 @@ from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, 
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, sha_of
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
-from tests.ci.situations import HOSTILE, SITUATIONS
+from tests.ci.situations import SITUATIONS
 from tests.roofwatch.command import roofwatch
 
 PREFIX = "/roofwatch"
@@ -31,7 +31,7 @@ def github(github: GitHubStandIn) -> GitHubStandIn:
 
 
 def request(github: GitHubStandIn, body: str, login: str = "maintainer") -> CommandRequest:
-    """Somebody writes a comment, and the job that it starts reads its event."""
+    """The request of a job that a new comment started."""
     user = {"login": login, "type": "User"}
     comment_id = github.add_comment(body, number=NUMBER, user=user, author_association="COLLABORATOR")
     comment = Comment(comment_id, NUMBER, body, login, "2026-01-02T03:04:05Z")
@@ -72,16 +72,16 @@ def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(github: Git
 
     line, reaction = write_comment(github, f"{PREFIX} accept  the new layout costs this\nand more")
 
-    said = "**Accepted** by `maintainer` on `2026-01-02`: `the new layout costs this`."
+    sentence = "**Accepted** by `maintainer` on `2026-01-02`: `the new layout costs this`."
     assert reaction == "+1"
     assert line.startswith("Accepted by `maintainer`")
-    assert f"\n> {said} It holds until something else is found.\n" in report_comment(github)
+    assert f"\n> {sentence} It holds until something else is found.\n" in report_comment(github)
     check_run = newest_check_run(github)
     assert (check_run["conclusion"], check_run["output"]["title"]) == (
         "neutral",
         "accepted: regressed: 2 regressed, 1 unchanged",
     )
-    assert check_run["output"]["summary"].startswith(said)
+    assert check_run["output"]["summary"].startswith(sentence)
     assert "#### Time" in check_run["output"]["summary"]
 
     write_comment(github, f"{PREFIX} accept a better reason", "owner")
@@ -167,16 +167,6 @@ def test_only_a_regression_of_the_newest_commit_can_be_accepted(github: GitHubSt
     assert "Accepted" not in report_comment(github)
 
 
-def test_a_reason_can_inject_nothing(github: GitHubStandIn, tmp_path: Path) -> None:
-    post_report(github, tmp_path)
-
-    write_comment(github, f"{PREFIX} accept {' '.join(HOSTILE.split())}")
-
-    (said,) = [line for line in report_comment(github).splitlines() if line.startswith("> **Accepted**")]
-    assert said.count("`") == 6
-    assert len(report_comment(github)) < 65_536
-
-
 # --- rerun and bisect
 
 
@@ -216,7 +206,7 @@ def test_bisect_searches_the_commits_of_the_pull_request(
     assert (f"`{series}`" in line, reaction) == (True, "+1")
 
 
-# --- who is obeyed
+# --- permissions
 
 
 @pytest.mark.parametrize(
@@ -246,7 +236,7 @@ def test_other_comments_are_ignored_and_an_invalid_command_is_answered(github: G
     assert ("unknown command; there are" in line, reaction) == (True, "confused")
 
 
-def test_the_command_line_obeys_the_comment_of_its_event(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubStandIn, tmp_path: Path) -> None:
     post_report(github, tmp_path)
     comment = github.comments[request(github, f"{PREFIX} accept it is meant").comment.comment_id]
     event = {
@@ -277,7 +267,6 @@ def test_the_command_line_obeys_the_comment_of_its_event(github: GitHubStandIn, 
 def test_a_reason_is_the_rest_of_the_line_cut_to_what_can_be_shown() -> None:
     assert parse_command("  /roofwatch   accept  a   b \r\n c") == Command(Verb.ACCEPT, "a b")
     cut = parse_command(f"/roofwatch accept {'x' * 900}")
-    assert cut is not None
     assert len(cut.rest) == 200
 
 
@@ -295,8 +284,3 @@ def test_a_reason_is_the_rest_of_the_line_cut_to_what_can_be_shown() -> None:
 def test_an_invalid_command_is_refused_with_the_right_form(rest: str, reason: str) -> None:
     with pytest.raises(CommandError, match=reason):
         parse_command(f"/roofwatch{rest}")
-
-
-@pytest.mark.parametrize("body", ["looks good", "I would /roofwatch accept", "> /roofwatch rerun", "/roofwatchful", ""])
-def test_other_comments_are_no_commands(body: str) -> None:
-    assert parse_command(body) is None

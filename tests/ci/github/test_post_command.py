@@ -62,7 +62,7 @@ def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_pat
     [
         ([], {}, "give the records, or --begin without any"),
         (["--begin"], {"GITHUB_TOKEN": ""}, "GITHUB_TOKEN is not set"),
-        (["--begin"], {"GITHUB_REPOSITORY": "../evil"}, "GITHUB_REPOSITORY is '../evil'"),
+        (["--begin"], {"GITHUB_REPOSITORY": "../evil"}, "GITHUB_REPOSITORY or GITHUB_RUN_ID: '../evil'"),
         (["--begin", "--name", "a --> b"], {}, "--name 'a --> b'"),
         (["--begin"], {"GITHUB_TOKEN": "another-token"}, "HTTP 401"),
     ],
