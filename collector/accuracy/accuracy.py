@@ -1,25 +1,24 @@
-"""Compare an implementation with the float64 reference, forward and every gradient."""
+"""Run a case once, and compare its outputs and gradients with the float64 reference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from roofwatch.collector.accuracy.check_report import Errors
+from roofwatch.collector.accuracy.check_report import Errors, TensorReport, WrongElement
 from roofwatch.collector.accuracy.deviation import (
-    Deviation,
     count_different_bits,
     deviation,
     has_same_bits,
     index_of,
+    wrong_elements,
 )
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, evaluate, prepare
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import Accuracy, TensorError
+from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
 from roofwatch.spec import BASELINE_FACTOR, Case, Draws, Implementation, KernelSpec, Language, Tolerance
 
 BASELINE_NAME = "eager"
@@ -97,76 +96,6 @@ class CheckCache:
         return self._baselines[key]
 
 
-@dataclass(frozen=True)
-class TensorResult:
-    """One output or gradient with its limits."""
-
-    tensor: str
-    deviation: Deviation
-    limits: Errors
-    baseline: Errors | None
-    message: str | None
-    """What is wrong; None if it passed."""
-
-
-def check_accuracy(
-    spec: KernelSpec,
-    implementation: Implementation,
-    case: Case,
-    *,
-    launch: Callable[..., Any] | None = None,
-    device: str = "cpu",
-    executor: Literal["device", "interpreter"] = "device",
-    cache: CheckCache | None = None,
-) -> Accuracy:
-    """Run one case of one implementation, and compare its outputs and gradients with the float64 reference.
-
-    Args:
-        spec: The kernel.
-        implementation: To check.
-        case: In the interpreter, its smaller stand-in is checked (`spec.interpreted_case`).
-        launch: Replaces `implementation.launch`, for example by its compiled form.
-        device: Of the implementation, the reference and the baseline.
-        executor: Stored with the result.
-        cache: Of earlier checks of the same suite.
-
-    Raises:
-        Exception: whatever the implementation, the reference or the input maker raises.
-    """
-    cache = cache or CheckCache()
-    prepared = cache.prepare(spec, spec.interpreted_case(case) if executor == "interpreter" else case, device)
-    baseline = cache.baseline(prepared, implementation)
-    results: tuple[TensorResult, ...] = ()
-    try:
-        actual = run_once(prepared, implementation, launch)
-        results = compare_with_reference(prepared, actual, baseline)
-        message = worst_message(results)
-        # Triton's interpreter runs programs one after another, so a second run is always equal
-        is_interpreted = implementation.language is Language.TRITON and device == "cpu"
-        if message is None and implementation.is_deterministic and not is_interpreted:
-            require_same_bits(actual, run_once(prepared, implementation, launch))
-    except IncorrectResultError as error:
-        message = str(error)
-    return Accuracy(
-        case_id=case.id,
-        implementation=implementation.name,
-        executor=executor,
-        outcome=Outcome.OK if message is None else Outcome.INCORRECT,
-        message=message,
-        tensors=tuple(
-            TensorError(
-                tensor=result.tensor,
-                max_abs_error=result.deviation.max_abs_error,
-                rmse_ratio=result.deviation.errors.rmse_ratio,
-                baseline_rmse_ratio=None if result.baseline is None else result.baseline.rmse_ratio,
-                passed=result.message is None,
-            )
-            for result in results
-            if result.deviation.nonfinite_count == 0
-        ),
-    )
-
-
 def run_once(
     prepared: PreparedCase, implementation: Implementation, launch: Callable[..., Any] | None = None
 ) -> dict[str, torch.Tensor]:
@@ -201,8 +130,8 @@ def run_once(
 
 def compare_with_reference(
     prepared: PreparedCase, actual: Mapping[str, torch.Tensor], baseline: Baseline
-) -> tuple[TensorResult, ...]:
-    """Compare all outputs and gradients with the reference.
+) -> tuple[TensorReport, ...]:
+    """Compare all outputs and gradients with the reference, and explain what is wrong.
 
     Raises:
         IncorrectResultError: a tensor is missing or unexpected, or has another shape, device or dtype.
@@ -214,18 +143,16 @@ def compare_with_reference(
         _require_form(name, expected, actual[name], baseline.dtypes.get(name))
     results = []
     for name, expected in prepared.expected.items():
-        tolerance = prepared.spec.tolerance(prepared.case, dtype_name(actual[name]))
+        tolerance = prepared.spec.tolerance(prepared.case, _dtype_name(actual[name]))
         results.append(_compare(name, expected, actual[name], tolerance, baseline))
     return tuple(results)
 
 
-def worst_message(results: tuple[TensorResult, ...]) -> str | None:
-    """Message about the worst failed tensor."""
-    failed = [result for result in results if result.message]
-    if not failed:
-        return None
-    worst = max(failed, key=lambda each: (each.deviation.nonfinite_count > 0, each.deviation.errors.rmse_ratio))
-    return worst.message
+def worst_message(results: tuple[TensorReport, ...]) -> str | None:
+    """Message about the worst failed tensor; None if all passed."""
+    failed = [result for result in results if not result.passed]
+    worst = max(failed, key=lambda each: (each.nonfinite_count > 0, each.rmse_ratio), default=None)
+    return None if worst is None else worst.message
 
 
 def require_same_bits(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> None:
@@ -242,7 +169,7 @@ def require_same_bits(first: Mapping[str, torch.Tensor], second: Mapping[str, to
             )
 
 
-def dtype_name(tensor: torch.Tensor) -> str:
+def _dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -275,14 +202,14 @@ def _require_form(name: str, expected: torch.Tensor, actual: torch.Tensor, dtype
 
 def _compare(
     name: str, expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance, baseline: Baseline
-) -> TensorResult:
+) -> TensorReport:
     found = deviation(expected, actual)
     eager = baseline.errors.get(name)
     limits = _limits(tolerance, eager)
     message = None
     if found.first_nonfinite is not None:
         message = (
-            f"{name}: {found.nonfinite_count} of {found.element_count} elements are NaN or infinite on one side only, "
+            f"{name}: {found.nonfinite_count} of {expected.numel()} elements are NaN or infinite on one side only, "
             f"the first at {index_of(found.first_nonfinite, expected.shape)}"
         )
     elif found.is_all_zero:
@@ -296,7 +223,40 @@ def _compare(
         )
         if baseline.missing:
             message += f"; only the caps apply because {baseline.missing}"
-    return TensorResult(name, found, limits, eager, message)
+    return TensorReport(
+        tensor=name,
+        dtype=_dtype_name(actual),
+        shape=tuple(actual.shape),
+        passed=message is None,
+        errors=found.errors,
+        limits=limits,
+        baseline=eager,
+        max_abs_error=found.max_abs_error,
+        nonfinite_count=found.nonfinite_count,
+        message=message,
+        **({} if message is None else _explain(expected, actual, limits)),
+    )
+
+
+def _explain(expected: torch.Tensor, actual: torch.Tensor, limits: Errors) -> dict[str, Any]:
+    """Describe the wrong elements of a failed tensor."""
+    # if only the RMS is too large, elements beyond half of its limit count as wrong
+    thresholds = (limits.elementwise, limits.rmse_ratio / 2, 0.0)
+    mask, worst = next(found for limit in thresholds if (found := wrong_elements(expected, actual, limit))[1])
+    flat_expected, flat_actual = expected.reshape(-1), actual.detach().reshape(-1)
+    return {
+        "wrong_count": int(mask.sum()),
+        "where": describe_where(mask),
+        "values": describe_values(expected, actual, mask),
+        "worst": tuple(
+            WrongElement(
+                index=index_of(position, expected.shape),
+                expected=float(flat_expected[position]),
+                got=float(flat_actual[position]),
+            )
+            for position in worst
+        ),
+    }
 
 
 def _limits(tolerance: Tolerance, baseline: Errors | None) -> Errors:

@@ -1,8 +1,8 @@
-"""The full check of one case: as declared and in other memory layouts, with an explanation of each failure."""
+"""Check one case of one implementation, as declared or in another memory layout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,18 +10,15 @@ import torch
 
 from roofwatch.collector.accuracy.accuracy import (
     CheckCache,
-    TensorResult,
     compare_with_reference,
-    dtype_name,
     require_same_bits,
     run_once,
     worst_message,
 )
-from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport, WrongElement
-from roofwatch.collector.accuracy.deviation import index_of, wrong_elements
+from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, differentiated_names
-from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 UPSTREAM = "upstream"
@@ -70,18 +67,67 @@ def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:
     return wider.narrow(-1, 1, n_cols).copy_(tensor)
 
 
+def check_accuracy(
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    *,
+    launch: Callable[..., Any] | None = None,
+    device: str = "cpu",
+    executor: Literal["device", "interpreter"] = "device",
+    cache: CheckCache | None = None,
+) -> Accuracy:
+    """Check a case before it is timed. In the interpreter, its smaller stand-in is checked.
+
+    Raises:
+        Exception: whatever the implementation, the reference or the input maker raises.
+    """
+    checked = spec.interpreted_case(case) if executor == "interpreter" else case
+    report = check_fully(
+        spec, checked, implementation, cache or CheckCache(), launch=launch, device=device, executor=executor
+    )
+    return Accuracy(
+        case_id=case.id,
+        implementation=implementation.name,
+        executor=executor,
+        outcome=report.outcome,
+        message=report.message,
+        tensors=tuple(
+            TensorError(
+                tensor=each.tensor,
+                max_abs_error=each.max_abs_error,
+                rmse_ratio=each.rmse_ratio,
+                baseline_rmse_ratio=None if each.baseline is None else each.baseline.rmse_ratio,
+                passed=each.passed,
+            )
+            for each in report.tensors
+            if each.nonfinite_count == 0
+        ),
+    )
+
+
 def check_fully(
     spec: KernelSpec,
     case: Case,
     implementation: Implementation,
     cache: CheckCache,
     *,
-    launch: Callable[..., Any],
+    launch: Callable[..., Any] | None = None,
     device: str,
     executor: Literal["device", "interpreter"],
     layout: Layout | None = None,
 ) -> CheckReport:
-    """Check exactly this case, in the interpreter too.
+    """Compare the outputs and gradients of exactly this case with the float64 reference.
+
+    Args:
+        spec: The kernel.
+        case: To check.
+        implementation: To check.
+        cache: Of earlier checks of the same suite.
+        launch: Replaces `implementation.launch`, for example by its compiled form.
+        device: Of the implementation, the reference and the baseline.
+        executor: Stored with the result.
+        layout: Memory layout of one tensor; None for the case as declared.
 
     Raises:
         Exception: whatever the implementation, the reference or the input maker raises, unless it refuses a layout.
@@ -90,14 +136,15 @@ def check_fully(
     baseline = cache.baseline(prepared, implementation)
     if layout is not None:
         prepared = in_layout(prepared, layout)
+    # Triton's interpreter runs programs one after another, so a second run is always equal
+    is_interpreted = implementation.language is Language.TRITON and device == "cpu"
     outcome, message = Outcome.OK, None
     tensors: tuple[TensorReport, ...] = ()
     try:
         actual = run_once(prepared, implementation, launch)
-        results = compare_with_reference(prepared, actual, baseline)
-        tensors = tuple(_report(each, prepared.expected[each.tensor], actual[each.tensor]) for each in results)
-        message = worst_message(results)
-        if message is None and implementation.is_deterministic and layout is None:
+        tensors = compare_with_reference(prepared, actual, baseline)
+        message = worst_message(tensors)
+        if message is None and implementation.is_deterministic and layout is None and not is_interpreted:
             require_same_bits(actual, run_once(prepared, implementation, launch))
     except IncorrectResultError as error:
         message = str(error)
@@ -128,40 +175,3 @@ def _refused(error: Exception) -> tuple[Outcome, str]:
     if not str(error).strip():
         return Outcome.INCORRECT, f"refuses with {type(error).__name__} without a message; say what to call instead"
     return Outcome.UNSUPPORTED, f"refuses: {str(error)[:_MAX_REFUSAL_CHARACTERS]}"
-
-
-def _report(result: TensorResult, expected: torch.Tensor, actual: torch.Tensor) -> TensorReport:
-    return TensorReport(
-        tensor=result.tensor,
-        dtype=dtype_name(actual),
-        shape=tuple(actual.shape),
-        passed=result.message is None,
-        errors=result.deviation.errors,
-        limits=result.limits,
-        baseline=result.baseline,
-        max_abs_error=result.deviation.max_abs_error,
-        nonfinite_count=result.deviation.nonfinite_count,
-        message=result.message,
-        **({} if result.message is None else _explain(result, expected, actual)),
-    )
-
-
-def _explain(result: TensorResult, expected: torch.Tensor, actual: torch.Tensor) -> Mapping[str, Any]:
-    """Describe the wrong elements of a failed tensor."""
-    # if only the RMS is too large, elements beyond half of its limit count as wrong
-    limits = (result.limits.elementwise, result.limits.rmse_ratio / 2, 0.0)
-    mask, worst = next(found for limit in limits if (found := wrong_elements(expected, actual, limit))[1])
-    flat_expected, flat_actual = expected.reshape(-1), actual.detach().reshape(-1)
-    return {
-        "wrong_count": int(mask.sum()),
-        "where": describe_where(mask),
-        "values": describe_values(expected, actual, mask),
-        "worst": tuple(
-            WrongElement(
-                index=index_of(position, expected.shape),
-                expected=float(flat_expected[position]),
-                got=float(flat_actual[position]),
-            )
-            for position in worst
-        ),
-    }

@@ -22,7 +22,6 @@ class Deviation:
     errors: Errors
     """Over the elements that are finite on both sides."""
     max_abs_error: float
-    element_count: int
     nonfinite_count: int
     """Elements that are NaN or infinite on one side and not the same on the other."""
     first_nonfinite: int | None
@@ -79,7 +78,6 @@ def deviation(expected: torch.Tensor, actual: torch.Tensor) -> Deviation:
     return Deviation(
         errors=Errors(elementwise=largest_relative, rmse_ratio=min(rmse / max(rms, _TINY), _HUGE)),
         max_abs_error=largest,
-        element_count=expected.numel(),
         nonfinite_count=nonfinite_count,
         first_nonfinite=first_nonfinite,
         is_all_zero=not has_nonzero and rms > 0,

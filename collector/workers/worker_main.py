@@ -20,8 +20,8 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, TypeAdapter
 
-from roofwatch.collector.accuracy.accuracy import CheckCache, check_accuracy
-from roofwatch.collector.accuracy.check import check_fully, layouts_of
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_accuracy, check_fully, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.compile.sources import describe_sources
 from roofwatch.collector.compile.static import compile_case

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from roofwatch import Case, KernelSpec, cases
-from roofwatch.collector.accuracy.accuracy import check_accuracy
+from roofwatch.collector.accuracy.check import check_accuracy
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.spec import Direction, Implementation, Language
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofwatch import KernelSpec, Tolerance, cases
-from roofwatch.collector.accuracy.accuracy import CheckCache, check_accuracy
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_accuracy
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.accuracy.accuracy import check_accuracy
+from roofwatch.collector.accuracy.check import check_accuracy
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
