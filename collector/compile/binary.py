@@ -9,7 +9,6 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
 from roofwatch.collector.errors import ToolchainError
@@ -17,7 +16,6 @@ from roofwatch.collector.errors import ToolchainError
 _SHT_PROGBITS = 1
 _NVIDIA_CODE = re.compile(r"\.text|\.nv\.constant[1-9]|\.nv\.global\.init")
 _AMD_CODE = re.compile(r"\.text|\.rodata")
-_LINKER_VERSION = re.compile(rb"LLD (\d+\.\d+\.\d+)(?: \(\S+ ([0-9a-f]{8})[0-9a-f]*\))?")
 
 _RESERVED_SHARED_BYTES = 1024
 """Source: CUDA C++ Programming Guide, compute capability 9.0, shared memory."""
@@ -29,8 +27,6 @@ Source: LLVM, User Guide for AMDGPU Backend, kernel descriptor."""
 _RESOURCE_USAGE = re.compile(
     r"Function (?P<symbol>\S+):\s*REG:(?P<registers>\d+) STACK:(?P<stack>\d+) .*?LOCAL:(?P<local>\d+)"
 )
-_PTXAS_RELEASE = re.compile(r"V(\d+\.\d+\.\d+)")
-_BLACKWELL = 100
 _SASS_ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
 _INSTRUCTION_BYTES = 16
 """On every NVIDIA GPU since Volta."""
@@ -126,16 +122,6 @@ def instruction_bytes(cubin: bytes) -> bytes:
     return b"".join(section.content for section in _sections(cubin) if section.name.startswith(".text"))
 
 
-def linker_version(code_object: bytes) -> str | None:
-    """Return version and commit of the LLVM that linked an AMD code object, for example `23.0.0 (1f126a6d)`."""
-    comment = next((section.content for section in _sections(code_object) if section.name == ".comment"), b"")
-    found = _LINKER_VERSION.search(comment)
-    if found is None:
-        return None
-    version, commit = found.groups(default=b"")
-    return f"{version.decode()} ({commit.decode()})" if commit else version.decode()
-
-
 @dataclass(frozen=True)
 class _Section:
     name: str
@@ -204,21 +190,6 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
         if len(own) * _INSTRUCTION_BYTES != len(code):
             raise ToolchainError(f"nvdisasm read {len(own)} instructions in {len(code)} bytes of code for sm_{arch}")
     return ["\n".join(own) for own in lines]
-
-
-@lru_cache
-def ptxas_version(arch: int) -> str:
-    """Return the version of the ptxas that Triton uses for an architecture; Blackwell has its own.
-
-    Raises:
-        ToolchainError: ptxas is missing.
-    """
-    path = _tool("ptxas_blackwell" if arch >= _BLACKWELL else "ptxas")
-    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    release = _PTXAS_RELEASE.search(output)
-    if release is None:
-        raise ToolchainError(f"{path} --version prints no version but {output[:200]!r}")
-    return release[1]
 
 
 def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.compile.binary import Resources, amd_resources, linker_version, nvidia_resources, ptxas_version
+from roofwatch.collector.compile.binary import Resources, amd_resources, nvidia_resources
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.collector.record.machine import Outcome
@@ -41,6 +41,7 @@ _MAX_MESSAGE = 2_000
 _MAX_FUNCTION_NAME = 400
 _LINE_INFORMATION = "TRITON_DISABLE_LINE_INFO"
 _NS_PER_US = 1_000
+_BLACKWELL = 100
 _READ_PERSONALITY = 0xFFFFFFFF
 _ADDR_NO_RANDOMIZE = 0x0040000
 
@@ -202,14 +203,15 @@ def _raise_if_tool_is_missing(error: Exception) -> None:
 
 
 def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
+    import triton
+
     metadata = kernel.metadata
     is_nvidia = "cubin" in kernel.asm
     binary = kernel.asm["cubin" if is_nvidia else "hsaco"]
-    toolchain = {"triton": metadata.triton_version}
+    toolchain = {"triton": metadata.triton_version}  # contains LLVM
     if is_nvidia:
-        toolchain["ptxas"] = ptxas_version(metadata.target.arch)
-    elif (llvm := linker_version(binary)) is not None:
-        toolchain["llvm"] = llvm
+        tools = triton.knobs.nvidia
+        toolchain["ptxas"] = (tools.ptxas_blackwell if metadata.target.arch >= _BLACKWELL else tools.ptxas).version
     return Compiled(
         identity=kernel.hash,
         binary=binary,

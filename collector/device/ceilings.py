@@ -89,7 +89,7 @@ class _Bench:
     def best_ns(self, launch: Callable[[], object]) -> float:
         """The fastest of at least five launches, in ns."""
         plan = SamplingPlan(warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0)
-        return min(sample_launches(launch, plan, device=self.device, method=self.method).samples_ns)
+        return min(sample_launches(launch, plan, device=self.device, method=self.method).block.samples_ns)
 
     def copy_bytes_per_s(self, working_set_bytes: int, repeats: int = 1) -> float:
         source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=self.device)

@@ -77,7 +77,7 @@ class NvmlDevice:
     """One GPU; close it, or use it as a context manager.
 
     Args:
-        uuid: From torch, with or without prefix; None selects the machine's only device.
+        uuid: From torch, with or without prefix; None if torch does not report it.
         nvml: Replaces the `pynvml` module.
 
     Raises:
@@ -94,7 +94,7 @@ class NvmlDevice:
         except self._nvml.NVMLError as error:
             raise self._error("NVML cannot be used", error) from None
         try:
-            self._handle = self._find(uuid) if uuid else self._only_device()
+            self._handle = self._find(uuid)
         except NvmlError:
             self.close()
             raise
@@ -188,7 +188,9 @@ class NvmlDevice:
         except self._nvml.NVMLError as error:
             raise self._error("the SM clock cannot be reset", error) from None
 
-    def _find(self, uuid: str) -> Any:
+    def _find(self, uuid: str | None) -> Any:
+        if uuid is None:
+            raise NvmlError("unavailable", "torch does not report the UUID of its device")
         names = [uuid] if uuid.startswith(("GPU-", "MIG-")) else [f"GPU-{uuid}", f"MIG-{uuid}"]
         for name in names:
             try:
@@ -200,17 +202,6 @@ class NvmlDevice:
                 self.uuid = name
                 return handle
         raise NvmlError("unavailable", "NVML does not know the device that torch uses")
-
-    def _only_device(self) -> Any:
-        try:
-            count = self._nvml.nvmlDeviceGetCount()
-            if count == 1:
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(0)
-                self.uuid = str(self._nvml.nvmlDeviceGetUUID(handle))
-                return handle
-        except self._nvml.NVMLError as error:
-            raise self._error("the device cannot be queried", error) from None
-        raise NvmlError("unavailable", f"NVML sees {count} devices, and torch does not report the UUID of its device")
 
     def _integer(self, function: str, *arguments: Any) -> int | None:
         value = self._query(function, *arguments)

@@ -17,12 +17,12 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.compile.captured_kernels import CapturedKernel, captured_kernels
-from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
+from roofwatch.collector.errors import CollectorError, ToolchainError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.redact_text import redact_trace
@@ -84,6 +84,26 @@ class CapturedProcess:
 
 
 @dataclass(frozen=True)
+class CapturedKernel:
+    """One compiled variant of a Triton kernel. The last three fields are per thread; None if they cannot be read."""
+
+    name: str
+    hash: str
+    backend: str
+    arch: str
+    warps: int | None
+    stages: int | None
+    shared_bytes: int | None
+    was_cached: bool
+    compile_ns: dict[str, int]
+    """By stage; for a cached kernel the time to read it."""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    spilled_registers: int | None = None
+    """AMD only."""
+
+
+@dataclass(frozen=True)
 class Capture:
     exit_status: int
     """As a shell gives it: 128 plus the signal's number if a signal ended the program."""
@@ -125,7 +145,7 @@ def profile_program(
         exit_status, was_ended = _run(command, recorded, window, max_seconds, stdout_to_stderr)
         by_process = _read_events(recorded)
         processes = _keep_processes(by_process, recorded, folder, redaction)
-        kernels = captured_kernels([event for events in by_process for event in events], recorded)
+        kernels = _kernels([event for events in by_process for event in events], recorded)
         if kernels:
             lines = [redaction.text(json.dumps(asdict(kernel))) for kernel in kernels]
             atomic_write(folder / KERNELS_FILE, "".join(f"{line}\n" for line in lines).encode())
@@ -247,6 +267,35 @@ def _keep_process(
         forked_count=forked_count,
         traces=tuple(traces),
         errors=tuple(errors),
+    )
+
+
+def _kernels(events: _Events, recorded: Path) -> tuple[CapturedKernel, ...]:
+    """Return each kernel that was compiled or taken from Triton's cache once, sorted by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        # the event of the process that compiled it has the compile times
+        if event["event"] == "kernel" and (event["hash"] not in found or not event["was_cached"]):
+            found[event["hash"]] = event
+    compiled = sorted(found.values(), key=lambda event: (event["name"], event["hash"]))
+    return tuple(_kernel(event, recorded) for event in compiled)
+
+
+def _kernel(event: dict[str, Any], recorded: Path) -> CapturedKernel:
+    names = [field.name for field in fields(CapturedKernel) if field.name in event]
+    kernel, binaries = CapturedKernel(**{name: event[name] for name in names}), event["binaries"]
+    try:
+        if "cubin" in binaries:
+            found = nvidia_resources((recorded / binaries["cubin"]).read_bytes(), event["name"])
+        else:
+            found = amd_resources((recorded / binaries["amdgcn"]).read_text())
+    except (OSError, ToolchainError, ValueError, KeyError):
+        return kernel
+    return replace(
+        kernel,
+        registers=found.registers,
+        spill_bytes=found.local_bytes,
+        spilled_registers=found.spilled_registers,
     )
 
 

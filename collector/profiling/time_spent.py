@@ -83,21 +83,14 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class LaunchTime:
-    count: int
-    median_delay_ns: float | None
-    """From the call to the start of the kernel; None if no kernel could be matched to its call."""
-    max_delay_ns: int | None
-
-
-@dataclass(frozen=True)
 class TimeSpent:
     window_ns: int
     devices: tuple[DeviceTime, ...]
     kernels: tuple[TimeRow, ...]
     kernel_names: int
     transfers: tuple[TimeRow, ...]
-    launches: LaunchTime
+    median_launch_delay_ns: float | None
+    """From a launch call to the start of its kernel; None if no kernel could be matched to its call."""
     gaps: tuple[Gap, ...]
     """The longest gaps of all devices, the longest first."""
     operators: tuple[TimeRow, ...]
@@ -141,11 +134,7 @@ def time_spent(trace: Trace) -> TimeSpent:
         kernels=tuple(kernels[:TOP_COUNT]),
         kernel_names=len(kernels),
         transfers=tuple(transfers[:TOP_COUNT]),
-        launches=LaunchTime(
-            count=len(delays_ns),
-            median_delay_ns=statistics.median(delays_ns) if delays_ns else None,
-            max_delay_ns=max(delays_ns, default=None),
-        ),
+        median_launch_delay_ns=statistics.median(delays_ns) if delays_ns else None,
         gaps=_longest_gaps(trace),
         operators=tuple(operators[:TOP_COUNT]),
         operator_names=len(operators),

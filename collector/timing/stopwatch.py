@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Protocol
 
 from roofwatch.collector.record.measurement import CacheState
 
@@ -33,24 +30,18 @@ class Sample:
     """Sorted names of its kernels, copies and memsets."""
 
 
-class Ranks(Protocol):
-    """Processes that launch together with this one."""
+class Ranks:
+    """Processes that launch together with this one; none here, more in subclasses."""
 
     def align(self) -> None:
         """Wait for all ranks."""
 
     def slowest_ns(self, elapsed_ns: float) -> float:
         """The longest time of all ranks."""
-
-
-class Alone:
-    """A single process."""
-
-    def align(self) -> None:
-        pass
-
-    def slowest_ns(self, elapsed_ns: float) -> float:
         return elapsed_ns
+
+
+ALONE = Ranks()
 
 
 class Stopwatch(ABC):
@@ -110,21 +101,3 @@ class CpuStopwatch(Stopwatch):
             self._launch()
         # a launch below the clock's resolution does not take 0 ns
         return max(1.0, self._ranks.slowest_ns(float(perf_counter_ns() - start)))
-
-
-@contextmanager
-def garbage_collection_off(*, collects_first: bool = False) -> Iterator[None]:
-    """Disable Python's garbage collection within a `with` block.
-
-    Args:
-        collects_first: Collect once before the block.
-    """
-    was_enabled = gc.isenabled()
-    if collects_first:
-        gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
 from time import monotonic_ns, perf_counter_ns
 from typing import Literal
@@ -21,14 +21,14 @@ from roofwatch.collector.timing.cupti import CuptiStopwatch
 from roofwatch.collector.timing.memory import Copies, Rotation, cache_preparation, copy_count, last_level_cache_bytes
 from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.stopwatch import (
-    Alone,
+    ALONE,
     CpuStopwatch,
     Launch,
     Ranks,
     Sample,
     Stopwatch,
-    garbage_collection_off,
 )
+from roofwatch.collector.workers.protocol import TimedBlock
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CHECK = 10
@@ -48,24 +48,6 @@ _STOPWATCHES: dict[Timer, type[Stopwatch]] = {
 StoppedBy = Literal["precision", "budget", "samples"]
 
 
-@dataclass(frozen=True)
-class TimedLaunches:
-    block: Block
-    launches_per_sample: int
-    method: TimingMethod
-    began_ns: int
-    """Start of the first sample, monotonic clock."""
-    ended_ns: int
-    """End of the last sample."""
-    warm_up_ns: int
-    """Wall time of untimed launches."""
-
-    @property
-    def samples_ns(self) -> tuple[float, ...]:
-        """Time per launch in ns, in the order taken."""
-        return self.block.samples_ns
-
-
 def sample_launches(
     launch: Launch,
     plan: SamplingPlan,
@@ -73,9 +55,9 @@ def sample_launches(
     device: str = "cpu",
     method: TimingMethod | None = None,
     launches_per_sample: int | None = None,
-    ranks: Ranks | None = None,
+    ranks: Ranks = ALONE,
     copies: Copies | None = None,
-) -> TimedLaunches:
+) -> TimedBlock:
     """Time a call repeatedly.
 
     Args:
@@ -84,7 +66,7 @@ def sample_launches(
         device: `cpu` or `cuda`.
         method: Timer and cache state; default what every such device offers.
         launches_per_sample: Of an earlier block of the same measurement; chosen here if None.
-        ranks: Processes that launch together; they stop at the same sample. None for a single process.
+        ranks: Processes that launch together; they stop at the same sample.
         copies: Makes launches on separate memory, for a rotated cache.
 
     Raises:
@@ -92,19 +74,18 @@ def sample_launches(
         UnsupportedError: the timer cannot time this launch.
         Exception: whatever the launch raises.
     """
-    together = ranks or Alone()
     chosen = method or default_method(device)
-    stopwatch = make_stopwatch(launch, chosen, device=device, ranks=together, copies=copies)
-    with garbage_collection_off(collects_first=True):
+    stopwatch = make_stopwatch(launch, chosen, device=device, ranks=ranks, copies=copies)
+    with _garbage_collection_off():
         warmed_from_ns = monotonic_ns()
-        launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, together)
+        launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, ranks)
         launches = launches_per_sample or stopwatch.launches_for(launch_ns)
         started_at, began_ns = utc_now(), monotonic_ns()
-        samples, stopped_by = _sample_until_precise(stopwatch, launches, plan, together)
+        samples, stopped_by = _sample_until_precise(stopwatch, launches, plan, ranks)
         ended_ns = monotonic_ns()
     kernels = [sample.kernels for sample in samples if sample.kernels is not None]
     spans = tuple(sample.span_ns for sample in samples if sample.span_ns is not None)
-    return TimedLaunches(
+    return TimedBlock(
         block=Block(
             started_at=started_at,
             samples_ns=tuple(sample.busy_ns for sample in samples),
@@ -121,6 +102,19 @@ def sample_launches(
         ended_ns=ended_ns,
         warm_up_ns=began_ns - warmed_from_ns,
     )
+
+
+@contextmanager
+def _garbage_collection_off() -> Iterator[None]:
+    """Collect once, then disable Python's garbage collection within the block."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def make_stopwatch(
@@ -259,6 +253,6 @@ def _try_out(method: TimingMethod, device: str) -> None:
 
     with timing_stream(device):
         stopwatch = make_stopwatch(
-            make(), method, device=device, ranks=Alone(), copies=Copies(make, touched_bytes=_TRIAL_BYTES)
+            make(), method, device=device, ranks=ALONE, copies=Copies(make, touched_bytes=_TRIAL_BYTES)
         )
         stopwatch.take(2, stopwatch.launches_for(stopwatch.rehearse()))

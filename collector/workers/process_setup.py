@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
+from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.workers.protocol import RankPlace
 from roofwatch.spec import UnsupportedError
 
@@ -54,7 +55,7 @@ def _available_memory_bytes() -> int | None:
     return min(found, default=None)
 
 
-class Rank:
+class Rank(Ranks):
     """One rank of a process group on one machine.
 
     Args:

@@ -33,6 +33,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
+from roofwatch.collector.timing.stopwatch import ALONE
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.workers.kernel_info import checkable_cases, describe_kernel, repository_of
@@ -53,7 +54,6 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
     TimeBlock,
-    TimedBlock,
     TimingChoice,
     WorkerSettings,
 )
@@ -238,21 +238,10 @@ class _Suite:
                 device=self._device,
                 method=job.method,
                 launches_per_sample=job.launches_per_sample,
-                ranks=self._rank,
+                ranks=self._rank or ALONE,
                 copies=Copies(partial(another_call, make_call), touched_bytes=float(spec.memory_bytes(case))),
             )
-        return Reply(
-            block=TimedBlock(
-                block=timed.block,
-                launches_per_sample=timed.launches_per_sample,
-                method=timed.method,
-                memory=memory,
-                autotuning=tuple(tuned),
-                began_ns=timed.began_ns,
-                ended_ns=timed.ended_ns,
-                warm_up_ns=timed.warm_up_ns,
-            )
-        )
+        return Reply(block=timed.model_copy(update={"memory": memory, "autotuning": tuple(tuned)}))
 
     def _profile(self, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
         self._checks.free()

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from roofwatch.collector.compile.captured_kernels import CapturedKernel
-from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess
+from roofwatch.collector.profiling.profile_program import Capture, CapturedKernel, CapturedProcess
 from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
 from roofwatch.collector.record.metrics import format_ns
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
-from roofwatch.collector.compile.captured_kernels import CapturedKernel
+from roofwatch.collector.profiling.profile_program import CapturedKernel
 from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.profiles.report import ProfileReport, short_name
@@ -81,7 +81,7 @@ def _traces(report: ProfileReport) -> Table:
 
 def _devices(time: TimeSpent) -> Table:
     columns = ("GPU", "busy", "idle", "busy share", "kernels", "in kernels", "copies and fills", "launch delay")
-    delay_ns = time.launches.median_delay_ns
+    delay_ns = time.median_launch_delay_ns
     rows = [
         (
             device.device,

@@ -39,7 +39,7 @@ def test_every_ceiling_of_a_device_is_timed_that_way(monkeypatch: pytest.MonkeyP
     def sample(*_: Any, device: str, method: TimingMethod | None = None) -> SimpleNamespace:
         assert device == "cpu"
         taken.append(method)
-        return SimpleNamespace(samples_ns=(2e9, 1e9))
+        return SimpleNamespace(block=SimpleNamespace(samples_ns=(2e9, 1e9)))
 
     asked = TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
     monkeypatch.setattr("roofwatch.collector.device.ceilings.sample_launches", sample)

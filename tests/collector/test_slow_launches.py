@@ -5,11 +5,11 @@ import pytest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.method import EFFORTS, Preset
-from roofwatch.collector.timing.timing import TimedLaunches, relative_width_of_median, sample_launches
-from roofwatch.collector.workers.protocol import Failure, check_limit, compile_limit, explained
+from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
+from roofwatch.collector.workers.protocol import Failure, TimedBlock, check_limit, compile_limit, explained
 
 
-def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> tuple[TimedLaunches, float]:
+def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> tuple[TimedBlock, float]:
     """A block of launches that take turns to last so long and a fifth longer, and the seconds of all of them."""
     now_ns, count = 0, 0
 
@@ -27,11 +27,11 @@ def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> t
 def test_a_slow_kernel_has_as_many_samples_as_an_interval_takes_and_is_done_in_time(
     preset: Preset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block, spent_s = timed(monkeypatch, 4.5, preset)
+    taken, spent_s = timed(monkeypatch, 4.5, preset)
 
-    assert len(block.samples_ns) == 6
-    assert 0 < relative_width_of_median(block.samples_ns) < 1
-    assert block.block.stopped_by == "budget"
+    assert len(taken.block.samples_ns) == 6
+    assert 0 < relative_width_of_median(taken.block.samples_ns) < 1
+    assert taken.block.stopped_by == "budget"
     assert spent_s < RunPlan(sampling=EFFORTS[preset].sampling).block_timeout_s
 
 
@@ -39,9 +39,9 @@ def test_a_slow_kernel_has_as_many_samples_as_an_interval_takes_and_is_done_in_t
 def test_a_block_of_a_noisy_kernel_ends_with_its_time_whatever_samples_it_would_like(
     preset: Preset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block, spent_s = timed(monkeypatch, 1.0, preset)
+    taken, spent_s = timed(monkeypatch, 1.0, preset)
 
-    assert 6 < len(block.samples_ns) < EFFORTS[preset].sampling.min_samples
+    assert 6 < len(taken.block.samples_ns) < EFFORTS[preset].sampling.min_samples
     assert spent_s <= 15 + 1.2 + max(3 * 1.2, EFFORTS[preset].sampling.warmup_ms / 1e3 + 1.2)
 
 

@@ -7,7 +7,7 @@ import pytest
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.memory import CacheFlush, Copies
 from roofwatch.collector.timing.method import SamplingPlan, TimingMethod
-from roofwatch.collector.timing.stopwatch import Sample
+from roofwatch.collector.timing.stopwatch import Ranks, Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
 
 
@@ -27,13 +27,13 @@ class Counter:
 def test_a_budget_that_is_spent_still_gives_the_least_number_of_samples() -> None:
     plan = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=5)
     timed = sample_launches(lambda: sum(range(50_000)), plan)
-    assert len(timed.samples_ns) == 5
+    assert len(timed.block.samples_ns) == 5
     assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
 
 
 def test_no_more_than_the_greatest_number_of_samples_is_taken() -> None:
     plan = SamplingPlan(warmup_ms=0, budget_ms=1e9, min_samples=2, max_samples=12, relative_width=0)
-    assert len(sample_launches(Counter(), plan).samples_ns) == 12
+    assert len(sample_launches(Counter(), plan).block.samples_ns) == 12
 
 
 def test_a_launch_too_short_for_the_timer_is_repeated_inside_a_sample_and_counted() -> None:
@@ -49,7 +49,7 @@ def test_a_later_block_takes_as_many_launches_per_sample_as_it_is_told() -> None
     assert sample_launches(Counter(), plan, launches_per_sample=3).launches_per_sample == 3
 
 
-class SlowCompanion:
+class SlowCompanion(Ranks):
     """Another rank, which takes three times as long."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def test_launches_of_several_ranks_start_together_and_take_as_long_as_the_slowes
     set_clock(monkeypatch, lambda: now_ns)
     companion = SlowCompanion()
     timed = sample_launches(launch, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=4), ranks=companion)
-    assert list(timed.samples_ns) == [150_000.0] * 4
+    assert list(timed.block.samples_ns) == [150_000.0] * 4
     assert timed.launches_per_sample == 1  # though alone it were two
     assert companion.aligned == 3 + 4
 
@@ -93,7 +93,7 @@ def test_a_sample_is_the_time_of_one_launch(monkeypatch: pytest.MonkeyPatch) -> 
     timed = sample_launches(launch, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3))
     # three launches warm up; the fastest took 40 µs, so three make a sample of at least 100 µs
     assert timed.launches_per_sample == 3
-    assert timed.samples_ns == (52_000, 61_000, 70_000)
+    assert timed.block.samples_ns == (52_000, 61_000, 70_000)
 
 
 def test_sampling_ends_once_the_median_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_sampling_ends_once_the_median_is_known(monkeypatch: pytest.MonkeyPatch)
 
     set_clock(monkeypatch, lambda: now_ns)
     plan = SamplingPlan(warmup_ms=1, budget_ms=1_000, min_samples=10)
-    assert sample_launches(launch, plan).samples_ns == (200_000,) * 10
+    assert sample_launches(launch, plan).block.samples_ns == (200_000,) * 10
 
 
 def test_the_interval_of_the_median_covers_it_as_often_as_it_says() -> None:
@@ -157,7 +157,7 @@ def test_precision_ends_nothing_before_patience_does(monkeypatch: pytest.MonkeyP
 
     def sample_count(**plan: float) -> int:
         plan_of = SamplingPlan(warmup_ms=0, budget_ms=1_000, **plan)  # type: ignore[arg-type]
-        return len(sample_launches(launch, plan_of).samples_ns)
+        return len(sample_launches(launch, plan_of).block.samples_ns)
 
     assert sample_count() == 10
     assert 100 <= sample_count(patience_ms=20) <= 120
@@ -180,7 +180,7 @@ def test_what_is_done_between_launches_is_paid_from_the_budget(monkeypatch: pyte
         lambda: pass_time(1_000_000), plan, method=TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
     )
 
-    assert list(timed.samples_ns) == [1_000_000.0] * 30
+    assert list(timed.block.samples_ns) == [1_000_000.0] * 30
     assert timed.block.stopped_by == "budget"
 
 

@@ -36,15 +36,6 @@ def test_the_device_with_the_uuid_is_read() -> None:
         assert device.facts().power_limit_w == 350.0
 
 
-def test_without_a_uuid_there_must_be_one_device() -> None:
-    with NvmlDevice(None, replayed("normal")) as device:
-        assert device.uuid == UUID
-    with pytest.raises(NvmlError, match="2 devices") as refusal:
-        NvmlDevice(None, replayed("two_gpus"))
-
-    assert refusal.value.status == "unavailable"
-
-
 @pytest.mark.parametrize(
     ("recording", "uuid", "status", "words"),
     [

@@ -11,7 +11,7 @@ from roofwatch.collector.timing import memory
 from roofwatch.collector.timing.cuda_timers import BusyDevice, EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch, Recorder
 from roofwatch.collector.timing.memory import CacheFlush, Rotation, release_persisting_lines
-from roofwatch.collector.timing.stopwatch import Alone, Sample
+from roofwatch.collector.timing.stopwatch import ALONE, Ranks, Sample
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
 from tests.collector.timing.test_cupti_records import StandIn, kernel
@@ -28,7 +28,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
 
 def events_of(gpu: StandInGpu, issue_ns: int = ISSUE_NS, cache: CacheState = CacheState.COLD) -> EventStopwatch:
     return EventStopwatch(
-        lambda: gpu.launch("mine", KERNEL_NS, issue_ns), cache, lambda: gpu.launch("flush", FLUSH_NS), Alone()
+        lambda: gpu.launch("mine", KERNEL_NS, issue_ns), cache, lambda: gpu.launch("flush", FLUSH_NS), ALONE
     )
 
 
@@ -70,7 +70,7 @@ def test_a_synchronising_call_is_timed_without_queueing(gpu: StandInGpu) -> None
         gpu.launch("mine", KERNEL_NS, ISSUE_NS)
         gpu.synchronize()
 
-    stopwatch = EventStopwatch(launch, CacheState.HOT, lambda: None, Alone())
+    stopwatch = EventStopwatch(launch, CacheState.HOT, lambda: None, ALONE)
     samples = stopwatch.take(3, 1)
 
     assert len(gpu.spins_ns) == 4
@@ -80,7 +80,7 @@ def test_a_synchronising_call_is_timed_without_queueing(gpu: StandInGpu) -> None
     assert len(gpu.spins_ns) == before
 
 
-class HastyCompanion:
+class HastyCompanion(Ranks):
     """Another rank, whose device ran early the first time."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def test_all_ranks_repeat_an_early_start(gpu: StandInGpu) -> None:
 
 def graph_of(gpu: StandInGpu, copy_count: int = 3) -> GraphStopwatch:
     launches = [lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * copy_count
-    return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, lambda: None, Alone())
+    return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, lambda: None, ALONE)
 
 
 def test_a_graph_holds_each_copy_equally_often(gpu: StandInGpu) -> None:
@@ -132,7 +132,7 @@ def test_a_failed_capture_names_other_timers(gpu: StandInGpu) -> None:
         gpu.launch("mine", KERNEL_NS)
         gpu.synchronize()
 
-    stopwatch = GraphStopwatch(launch, CacheState.HOT, lambda: None, Alone())
+    stopwatch = GraphStopwatch(launch, CacheState.HOT, lambda: None, ALONE)
     with pytest.raises(UnsupportedError) as refused:
         stopwatch.take(1, 2)
 
@@ -171,7 +171,7 @@ def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
         gpu.launch("first", KERNEL_NS, ISSUE_NS)
         gpu.launch("second", KERNEL_NS, 5 * ISSUE_NS)
 
-    stopwatch = CuptiStopwatch(launch, CacheState.COLD, lambda: gpu.launch("flush", FLUSH_NS), Alone())
+    stopwatch = CuptiStopwatch(launch, CacheState.COLD, lambda: gpu.launch("flush", FLUSH_NS), ALONE)
     samples = stopwatch.take(2, 1)
 
     assert gpu.happened == ["flush", "wait", "first", "second", "wait"] * 2

@@ -12,7 +12,8 @@ from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
 from roofwatch.collector.timing.method import SamplingPlan, possible_methods
 from roofwatch.collector.timing.stopwatch import Launch
-from roofwatch.collector.timing.timing import TimedLaunches, choose_method, sample_launches, timing_stream
+from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
+from roofwatch.collector.workers.protocol import TimedBlock
 
 pytestmark = pytest.mark.gpu
 
@@ -21,9 +22,7 @@ PLAN = SamplingPlan(warmup_ms=20, budget_ms=200)
 TIMERS = (Timer.CUPTI, Timer.CUDA_GRAPH, Timer.CUDA_EVENT)
 
 
-def timed(
-    make: Callable[[], Launch], touched_bytes: int, timer: Timer, cache: CacheState | None = None
-) -> TimedLaunches:
+def timed(make: Callable[[], Launch], touched_bytes: int, timer: Timer, cache: CacheState | None = None) -> TimedBlock:
     try:
         method = choose_method("cuda", timer, cache).method
     except TimerError as error:
@@ -43,8 +42,8 @@ def copying(size_bytes: int) -> Callable[[], Launch]:
     return make
 
 
-def median_ns(taken: TimedLaunches) -> float:
-    return statistics.median(taken.samples_ns)
+def median_ns(taken: TimedBlock) -> float:
+    return statistics.median(taken.block.samples_ns)
 
 
 @pytest.mark.parametrize("timer", TIMERS)
