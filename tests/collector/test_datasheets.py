@@ -53,16 +53,6 @@ def test_a_slice_a_sibling_and_an_unknown_device_have_none(name: str) -> None:
     assert datasheet_ceilings(name, ["bfloat16"]) == []
 
 
-def test_a_name_is_that_of_one_device() -> None:
-    names = [name for sheet in DATASHEETS for name in sheet.names]
-    assert len(set(names)) == len(names)
-
-
-def test_what_the_document_leaves_out_has_no_ceiling() -> None:
-    found = datasheet_ceilings("NVIDIA A100-SXM4-40GB", ["float8_e4m3fn", "float64"])
-    assert [ceiling.resource for ceiling in found] == ["memory"]
-
-
 def test_arithmetic_scales_with_the_clock_that_was_seen_and_memory_does_not() -> None:
     measured = [
         make_ceiling(per_s=4.0e12),

@@ -6,15 +6,13 @@ import pytest
 import torch
 
 from roofwatch.collector.environment import choose_device
-from roofwatch.collector.errors import CollectorError, SuiteError
+from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import ChosenMethod, default_method
-from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice, WorkerSettings
-from roofwatch.collector.workers.worker import Worker
+from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 
@@ -65,14 +63,6 @@ def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
         choose_device("cuda")
 
 
-@pytest.mark.usefixtures("forked_servers")
-def test_a_worker_is_not_asked_for_anything_on_a_device_that_is_not_there() -> None:
-    with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=GOOD, device="foo")) as worker:
-        with pytest.raises(SuiteError, match=r"^--device foo: choose cpu or cuda") as refused:
-            worker.start()
-        assert "\n" not in str(refused.value)
-
-
 class Failing(WorkerPool):
     """Workers that do jobs in turn and fail at the last one, as torch does: with several lines."""
 
@@ -109,9 +99,3 @@ def test_a_machine_that_fails_before_anything_is_measured_is_told_in_one_line_wi
     assert said.startswith(f"{what}: AcceleratorError: unknown error; check the GPU with")
     assert said.endswith("--device cpu")
     assert "\n" not in said
-
-
-def test_on_a_cpu_nobody_is_told_to_measure_without_the_gpu() -> None:
-    with pytest.raises(CollectorError) as refused:
-        SuiteRun(GOOD, RunPlan(device="cpu")).describe_machine(Failing(BROKEN))
-    assert "GPU" not in str(refused.value)

@@ -76,20 +76,12 @@ def test_low_precision_has_its_own_roof_or_that_of_what_can_hold_it(dtype: str, 
     assert ideal_ns(dtype, [*ALL, compute("float8_e4m3fn", 2000), compute("int8", 4000)]) == pytest.approx(least)
 
 
-def test_a_narrow_dtype_is_not_held_against_a_ceiling_below_what_wider_operands_reach() -> None:
-    assert ideal_ns("int8", [FLOAT32, BFLOAT16, compute("int8", 100)]) == pytest.approx(1e6)
-
-
 def test_full_precision_on_tensor_cores_takes_three_tf32_products_and_one_is_still_believed() -> None:
     case = make_case("matmul/M=8/float32/fwd", flop_count=3e9, memory_bytes=0.0)
     place = position(case, 1e6, [FLOAT32, compute("tf32", 3000)])
     assert place is not None
     assert place.ideal_ns == pytest.approx(3e6)
     assert place.excess == pytest.approx(1.0)
-
-
-def test_a_slow_tf32_lowers_no_roof() -> None:
-    assert ideal_ns("float32", [FLOAT32, compute("tf32", 300)]) == pytest.approx(5e6)
 
 
 def test_the_datasheet_judges_nothing() -> None:
@@ -130,8 +122,3 @@ def test_the_level_nearest_to_its_ceiling_binds() -> None:
     through_dram = level_positions(case, {"dram_bytes": 9e6, "l2_bytes": 9e6}, 1e6, ALL)
     bound = [binding_level(levels) for levels in (through_l2, through_dram)]
     assert [place.level for place in bound if place is not None] == ["l2", "dram"]
-
-
-def test_what_was_not_counted_is_no_level() -> None:
-    assert level_positions(make_case(), {}, 1e6, ALL) == ()
-    assert binding_level(level_positions(make_case(), {"l1_bytes": 1e6}, 1e6, ALL)) is None

@@ -1,10 +1,7 @@
 """What the Dockerfile promises, as far as it can be told without an engine."""
 
 import re
-import tomllib
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = re.sub(r"(?m)^#.*\n", "", (ROOT / "Dockerfile").read_text()).replace("\\\n", " ")
@@ -23,15 +20,6 @@ def test_every_stage_starts_from_one_image_with_an_exact_tag() -> None:
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", images.pop())
 
 
-def test_the_python_is_one_that_the_project_supports() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    minor = re.search(r"python:3\.(\d+)", TEXT)
-
-    assert minor is not None
-    assert project["requires-python"] == ">=3.11"
-    assert int(minor[1]) >= 11
-
-
 def test_the_service_runs_as_a_user_of_its_own_that_is_not_root() -> None:
     user = arguments_of("USER")[-1]
 
@@ -40,18 +28,6 @@ def test_the_service_runs_as_a_user_of_its_own_that_is_not_root() -> None:
     )
     assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", user)
     assert f"--uid {user.split(':')[0]} " in TEXT
-
-
-def test_the_code_belongs_to_root_and_not_to_the_service() -> None:
-    assert all("--chown" not in line and "--chmod" not in line for line in arguments_of("COPY"))
-
-
-def test_the_image_is_set_up_by_the_verb_that_everybody_uses() -> None:
-    verbs = re.findall(r"\bmake ([a-z-]+)$", TEXT, re.MULTILINE)
-
-    assert verbs == ["setup"]
-    assert re.search(r"(?m)^setup:", (ROOT / "Makefile").read_text())
-    assert "pip install" not in TEXT
 
 
 def test_no_secret_is_built_in() -> None:
@@ -65,8 +41,3 @@ def test_nothing_gets_into_a_layer_that_is_not_named() -> None:
     assert CONTEXT[0] == "*"
     assert all(line.startswith("!") for line in CONTEXT[1:-1])
     assert CONTEXT[-1] == "**/__pycache__"
-
-
-@pytest.mark.parametrize("name", [line.removeprefix("!") for line in CONTEXT[1:-1]])
-def test_what_is_let_in_exists(name: str) -> None:
-    assert (ROOT / name).exists()

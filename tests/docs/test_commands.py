@@ -114,10 +114,6 @@ def test_the_list_of_verbs_is_whole() -> None:
     ]
 
 
-def test_the_readme_begins_with_the_two_commands() -> None:
-    assert shell_lines(ROOT / "README.md")[:2] == ["make demo", "make test"]
-
-
 def test_the_password_of_the_service_is_made_as_the_tutorial_says(tmp_path: Path) -> None:
     lines = [line for line in shell_lines(ROOT / "docs" / "tutorials" / "service.md") if line.endswith(" .env")]
 
