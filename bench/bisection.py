@@ -21,7 +21,6 @@ from tests.ci.simulated_bisection import (
     Scenario,
     Trial,
     plain_bisection,
-    plain_bisection_with_one_base,
     search,
 )
 
@@ -41,7 +40,6 @@ _SCENARIOS = (
 _METHODS: tuple[tuple[str, Callable[[Scenario, int], Trial]], ...] = (
     ("roofwatch", search),
     ("plain", plain_bisection),
-    ("plain, good end once", plain_bisection_with_one_base),
 )
 
 

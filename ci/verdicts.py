@@ -100,7 +100,7 @@ class Thresholds:
     """Change of the host time of a launch. Another machine, load or Python build moves it by 10 %."""
 
     false_discovery_rate: float = 0.05
-    """Expected share of false ones among the changed times of a pull request, and among the alerts of a night."""
+    """Expected share of false ones among the changed times of a pull request, and among the alerts of a day."""
 
     environment_share: float = 0.5
     """Share of a runner class's time series that must change at one commit to be an environment event."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Observation, Weight, rule, share_in_words
+from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import TensorPath, code_facts
 from roofwatch.collector.record.machine import Outcome
@@ -33,32 +33,34 @@ _REMEDIES = {
 """By the resource that limits occupancy."""
 
 
-@rule(title="it cannot be launched", advice="Use a smaller tile, or a smaller num_stages.")
-def too_large_to_launch(evidence: Evidence) -> Iterator[Observation]:
+def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
     facts = [fact for fact in evidence.compiled if fact.theoretical_occupancy == 0]
     if facts:
         where, words = _where(facts)
-        weight = Weight.DOUBT if evidence.has_own_facts else Weight.HINT
-        yield Observation(f"A block of {where} needs more than a multiprocessor has.", words, weight=weight)
+        yield Finding(
+            rule="too_large_to_launch",
+            title="it cannot be launched",
+            evidence=Remark(f"A block of {where} needs more than a multiprocessor has.", words),
+            advice="Use a smaller tile, or a smaller num_stages.",
+            weight=Weight.DOUBT if evidence.has_own_facts else Weight.HINT,
+        )
 
 
-@rule(title="it does not compile", advice="See `roofwatch static` for the whole message.")
-def failed_to_compile(evidence: Evidence) -> Iterator[Observation]:
+def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
     facts = [fact for fact in evidence.facts if fact.outcome not in {Outcome.OK, Outcome.UNSUPPORTED}]
     if facts:
         where, words = _where(facts)
         message = (facts[0].message or "")[:_MAX_MESSAGE]
-        weight = Weight.DOUBT if evidence.has_own_facts else Weight.HINT
-        yield Observation(f"The compiler reports for {where}: {{}}", (*words, message), weight=weight)
+        yield Finding(
+            rule="failed_to_compile",
+            title="it does not compile",
+            evidence=Remark(f"The compiler reports for {where}: {{}}", (*words, message)),
+            advice="See `roofwatch static` for the whole message.",
+            weight=Weight.DOUBT if evidence.has_own_facts else Weight.HINT,
+        )
 
 
-@rule(
-    limit=Limit.COMPUTE,
-    title="tensor cores are not used",
-    advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile dimension must be at least 16, "
-    "and the tensor cores must support the type of both operands.",
-)
-def no_tensor_cores(evidence: Evidence) -> Iterator[Observation]:
+def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
     if evidence.case.dtype not in _TENSOR_DTYPES or (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
         return
     paths = [(fact, code_facts(fact).tensor_path) for fact in evidence.compiled]
@@ -70,35 +72,42 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Observation]:
     utilisation, share = evidence.utilisation, evidence.vector_share
     is_measured = evidence.has_own_facts and utilisation is not None
     reached = "" if share is None else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
-    yield Observation(
-        f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
-        f"instructions and runs on far slower units.{reached}",
-        words,
-        most_speedup=1 / (utilisation or 1.0) if is_measured and evidence.limit is not Limit.MEMORY else None,
+    yield Finding(
+        rule="no_tensor_cores",
+        title="tensor cores are not used",
+        evidence=Remark(
+            f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
+            f"instructions and runs on far slower units.{reached}",
+            words,
+        ),
+        advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile dimension must be at least "
+        "16, and the tensor cores must support the type of both operands.",
+        limit=Limit.COMPUTE,
         weight=Weight.BINDING if evidence.limit is Limit.COMPUTE and is_measured else _weight(evidence),
+        most_speedup=1 / (utilisation or 1.0) if is_measured and evidence.limit is not Limit.MEMORY else None,
     )
 
 
-@rule(
-    limit=Limit.MEMORY,
-    title="register spills",
-    advice="Use fewer registers per thread: a smaller tile, the same tile with more warps, or fewer stages.",
-)
-def spills(evidence: Evidence) -> Iterator[Observation]:
+def spills(evidence: Evidence) -> Iterator[Finding]:
     facts = [fact for fact in evidence.compiled if fact.local_bytes or fact.spill_store_count or fact.spilled_registers]
     if facts:
         where, words = _where(facts)
         worst = max(facts, key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0))
-        yield Observation(
-            f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in local memory, with "
-            f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill loads.",
-            words,
+        yield Finding(
+            rule="spills",
+            title="register spills",
+            evidence=Remark(
+                f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in local memory, with "
+                f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill loads.",
+                words,
+            ),
+            advice="Use fewer registers per thread: a smaller tile, the same tile with more warps, or fewer stages.",
+            limit=Limit.MEMORY,
             weight=_weight(evidence),
         )
 
 
-@rule(limit=Limit.LATENCY, title="low occupancy", advice="Aim for smaller blocks.")
-def low_occupancy(evidence: Evidence) -> Iterator[Observation]:
+def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit not in {Limit.LATENCY, Limit.UNDETERMINED, Limit.MEMORY}:
         return
     facts = [fact for fact in evidence.compiled if 0 < (fact.theoretical_occupancy or 1.0) < LOW_OCCUPANCY]
@@ -109,23 +118,21 @@ def low_occupancy(evidence: Evidence) -> Iterator[Observation]:
         worst = min(facts, key=lambda fact: fact.theoretical_occupancy or 0.0)
         limits = [name for name in worst.occupancy_limits if name in _REMEDIES]
         remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
-        yield Observation(
-            f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} (limited by "
-            f"{' and '.join(limits) or 'its resources'}).",
-            words,
-            weight=_weight(evidence),
+        yield Finding(
+            rule="low_occupancy",
+            title="low occupancy",
+            evidence=Remark(
+                f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} (limited by "
+                f"{' and '.join(limits) or 'its resources'}).",
+                words,
+            ),
             advice=f"Aim for {remedies}, or more independent loads per thread.",
+            limit=Limit.LATENCY,
+            weight=_weight(evidence),
         )
 
 
-@rule(
-    limit=Limit.MEMORY,
-    weight=Weight.HINT,
-    title="narrow loads",
-    advice="Give each thread neighbouring elements: a contiguous innermost dimension, strides and pointers that the "
-    "compiler knows to be multiples of 16 bytes, and masks on whole groups of elements.",
-)
-def narrow_loads(evidence: Evidence) -> Iterator[Observation]:
+def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
     other_limits = {Limit.COMPUTE, Limit.HOST, Limit.LINKS, Limit.LAUNCH}
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:
         return
@@ -134,13 +141,21 @@ def narrow_loads(evidence: Evidence) -> Iterator[Observation]:
     if narrow:
         where, words = _where([fact for fact, _ in narrow])
         widest = max(width for _, width in narrow)
-        yield Observation(
-            f"In {where}, most data is loaded {widest} bits per instruction; 128 are possible.",
-            words,
+        yield Finding(
+            rule="narrow_loads",
+            title="narrow loads",
+            evidence=Remark(f"In {where}, most data is loaded {widest} bits per instruction; 128 are possible.", words),
+            advice="Give each thread neighbouring elements: a contiguous innermost dimension, strides and pointers "
+            "that the compiler knows to be multiples of 16 bytes, and masks on whole groups of elements.",
+            limit=Limit.MEMORY,
+            weight=Weight.HINT,
         )
 
 
-CODE_RULES = (too_large_to_launch, failed_to_compile, no_tensor_cores, spills, low_occupancy, narrow_loads)
+CODE_RULES: tuple[Rule, ...] = (
+    *(too_large_to_launch, failed_to_compile, no_tensor_cores),
+    *(spills, low_occupancy, narrow_loads),
+)
 
 
 def summarise_code(evidence: Evidence) -> Remark | None:

@@ -6,11 +6,11 @@ docs/how-to/diagnose.md explains the limits and lists the rules with their sourc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Diagnosis, Missing, Weight, evaluate, share_in_words
+from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Missing, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
@@ -40,9 +40,19 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         implementation=evidence.implementation,
         limit=evidence.limit,
         headline=_headline(evidence),
-        findings=tuple(evaluate(RULES, evidence)),
+        findings=_find(evidence),
         missing=tuple(_missing(evidence)),
     )
+
+
+def _find(evidence: Evidence) -> tuple[Finding, ...]:
+    """Apply all rules; sort the findings by weight, then by possible speedup."""
+    findings = [
+        replace(finding, most_speedup=None if finding.most_speedup is None else max(finding.most_speedup, 1.0))
+        for rule in RULES
+        for finding in rule(evidence)
+    ]
+    return tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0))))
 
 
 def is_wrong(diagnosis: Diagnosis) -> bool:
@@ -99,8 +109,6 @@ def _headline(evidence: Evidence) -> Remark:
         return Remark(f"not timed, so the limit is unknown; {code.template}", code.words)
     roof = _roof_in_words(evidence)
     meaning = _MEANINGS.get(limit, "no ceiling explains the time" if roof else "no ceiling applies")
-    if evidence.misses_cache and limit in {Limit.MEMORY, Limit.CACHE}:
-        meaning = f"probably {meaning}"
     time = format_ns(timing.median_ns)
     if evidence.gap_share >= GAP_SHARE:
         time = f"{time} busy of {format_ns(timing.span_ns)} from first to last kernel"

@@ -28,8 +28,6 @@ FIXED_COST_NS = {"cpu": 3_000.0, "cuda": 2_000.0, "hip": 3_000.0}
 """Typical time of an empty launch, or of one torch operator on a CPU; used if the record has no measurement."""
 FIXED_SHARE = 0.5
 """Share of the time from which on empty launches bind."""
-MISSED_CACHE = 1 / NEAR
-"""Share of the memory ceiling up to which data that would fit the cache came from memory."""
 GAP_SHARE = 0.2
 """Share of gaps between kernels from which on they bind; kernels issued ahead follow within a microsecond."""
 
@@ -149,12 +147,6 @@ class Evidence:
         return self._share(self.roof.ideal_ns)
 
     @property
-    def dram_share(self) -> float | None:
-        """Share of the ceiling of device memory, even if the data fits the cache."""
-        dram = next((each for each in self.ceilings if each.level == "dram" and each.source == "measured"), None)
-        return None if dram is None else self._share(self.case.memory_bytes / dram.per_s * 1e9 or None)
-
-    @property
     def vector_share(self) -> float | None:
         """Share of the float32 ceiling; None for code that uses tensor cores."""
         float32 = next((each for each in self.ceilings if each.dtype == "float32" and each.source == "measured"), None)
@@ -230,11 +222,14 @@ class Evidence:
             return self._nearest_ceiling
         if self.is_gpu and (self.vector_share or 0.0) >= FAR:
             return Limit.COMPUTE
-        if self.misses_cache:
-            return Limit.MEMORY if (self.dram_share or 0.0) <= MISSED_CACHE else Limit.CACHE
         if self._is_mostly_call_overhead:
             return Limit.LAUNCH
         return Limit.LATENCY if self.is_gpu and self.utilisation is not None else Limit.UNDETERMINED
+
+    @property
+    def known_limit(self) -> Limit | None:
+        """The limit; None if undetermined."""
+        return None if self.limit is Limit.UNDETERMINED else self.limit
 
     @property
     def gap_share(self) -> float:
@@ -270,15 +265,6 @@ class Evidence:
         return None if least_ns is None or not self.has_roof else max(least_ns, self.one_launch_ns)
 
     @property
-    def misses_cache(self) -> bool:
-        """The data fits the cache, yet the speed is about that of memory."""
-        return self._is_cache_roof and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
-
-    @property
-    def _is_cache_roof(self) -> bool:
-        return self.roof.memory is not None and self.roof.memory.level == "cache"
-
-    @property
     def _is_mostly_call_overhead(self) -> bool:
         """On a CPU, where kernels are not counted: the work takes less than half of one call."""
         least_ns = self.roof.ideal_ns
@@ -289,7 +275,8 @@ class Evidence:
     def _nearest_ceiling(self) -> Limit:
         if self.roof.bound == "compute":
             return Limit.COMPUTE
-        return Limit.CACHE if self._is_cache_roof else Limit.MEMORY
+        is_cache = self.roof.memory is not None and self.roof.memory.level == "cache"
+        return Limit.CACHE if is_cache else Limit.MEMORY
 
 
 def _counted_bytes(counters: Counters, name: str) -> float | None:

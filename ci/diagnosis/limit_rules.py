@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Observation, Weight, rule, share_in_words
+from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.roofline import LevelPosition, binding_level
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
@@ -15,10 +16,6 @@ _MOVE_FEWER_BYTES = (
     "Move fewer bytes: fuse it with the operation before or after it, or store the data in a narrower type."
 )
 _REUSE_DATA = "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
-_BLOCK_FOR_CACHE = (
-    "Process blocks that fit the nearest cache one after another, or move fewer bytes. If that changes nothing, the "
-    "limit is scalar arithmetic such as exp and division, or operators that read and write intermediate values."
-)
 _DO_LESS_ARITHMETIC = "Do less arithmetic: use a narrower type if accuracy allows, or skip unnecessary work."
 _FEED_TENSOR_CORES = (
     "The arithmetic units wait for operands: use larger tiles, load more of them ahead (num_stages), or run fewer "
@@ -34,25 +31,21 @@ _CPU_ADVICE = (
 )
 
 
-@rule(weight=Weight.BINDING, title="a ceiling binds", advice=_MOVE_FEWER_BYTES)
-def near_roof(evidence: Evidence) -> Iterator[Observation]:
-    timing, limit = evidence.timing, evidence.limit
+def near_roof(evidence: Evidence) -> Iterator[Finding]:
+    timing, limit, level = evidence.timing, evidence.limit, binding_level(evidence.levels)
     if timing is None:
         return
-    level = binding_level(evidence.levels)
     if limit is Limit.COMPUTE:
         yield from _at_compute_ceiling(evidence, timing)
     elif limit in {Limit.MEMORY, Limit.CACHE}:
         is_counted = level is not None and (level.utilisation or 0.0) >= NEAR
         if level is not None and is_counted and (limit is Limit.MEMORY) == (level.level == "dram"):
             yield _at_counted_ceiling(evidence, timing, level)
-        elif evidence.misses_cache:
-            yield _beyond_the_cache(evidence, timing)
         else:
             yield from _at_memory_ceiling(evidence, timing)
 
 
-def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Observation]:
+def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
     roof, flop_count = evidence.roof, evidence.case.flop_count
     if roof.compute is None or roof.compute_ns is None:
         return
@@ -60,75 +53,60 @@ def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Observat
     if share < FAR:
         return  # it runs on other units; `no_tensor_cores` reports that
     write = metric("flop_per_s").format
-    yield Observation(
+    text = (
         f"It does {write(flop_count).removesuffix('/s')} in {format_ns(timing.median_ns)}, or "
         f"{write(flop_count / timing.median_ns * 1e9)}: {share:.0%} of the {write(roof.compute.per_s)} of a large "
-        "matrix product in the same run.",
-        most_speedup=1 / share,
-        limit=evidence.limit,
-        title=_title(Limit.COMPUTE, is_near=share >= NEAR),
-        advice=_DO_LESS_ARITHMETIC if share >= NEAR else _FEED_TENSOR_CORES if evidence.is_gpu else _CPU_ADVICE,
+        "matrix product in the same run."
     )
+    far_advice = _FEED_TENSOR_CORES if evidence.is_gpu else _CPU_ADVICE
+    advice = _DO_LESS_ARITHMETIC if share >= NEAR else far_advice
+    yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
 
 
-def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Observation]:
+def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
     roof = evidence.roof
     if roof.memory is None or roof.memory_ns is None:
         return
     share = roof.memory_ns / timing.median_ns
     source = "the cache" if roof.memory.level == "cache" else "memory"
-    yield Observation(
+    text = (
         f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the {_bytes_per_s(roof.memory.per_s)} "
-        f"of {source} in the same run.",
-        most_speedup=1 / share,
-        limit=evidence.limit,
-        title=_title(evidence.limit, is_near=share >= NEAR),
-        advice=_MOVE_FEWER_BYTES if share >= NEAR else _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE,
+        f"of {source} in the same run."
     )
+    far_advice = _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE
+    advice = _MOVE_FEWER_BYTES if share >= NEAR else far_advice
+    yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
 
 
-def _beyond_the_cache(evidence: Evidence, timing: Timing) -> Observation:
-    byte_count = evidence.case.memory_bytes
-    per_s = byte_count / timing.median_ns * 1e9
-    source = "memory" if evidence.limit is Limit.MEMORY else "a slower, shared level of the cache"
-    return Observation(
-        f"It moves {_moved(byte_count, timing)}; in the same run memory delivered "
-        f"{_bytes_per_s(per_s / (evidence.dram_share or 1.0))} and the fastest cache "
-        f"{_bytes_per_s(per_s / (evidence.memory_share or 1.0))}. Most of the data probably comes from {source}.",
-        most_speedup=1 / (evidence.utilisation or 1.0),
-        limit=evidence.limit,
-        title=f"{_title(evidence.limit)}: the data fits the cache but is not in its fastest level",
-        advice=_BLOCK_FOR_CACHE,
-    )
-
-
-def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition) -> Observation:
-    share, limit = level.utilisation or 1.0, evidence.limit
+def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition) -> Finding:
+    share, is_memory = level.utilisation or 1.0, evidence.limit is Limit.MEMORY
     excess = level.byte_count / evidence.case.memory_bytes if evidence.case.memory_bytes else 1.0
     has_excess = excess > EXCESS_TRAFFIC
-    advice = _REUSE_DATA
-    if limit is Limit.MEMORY:
-        advice = "Move fewer bytes: the kernel moves more than it needs." if has_excess else _MOVE_FEWER_BYTES
-    return Observation(
-        f"The hardware counted {format_bytes(level.byte_count)} through "
-        f"{'the cache' if limit is Limit.CACHE else 'device memory'} in {format_ns(timing.median_ns)}: {share:.0%} of "
-        "its ceiling.",
-        most_speedup=min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share,
-        limit=limit,
-        title=_title(limit, is_near=not has_excess),
+    memory_advice = "Move fewer bytes: the kernel moves more than it needs." if has_excess else _MOVE_FEWER_BYTES
+    source = "device memory" if is_memory else "the cache"
+    text = (
+        f"The hardware counted {format_bytes(level.byte_count)} through {source} in {format_ns(timing.median_ns)}: "
+        f"{share:.0%} of its ceiling."
+    )
+    most_speedup = min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share
+    advice = memory_advice if is_memory else _REUSE_DATA
+    return _binding(evidence, text, advice, most_speedup=most_speedup, is_near=not has_excess)
+
+
+def _binding(evidence: Evidence, text: str, advice: str, *, most_speedup: float, is_near: bool) -> Finding:
+    what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(evidence.limit, "memory")
+    return Finding(
+        rule="near_roof",
+        title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
+        evidence=Remark(text),
         advice=advice,
+        limit=evidence.limit,
+        weight=Weight.BINDING,
+        most_speedup=most_speedup,
     )
 
 
-@rule(
-    limit=Limit.LATENCY,
-    weight=Weight.BINDING,
-    title="the device mostly waits",
-    advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
-    "dimension), more independent loads per thread (num_stages, unrolled loops), and more warps if registers and "
-    "shared memory allow.",
-)
-def latency(evidence: Evidence) -> Iterator[Observation]:
+def latency(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
         return
     sentences = [f"It reaches {_shares_in_words(evidence)}; neither explains the time."]
@@ -139,46 +117,53 @@ def latency(evidence: Evidence) -> Iterator[Observation]:
         reason, share = next(iter(stalls_of(values).items()), ("", 0.0))
         if reason in STALL_REASONS:  # a record may hold any name
             sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
-    yield Observation(" ".join(sentences), most_speedup=_most_speedup(evidence))
+    yield Finding(
+        rule="latency",
+        title="the device mostly waits",
+        evidence=Remark(" ".join(sentences)),
+        advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
+        "dimension), more independent loads per thread (num_stages, unrolled loops), and more warps if registers and "
+        "shared memory allow.",
+        limit=Limit.LATENCY,
+        weight=Weight.BINDING,
+        most_speedup=_most_speedup(evidence),
+    )
 
 
-@rule(
-    limit=Limit.UNDETERMINED,
-    weight=Weight.BINDING,
-    title="more is done than the work needs",
-    advice=_CPU_ADVICE,
-)
-def undetermined(evidence: Evidence) -> Iterator[Observation]:
+def undetermined(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
         work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
-        yield Observation(
-            f"It reaches {_shares_in_words(evidence)}: in the same time this device could {work} "
-            f"{1 / evidence.utilisation:.1f} times.",
+        yield Finding(
+            rule="undetermined",
+            title="more is done than the work needs",
+            evidence=Remark(
+                f"It reaches {_shares_in_words(evidence)}: in the same time this device could {work} "
+                f"{1 / evidence.utilisation:.1f} times."
+            ),
+            advice=_CPU_ADVICE,
+            limit=Limit.UNDETERMINED,
+            weight=Weight.BINDING,
             most_speedup=_most_speedup(evidence),
         )
 
 
-@rule(
-    limit=Limit.LINKS,
-    weight=Weight.BINDING,
-    title="the links between devices are the limit",
-    advice="Send fewer bytes (a narrower type, or less often), or overlap it with independent arithmetic.",
-)
-def links(evidence: Evidence) -> Iterator[Observation]:
+def links(evidence: Evidence) -> Iterator[Finding]:
     timing, bus_bytes = evidence.timing, evidence.case.bus_bytes
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
-        yield Observation(
-            f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it with "
-            "the datasheet."
+        yield Finding(
+            rule="links",
+            title="the links between devices are the limit",
+            evidence=Remark(
+                f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it "
+                "with the datasheet."
+            ),
+            advice="Send fewer bytes (a narrower type, or less often), or overlap it with independent arithmetic.",
+            limit=Limit.LINKS,
+            weight=Weight.BINDING,
         )
 
 
-LIMIT_RULES = (near_roof, latency, undetermined, links)
-
-
-def _title(limit: Limit, *, is_near: bool = False) -> str:
-    what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(limit, "memory")
-    return f"{what} is the limit" + (", little can be gained" if is_near else "")
+LIMIT_RULES: tuple[Rule, ...] = (near_roof, latency, undetermined, links)
 
 
 def _most_speedup(evidence: Evidence) -> float | None:

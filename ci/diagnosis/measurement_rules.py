@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Observation, Weight, rule
+from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight
+from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import is_host_bound
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
@@ -28,25 +29,19 @@ _MAX_PROFILER_FINDINGS = 3
 _MAX_MESSAGE = 300
 
 
-@rule(
-    weight=Weight.DOUBT,
-    title="not timed",
-    advice="Fix that first: `roofwatch check` shows what is wrong with a result and where.",
-)
-def failed(evidence: Evidence) -> Iterator[Observation]:
+def failed(evidence: Evidence) -> Iterator[Finding]:
     measurement = evidence.measurement
     if measurement is not None and measurement.outcome not in {Outcome.OK, Outcome.UNSUPPORTED}:
-        message = (measurement.message or "no message")[:_MAX_MESSAGE]
-        title = f"not timed: {str(measurement.outcome).replace('_', ' ')}"
-        yield Observation("The record reports: {}", (message,), title=title)
+        yield Finding(
+            rule="failed",
+            title=f"not timed: {str(measurement.outcome).replace('_', ' ')}",
+            evidence=Remark("The record reports: {}", ((measurement.message or "no message")[:_MAX_MESSAGE],)),
+            advice="Fix that first: `roofwatch check` shows what is wrong with a result and where.",
+            weight=Weight.DOUBT,
+        )
 
 
-@rule(
-    weight=Weight.DOUBT,
-    title="the device was throttled or shared",
-    advice="Measure again on a cool and idle device; raise the power limit, or lock the clocks at a sustainable value.",
-)
-def throttled(evidence: Evidence) -> Iterator[Observation]:
+def throttled(evidence: Evidence) -> Iterator[Finding]:
     blocks = () if evidence.measurement is None else evidence.measurement.blocks
     degraded = [block for block in blocks if block.device_state is not None and block.device_state.degraded_by]
     if not degraded:
@@ -55,69 +50,71 @@ def throttled(evidence: Evidence) -> Iterator[Observation]:
     clean = [block.median_ns for block in blocks if block not in degraded]
     ratio = statistics.median(block.median_ns for block in degraded) / statistics.median(clean) if clean else None
     slower = "" if ratio is None else f" They took {ratio:.2f} times as long as the others."
-    yield Observation(
-        f"{len(degraded)} of {len(blocks)} blocks were affected by {', '.join('{}' for _ in reasons)}.{slower}",
-        tuple(reasons),
+    names = ", ".join("{}" for _ in reasons)
+    yield Finding(
+        rule="throttled",
+        title="the device was throttled or shared",
+        evidence=Remark(f"{len(degraded)} of {len(blocks)} blocks were affected by {names}.{slower}", tuple(reasons)),
+        advice="Measure again on a cool and idle device; raise the power limit, or lock the clocks at a sustainable "
+        "value.",
+        weight=Weight.DOUBT,
         most_speedup=ratio if ratio is not None and ratio > 1 else None,
         is_measured=True,
     )
 
 
-@rule(
-    weight=Weight.DOUBT,
-    title="a measured ceiling above the datasheet",
-    advice="Measure again; if it persists, the timer or the reported device is wrong.",
-)
-def implausible_ceilings(evidence: Evidence) -> Iterator[Observation]:
+def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
     for published in evidence.published:
         if published.is_suspicious:
             measured, allowed = published.measured, max(published.published_per_s, published.at_clock_per_s)
             write = metric("memory_bytes_per_s" if measured.resource == "memory" else "flop_per_s").format
             resource, words = ("memory", ()) if measured.dtype is None else ("arithmetic in {}", (measured.dtype,))
-            yield Observation(
-                f"This run measured {write(measured.per_s)} for {resource}; the datasheet allows {write(allowed)}. "
-                "Shares of that ceiling are too low.",
-                words,
+            yield Finding(
+                rule="implausible_ceilings",
+                title="a measured ceiling above the datasheet",
+                evidence=Remark(
+                    f"This run measured {write(measured.per_s)} for {resource}; the datasheet allows {write(allowed)}. "
+                    "Shares of that ceiling are too low.",
+                    words,
+                ),
+                advice="Measure again; if it persists, the timer or the reported device is wrong.",
+                weight=Weight.DOUBT,
             )
 
 
-@rule(
-    weight=Weight.DOUBT,
-    title="faster than the roof",
-    advice="Measure again on an idle device; if it persists, check flop_count and memory_bytes of the case.",
-)
-def above_the_roof(evidence: Evidence) -> Iterator[Observation]:
+def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
     share = evidence.utilisation
     if share is not None and share > ABOVE_ROOF:
-        yield Observation(
-            f"It reaches {share:.0%} of the roof: either the device was slower while its ceilings were measured, or "
-            "the cost model counts work that is not done.",
-            limit=None if evidence.limit is Limit.UNDETERMINED else evidence.limit,
+        yield Finding(
+            rule="above_the_roof",
+            title="faster than the roof",
+            evidence=Remark(
+                f"It reaches {share:.0%} of the roof: either the device was slower while its ceilings were measured, "
+                "or the cost model counts work that is not done."
+            ),
+            advice="Measure again on an idle device; if it persists, check flop_count and memory_bytes of the case.",
+            limit=evidence.known_limit,
+            weight=Weight.DOUBT,
         )
 
 
-@rule(
-    weight=Weight.DOUBT,
-    title="launches ran different kernels",
-    advice="Look for a choice at run time: autotuning, a plan cache, a changing shape.",
-)
-def varying_kernels(evidence: Evidence) -> Iterator[Observation]:
+def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
     blocks = () if evidence.measurement is None else evidence.measurement.blocks
     varying_count = sum(block.is_kernel_set_varying for block in blocks)
     if varying_count:
-        yield Observation(f"In {varying_count} of {len(blocks)} blocks launches ran different kernels.")
+        yield Finding(
+            rule="varying_kernels",
+            title="launches ran different kernels",
+            evidence=Remark(f"In {varying_count} of {len(blocks)} blocks launches ran different kernels."),
+            advice="Look for a choice at run time: autotuning, a plan cache, a changing shape.",
+            weight=Weight.DOUBT,
+        )
 
 
 # --- launches
 
 
-@rule(
-    limit=Limit.HOST,
-    title="the host is slower than the device",
-    advice="Issue less work from the host: a CUDA graph of several calls (torch.compile with mode='reduce-overhead'), "
-    "larger batches, or fewer and larger kernels. A faster kernel changes nothing here.",
-)
-def host_bound(evidence: Evidence) -> Iterator[Observation]:
+def host_bound(evidence: Evidence) -> Iterator[Finding]:
     timing = evidence.timing
     if timing is None or timing.host_ns is None or not is_host_bound(timing.median_ns, timing.host_ns):
         return
@@ -126,39 +123,40 @@ def host_bound(evidence: Evidence) -> Iterator[Observation]:
         consequence = f"in a loop the device is idle for {1 - busy_ns / host_ns:.0%} of the time"
     else:
         consequence = f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would wait for the host"
-    yield Observation(
-        f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}.",
+    yield Finding(
+        rule="host_bound",
+        title="the host is slower than the device",
+        evidence=Remark(
+            f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}."
+        ),
+        advice="Issue less work from the host: a CUDA graph of several calls (torch.compile with "
+        "mode='reduce-overhead'), larger batches, or fewer and larger kernels. A faster kernel changes nothing here.",
+        limit=Limit.HOST,
+        weight=Weight.BINDING if evidence.limit is Limit.HOST else Weight.CAUSE,
         most_speedup=host_ns / busy_ns,
-        weight=Weight.BINDING if evidence.limit is Limit.HOST else None,
     )
 
 
-@rule(
-    limit=Limit.LAUNCH,
-    title="gaps between kernels",
-    advice="Fuse the kernels into one (by hand in Triton, or with torch.compile), or launch them as one CUDA graph.",
-)
-def gaps(evidence: Evidence) -> Iterator[Observation]:
+def gaps(evidence: Evidence) -> Iterator[Finding]:
     timing = evidence.timing
     if timing is None or evidence.gap_share < GAP_SHARE:
         return
     kernels = f"its {timing.kernel_count} kernels" if timing.kernel_count else "its kernels"
-    yield Observation(
-        f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: nothing "
-        f"runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time.",
+    yield Finding(
+        rule="gaps",
+        title="gaps between kernels",
+        evidence=Remark(
+            f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: "
+            f"nothing runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time."
+        ),
+        advice="Fuse the kernels into one (in Triton, or with torch.compile), or launch them as one CUDA graph.",
+        limit=Limit.LAUNCH,
+        weight=Weight.BINDING if evidence.limit is Limit.LAUNCH else Weight.CAUSE,
         most_speedup=timing.span_ns / timing.median_ns,
-        weight=Weight.BINDING if evidence.limit is Limit.LAUNCH else None,
     )
 
 
-@rule(
-    limit=Limit.LAUNCH,
-    weight=Weight.BINDING,
-    title="too little work per launch",
-    advice="Do more work per launch: use larger batches, or fuse it with its neighbours. Tuning the kernel does not "
-    "help at this size.",
-)
-def small_launches(evidence: Evidence) -> Iterator[Observation]:
+def small_launches(evidence: Evidence) -> Iterator[Finding]:
     timing = evidence.timing
     if timing is None or evidence.limit is not Limit.LAUNCH or evidence.gap_share >= GAP_SHARE:
         return
@@ -175,22 +173,30 @@ def small_launches(evidence: Evidence) -> Iterator[Observation]:
             f"{time}, but its work needs only {format_ns(evidence.roof.ideal_ns or 0.0)}; one empty operator takes "
             f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call overhead."
         )
-    yield Observation(text, most_speedup=timing.median_ns / evidence.one_launch_ns)
+    yield Finding(
+        rule="small_launches",
+        title="too little work per launch",
+        evidence=Remark(text),
+        advice="Do more work per launch: use larger batches, or fuse it with its neighbours. Tuning the kernel does "
+        "not help at this size.",
+        limit=Limit.LAUNCH,
+        weight=Weight.BINDING,
+        most_speedup=timing.median_ns / evidence.one_launch_ns,
+    )
 
 
-@rule(
-    limit=Limit.LAUNCH,
-    title="many small kernels",
-    advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate values in registers.",
-)
-def many_kernels(evidence: Evidence) -> Iterator[Observation]:
+def many_kernels(evidence: Evidence) -> Iterator[Finding]:
     timing = evidence.timing
     if timing is None or timing.kernel_count is None or timing.kernel_count < MANY_KERNELS:
         return
     mean_ns, reachable_ns = timing.median_ns / timing.kernel_count, evidence.reachable_ns
     if mean_ns < SMALL_KERNEL_NS:
-        yield Observation(
-            f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average.",
+        yield Finding(
+            rule="many_kernels",
+            title="many small kernels",
+            evidence=Remark(f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average."),
+            advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate values in registers.",
+            limit=Limit.LAUNCH,
             most_speedup=None if reachable_ns is None else timing.median_ns / reachable_ns,
         )
 
@@ -198,31 +204,27 @@ def many_kernels(evidence: Evidence) -> Iterator[Observation]:
 # --- hardware counters, other implementations, autotuning
 
 
-@rule(
-    limit=Limit.MEMORY,
-    title="more memory traffic than necessary",
-    advice="Either data is read again after eviction from the cache (reorder the blocks to share data, enlarge the "
-    "tile), or accesses are not coalesced (let neighbouring threads read neighbouring addresses).",
-)
-def excess_traffic(evidence: Evidence) -> Iterator[Observation]:
+def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
     counted, needed = evidence.counted.get("dram_bytes"), evidence.case.memory_bytes
     if counted is None or not needed or counted <= EXCESS_TRAFFIC * needed:
         return
     utilisation = evidence.utilisation
     is_bounded = evidence.limit is Limit.MEMORY and utilisation is not None
-    yield Observation(
-        f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model needs {format_bytes(needed)}: "
-        f"{counted / needed:.1f} times as much.",
+    yield Finding(
+        rule="excess_traffic",
+        title="more memory traffic than necessary",
+        evidence=Remark(
+            f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model needs "
+            f"{format_bytes(needed)}: {counted / needed:.1f} times as much."
+        ),
+        advice="Either data is read again after eviction from the cache (reorder the blocks to share data, enlarge "
+        "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring addresses).",
+        limit=Limit.MEMORY,
         most_speedup=min(counted / needed, 1 / (utilisation or 1.0)) if is_bounded else None,
     )
 
 
-@rule(
-    limit=Limit.LATENCY,
-    title="too few blocks for the device",
-    advice="Launch more blocks: use smaller tiles, or split the reduction dimension (split-K).",
-)
-def waves(evidence: Evidence) -> Iterator[Observation]:
+def waves(evidence: Evidence) -> Iterator[Finding]:
     counts = [entry.values.get("waves_per_multiprocessor", 0.0) for entry in evidence.counters]
     known = [count for count in counts if count > 0]
     if len(known) != 1 or evidence.timing is None:
@@ -230,38 +232,48 @@ def waves(evidence: Evidence) -> Iterator[Observation]:
     (count,) = known
     started = math.ceil(count)
     if count < 1:
-        yield Observation(f"Its blocks fill {count:.0%} of one wave.")
+        yield Finding(
+            rule="waves",
+            title="too few blocks for the device",
+            evidence=Remark(f"Its blocks fill {count:.0%} of one wave."),
+            advice="Launch more blocks: use smaller tiles, or split the reduction dimension (split-K).",
+            limit=Limit.LATENCY,
+        )
     elif started / count >= PARTIAL_WAVE:
-        yield Observation(
-            f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle.",
-            most_speedup=started / count,
+        yield Finding(
+            rule="waves",
             title="a partial last wave",
+            evidence=Remark(
+                f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle."
+            ),
             advice="Choose tiles that make a whole number of waves, or use a persistent kernel.",
+            limit=Limit.LATENCY,
+            most_speedup=started / count,
         )
 
 
-@rule(title="another implementation is faster", advice="Use that implementation, or find out what it does differently.")
-def faster_implementation(evidence: Evidence) -> Iterator[Observation]:
+def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
     if evidence.timing is None or not evidence.others:
         return
     name, median_ns = min(evidence.others.items(), key=lambda item: item[1])
     speedup = evidence.timing.median_ns / median_ns
     if speedup >= FASTER_BY:
-        yield Observation(
-            f"In the same run {{}} takes {format_ns(median_ns)}, this takes {format_ns(evidence.timing.median_ns)}: "
-            f"{speedup:.2f} times as long.",
-            (name,),
+        yield Finding(
+            rule="faster_implementation",
+            title="another implementation is faster",
+            evidence=Remark(
+                f"In the same run {{}} takes {format_ns(median_ns)}, this takes "
+                f"{format_ns(evidence.timing.median_ns)}: {speedup:.2f} times as long.",
+                (name,),
+            ),
+            advice="Use that implementation, or find out what it does differently.",
+            limit=evidence.known_limit,
             most_speedup=speedup,
             is_measured=True,
-            limit=None if evidence.limit is Limit.UNDETERMINED else evidence.limit,
         )
 
 
-@rule(
-    title="a rule of Nsight Compute",
-    advice="Open the report, which `roofwatch ncu --output` keeps. The saving is an estimate of Nsight Compute.",
-)
-def profiler_advice(evidence: Evidence) -> Iterator[Observation]:
+def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
     found = [
         (min(finding.estimated_speedup, 0.99), entry.function, finding.message)
         for entry in evidence.counters
@@ -270,18 +282,16 @@ def profiler_advice(evidence: Evidence) -> Iterator[Observation]:
     ]
     found.sort(key=lambda item: -item[0])
     for saved, function, message in found[:_MAX_PROFILER_FINDINGS]:
-        yield Observation(
-            f"{{}} could save {saved:.0%} of its time: {{}}",
-            (function, message),
+        yield Finding(
+            rule="profiler_advice",
+            title="a rule of Nsight Compute",
+            evidence=Remark(f"{{}} could save {saved:.0%} of its time: {{}}", (function, message)),
+            advice="Open the report that `roofwatch ncu --output` keeps. The saving is an estimate of Nsight Compute.",
             most_speedup=1 / (1 - saved) if len(evidence.counters) == 1 else None,
         )
 
 
-@rule(
-    title="the autotuner did not choose the fastest configuration",
-    advice="Clear its cache and tune again on an idle device.",
-)
-def autotuning(evidence: Evidence) -> Iterator[Observation]:
+def autotuning(evidence: Evidence) -> Iterator[Finding]:
     for tuning in () if evidence.measurement is None else evidence.measurement.autotuning:
         times_ns = {str(each.configuration): each.time_ns for each in tuning.timings if each.time_ns}
         chosen_ns = times_ns.pop(str(tuning.chosen), None)
@@ -289,24 +299,30 @@ def autotuning(evidence: Evidence) -> Iterator[Observation]:
             continue
         other_ns = min(times_ns.values())
         if chosen_ns > other_ns * CLOSE_SECOND:
-            yield Observation(
-                f"For {{}} the chosen configuration is {chosen_ns / other_ns - 1:.1%} slower than another one.",
-                (tuning.function,),
+            slower = f"{chosen_ns / other_ns - 1:.1%} slower than another one"
+            yield Finding(
+                rule="autotuning",
+                title="the autotuner did not choose the fastest configuration",
+                evidence=Remark(f"For {{}} the chosen configuration is {slower}.", (tuning.function,)),
+                advice="Clear its cache and tune again on an idle device.",
                 most_speedup=chosen_ns / other_ns,
                 is_measured=True,
             )
         elif other_ns <= chosen_ns * CLOSE_SECOND:
-            yield Observation(
-                f"For {{}} the two fastest configurations differ by {abs(other_ns / chosen_ns - 1):.1%}: another run "
-                "may choose the other one.",
-                (tuning.function,),
-                weight=Weight.HINT,
+            yield Finding(
+                rule="autotuning",
                 title="the autotuner has a close second",
+                evidence=Remark(
+                    f"For {{}} the two fastest configurations differ by {abs(other_ns / chosen_ns - 1):.1%}: another "
+                    "run may choose the other one.",
+                    (tuning.function,),
+                ),
                 advice="Fix the configuration if runs must be comparable.",
+                weight=Weight.HINT,
             )
 
 
-MEASUREMENT_RULES = (
+MEASUREMENT_RULES: tuple[Rule, ...] = (
     *(failed, throttled, implausible_ceilings, above_the_roof, varying_kernels),
     *(host_bound, gaps, small_launches, many_kernels),
     *(excess_traffic, waves, faster_implementation, profiler_advice, autotuning),

@@ -91,10 +91,10 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
             if _subject(error.key) not in changed and _errors_need_analysis(error, thresholds):
                 changed.add(_subject(error.key))
         for subject in times.keys() - changed:
-            nights: dict[SeriesKey, set[date]] = defaultdict(set)
+            days: dict[SeriesKey, set[date]] = defaultdict(set)
             for time in times[subject]:
-                nights[time.key].update(_first_days(time).tolist())
-            for key, own in nights.items():
+                days[time.key].update(_first_days(time).tolist())
+            for key, own in days.items():
                 found.population.add(key)
                 found.series_by_date.update(own)
         if changed:

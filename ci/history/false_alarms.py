@@ -1,7 +1,7 @@
 """Which regressions may alert, at a controlled false discovery rate, and how many reported ones were false. Pure.
 
-A night judges thousands of series. Each step of a time has a p-value (`roofwatch.ci.changepoint.chance`), a regression
-has Simes's over its change points, and Benjamini and Hochberg's procedure controls the regressions of a night.
+Thousands of series are judged every day. A step of a time has a p-value (`roofwatch.ci.changepoint.chance`), and a
+regression has Simes's over its change points. Benjamini and Hochberg's procedure controls the regressions of a day.
 Regressions are controlled, not change points: a cause that changes a hundred series counts once.
 
 Sources: Simes 1986; Benjamini and Hochberg 1995; for clusters, Benjamini and Heller 2007. docs/explanation/verdicts.md
@@ -36,15 +36,15 @@ def choose_alerts(
 
     Args:
         regressions: Each with its findings.
-        series_by_date: Number of judged series of times in each night, changed or not.
-        rate: False discovery rate among a night's alerts.
+        series_by_date: Number of judged series of times on each day, changed or not.
+        rate: False discovery rate among a day's alerts.
 
     Returns:
         The regressions in the order given.
     """
     alerts = set()
     p_values: dict[int, float] = {}
-    by_night: dict[date | None, list[int]] = defaultdict(list)
+    by_day: dict[date | None, list[int]] = defaultdict(list)
     for position, (regression, findings) in enumerate(regressions):
         if regression.state is not RegressionState.OPEN:
             continue
@@ -53,11 +53,12 @@ def choose_alerts(
         own = sorted(finding.p_value for finding in findings if finding.p_value is not None)
         if own and regression.verdict is not Verdict.INCONCLUSIVE:
             p_values[position] = min(1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1)))
-            by_night[min((one.night for one in findings if one.night is not None), default=None)].append(position)
-    for night, positions in by_night.items():
+            days = [finding.measured_on for finding in findings if finding.measured_on is not None]
+            by_day[min(days, default=None)].append(position)
+    for day, positions in by_day.items():
         # a series that did not change is a hypothesis too, with a p-value of 1
         changed = sum(one.p_value is not None for position in positions for one in regressions[position][1])
-        judged = series_by_date.get(night, 0) if night is not None else 0
+        judged = series_by_date.get(day, 0) if day is not None else 0
         count = len(positions) + max(judged - changed, 0)
         ordered = sorted(positions, key=lambda position: p_values[position])
         ranks = [rank for rank, one in enumerate(ordered, start=1) if p_values[one] <= rate * rank / count]

@@ -56,7 +56,7 @@ class TrendFinding:
     """Standard error of the log change; 0 for exact changes."""
     p_value: float | None = None
     """How often noise alone shows such a change anywhere in the series; None for other metrics than time."""
-    night: date | None = None
+    measured_on: date | None = None
     """Date (UTC) of the first measurement of the new level."""
     runner_changed: bool | None = None
     """Whether old code, measured again, shows the change too; None if it was not measured again."""

@@ -7,7 +7,6 @@ chosen (`false_alarms`). docs/explanation/verdicts.md argues each rule.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,13 @@ from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
 from roofwatch.ci.history.false_alarms import choose_alerts
 from roofwatch.ci.history.families import Population
-from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding
+from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, log_change
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, timelines
 from roofwatch.ci.verdicts import Thresholds
-from roofwatch.db.values import CommitRef, Pair, Regression, RegressionState, Series, Verdict
+from roofwatch.db.values import ChangePoint, Pair, Regression, RegressionState, Series, Verdict
 
 
 @dataclass
@@ -34,7 +33,7 @@ class SeriesAnalysis:
     population: Population = field(default_factory=Population)
     """Judged series of times, changed or not."""
     series_by_date: Counter[date] = field(default_factory=Counter)
-    """Number of them that were measured in each night."""
+    """Number of them that were measured on each day."""
 
     def add(self, other: SeriesAnalysis) -> None:
         self.findings += other.findings
@@ -85,41 +84,26 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence, thres
             found.findings.extend(step_findings(one, evidence, compiled, thresholds))
         if metric == TIME:
             found.population.add(one.key)
-            found.series_by_date.update({night for line in timelines(one) for night in line.dates})
+            found.series_by_date.update({day for line in timelines(one) for day in line.dates})
     return found
 
 
-@dataclass(frozen=True, order=True)
-class PairRequest:
-    """A pair to measure, to confirm or refute a step."""
-
-    base: CommitRef
-    head: CommitRef
-    case_id: str
-    implementation: str
-    runner_class: str
-
-
-def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
-    """List the pairs to measure: every unconfirmed step of an open regression, the largest first.
+def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:
+    """List the steps to measure again in pairs: those of open, unconfirmed regressions, the largest first.
 
     Steps that the clock explains come last. Of an environment event, only the largest step of each kernel counts.
     """
-    sizes: dict[PairRequest, tuple[bool, float]] = {}
+    steps: list[ChangePoint] = []
     for regression in regressions:
-        if regression.state is not RegressionState.OPEN or regression.is_confirmed:
-            continue
-        seen_kernels: set[str] = set()
-        for change in regression.change_points:
-            key = change.series
-            if key.metric != TIME or change.is_gradual or not change.before or not change.after:
-                continue
-            if regression.kernel == ALL_KERNELS and key.kernel in seen_kernels:
-                continue
-            seen_kernels.add(key.kernel)
-            request = PairRequest(
-                change.previous_commit, change.commit, key.case_id, key.implementation, key.runner_class
-            )
-            size = change.verdict is not Verdict.INCONCLUSIVE, abs(math.log(change.after / change.before))
-            sizes[request] = max(sizes.get(request, size), size)
-    return sorted(sizes, key=lambda request: sizes[request], reverse=True)
+        if regression.state is RegressionState.OPEN and not regression.is_confirmed:
+            points = [point for point in regression.change_points if _can_be_paired(point)]
+            if regression.kernel == ALL_KERNELS:
+                points = list({point.series.kernel: point for point in reversed(points)}.values())
+            steps += points
+    return sorted(
+        steps, key=lambda step: (step.verdict is not Verdict.INCONCLUSIVE, abs(log_change(step))), reverse=True
+    )
+
+
+def _can_be_paired(point: ChangePoint) -> bool:
+    return point.series.metric == TIME and not point.is_gradual and bool(point.before) and bool(point.after)

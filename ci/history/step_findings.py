@@ -175,7 +175,7 @@ def _time_finding(
     if status is not Status.CONFIRMED:
         window, reach = windows_between(commits, min(step.candidates), max(step.candidates))
         finding = replace(finding, window=window, reach=reach)
-    return replace(finding, night=line.dates[index], runner_changed=None if again is None else again.has_changed)
+    return replace(finding, measured_on=line.dates[index], runner_changed=None if again is None else again.has_changed)
 
 
 def _measured_again(line: Timeline, step: Step) -> Evidence | None:
@@ -244,7 +244,7 @@ def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> Tren
         window=window,
         reach=window,
         p_value=p_value,
-        night=line.dates[end],
+        measured_on=line.dates[end],
     )
 
 

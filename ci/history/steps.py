@@ -145,13 +145,13 @@ def find_time_steps(values: Values, errors: Values, thresholds: Thresholds) -> l
 
 
 def find_slow_drift(
-    values: Values, nights: Sequence[date] | NDArray[np.datetime64], thresholds: Thresholds
+    values: Values, days: Sequence[date] | NDArray[np.datetime64], thresholds: Thresholds
 ) -> Drift | None:
     """Find a drift of a time, ongoing or ended. Its rate is per week, or per commit if all are of one week.
 
     Args:
         values: Medians, one a commit, above 0.
-        nights: When each was first measured.
+        days: When each was first measured.
         thresholds: What is worth reporting.
     """
     if len(values) < 2 * _PARTS:
@@ -159,13 +159,13 @@ def find_slow_drift(
     parts = [float(np.median(part)) for part in np.array_split(np.asarray(values), _PARTS)]
     if min(parts) <= 0 or max(parts) / min(parts) <= 1 + thresholds.drift_relative_change / 2:
         return None
-    return find_drift(values, weeks_since(nights), min_relative_change=thresholds.drift_relative_change)
+    return find_drift(values, weeks_since(days), min_relative_change=thresholds.drift_relative_change)
 
 
-def weeks_since(nights: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
-    """Weeks since the first night; None if they do not span one."""
-    days = np.asarray(nights, dtype="datetime64[D]").astype(np.float64)
-    return (days - days[0]) / _WEEK_DAYS if days[-1] - days[0] >= _WEEK_DAYS else None
+def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
+    """Weeks since the first day; None if they do not span one."""
+    numbers = np.asarray(days, dtype="datetime64[D]").astype(np.float64)
+    return (numbers - numbers[0]) / _WEEK_DAYS if numbers[-1] - numbers[0] >= _WEEK_DAYS else None
 
 
 # --- errors, memory and host times

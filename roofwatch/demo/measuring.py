@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Engine
 
 from roofwatch.ci.history.analyse import analyse_project
-from roofwatch.ci.history.history import PairRequest, unconfirmed
+from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run, measure_pair
@@ -20,7 +20,7 @@ from roofwatch.collector.suite import SuiteAt, suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.values import Regression
+from roofwatch.db.values import ChangePoint, Regression
 from roofwatch.demo.folder import DemoFolder
 from roofwatch.demo.scenario import BENCHMARK_FILE, MadeCommit
 
@@ -50,8 +50,8 @@ class Measuring:
         """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
         deadline = time.monotonic() + _CONFIRM_BUDGET_S
         for number in range(1, _CONFIRM_ROUNDS + 1):
-            requests = unconfirmed(analyse_project(self.engine, PROJECT))
-            for (base_sha, head_sha), subjects in _by_commits(requests).items():
+            steps = unconfirmed(analyse_project(self.engine, PROJECT))
+            for (base_sha, head_sha), subjects in _by_commits(steps).items():
                 if time.monotonic() > deadline:
                     break
                 kernels = tuple(sorted({subject.case_id.split("/")[0] for subject in subjects}))
@@ -82,8 +82,9 @@ class Measuring:
         ingest_record(self.engine, record)
 
 
-def _by_commits(requests: Sequence[PairRequest]) -> dict[tuple[str, str], list[Subject]]:
+def _by_commits(steps: Sequence[ChangePoint]) -> dict[tuple[str, str], list[Subject]]:
     grouped: dict[tuple[str, str], list[Subject]] = defaultdict(list)
-    for request in requests:
-        grouped[request.base.sha, request.head.sha].append(Subject(request.case_id, request.implementation))
+    for step in steps:
+        subject = Subject(step.series.case_id, step.series.implementation)
+        grouped[step.previous_commit.sha, step.commit.sha].append(subject)
     return grouped

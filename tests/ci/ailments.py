@@ -296,7 +296,6 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "nothing is known": lambda: record(NORM, facts=()),
     "CPU, memory": lambda: on_cpu(6e6, flop_count=1e6, memory_bytes=1e8),
     "CPU, cache": lambda: on_cpu(24e3, flop_count=1e5, memory_bytes=2e6),
-    "CPU, its data misses the cache": lambda: on_cpu(105e3, flop_count=1e5, memory_bytes=2e6),
     "CPU, arithmetic": lambda: on_cpu(6e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, above the roof": lambda: on_cpu(4e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, operators one after another": lambda: on_cpu(900e3, flop_count=1e5, memory_bytes=2e6),

@@ -1,9 +1,8 @@
-"""Histories with one step, measured on a made-up machine: for the search, and for a plain bisection beside it."""
+"""Histories with one step on a synthetic machine, for the search and for a plain bisection."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,22 +42,17 @@ class Scenario:
 class Trial:
     is_right: bool
     measurement_count: int
-    """Of both sides, the check of the ends among them."""
+    """On both sides, including the check of the ends."""
 
 
 class Machine:
-    """Measures commits, one sample after the other.
-
-    Args:
-        scenario: Of the history and the noise.
-        seed: Of both.
-    """
+    """Measures commits, one sample after the other."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._rng = np.random.default_rng(seed)
         self.change = int(self._rng.integers(scenario.commit_count))
-        """The commit that it came with."""
+        """The first slow commit."""
         self._speed = 0.0
         self.sample_count = 0
 
@@ -87,7 +81,7 @@ class Machine:
 
 
 def search(scenario: Scenario, seed: int) -> Trial:
-    """As `roofwatch bisect` goes about it."""
+    """Search as `roofwatch bisect` does."""
     machine, plan = Machine(scenario, seed), SearchPlan()
     last = scenario.commit_count - 1
     pairs: list[list[float]] = [[] for _ in range(scenario.commit_count)]
@@ -107,25 +101,14 @@ def search(scenario: Scenario, seed: int) -> Trial:
 
 
 def plain_bisection(scenario: Scenario, seed: int) -> Trial:
-    """Ten samples of the good end, then ten of the commit, at each step; the middle between the ends decides."""
+    """Take ten samples of the good end, then ten of the commit, at each step; the middle between the ends decides."""
     machine = Machine(scenario, seed)
-    return _halve(scenario, machine, lambda: _median(machine, -1))
-
-
-def plain_bisection_with_one_base(scenario: Scenario, seed: int) -> Trial:
-    """The same, with what was measured of the good end at the beginning."""
-    machine = Machine(scenario, seed)
-    once = _median(machine, -1)
-    return _halve(scenario, machine, lambda: once)
-
-
-def _halve(scenario: Scenario, machine: Machine, good: Callable[[], float]) -> Trial:
     low, high = -1, scenario.commit_count - 1
-    base = good()
+    base = _median(machine, -1)
     edge = (_median(machine, high) - base) / 2
     while high - low > 1:
         middle = (low + high) // 2
-        base = good()
+        base = _median(machine, -1)
         if (_median(machine, middle) - base) / edge > 1:  # the step may be down
             high = middle
         else:

@@ -1,4 +1,4 @@
-"""One pair of records per situation that a comment must tell well."""
+"""Pairs of records for each situation of a comment."""
 
 from __future__ import annotations
 
@@ -302,25 +302,8 @@ def huge() -> Records:
 SITUATIONS: dict[str, Callable[[], Records]] = {
     situation.__name__: situation
     for situation in (
-        all_well,
-        regression,
-        improvement,
-        mixed,
-        incorrect,
-        crash,
-        no_base_cases,
-        new_beside_a_change,
-        removed,
-        skipped,
-        not_comparable,
-        not_paired,
-        inconclusive,
-        throttled,
-        autotuner_chose_otherwise,
-        static_spill,
-        static_sentences,
-        static_toolchain,
-        hostile_names,
-        huge,
+        *(all_well, regression, improvement, mixed, incorrect, crash, no_base_cases, new_beside_a_change, removed),
+        *(skipped, not_comparable, not_paired, inconclusive, throttled, autotuner_chose_otherwise),
+        *(static_spill, static_sentences, static_toolchain, hostile_names, huge),
     )
 }

@@ -38,7 +38,7 @@ def test_every_reason_and_outcome_has_a_section() -> None:
 
 
 def test_every_diagnosis_rule_is_listed() -> None:
-    assert {rule.name for rule in RULES} <= set(code_spans(DOCS / "how-to" / "diagnose.md"))
+    assert {rule.__name__ for rule in RULES} <= set(code_spans(DOCS / "how-to" / "diagnose.md"))
 
 
 def test_pages_stay_short() -> None:

@@ -40,17 +40,17 @@ def judge(base: Measurement, head: Measurement, **fields: object) -> PullRequest
 
 
 def only(judgement: PullRequestJudgement) -> Change:
-    (move,) = judgement.secondary_changes
-    return move
+    (change,) = judgement.secondary_changes
+    return change
 
 
 @pytest.mark.parametrize("is_paired", [True, False])
 def test_more_memory_is_a_regression_with_or_without_a_pair(*, is_paired: bool) -> None:
     judgement = judge(taking(MIB), taking(2 * MIB), is_paired=is_paired)
 
-    move = only(judgement)
-    assert (move.verdict, move.reason, move.relative_change) == (Verdict.REGRESSED, Reason.MEMORY_MOVED, 1.0)
-    assert move.in_words == "peak allocated memory 1 MiB → 2 MiB (+100.0%)"
+    change = only(judgement)
+    assert (change.verdict, change.reason, change.relative_change) == (Verdict.REGRESSED, Reason.MEMORY_MOVED, 1.0)
+    assert change.in_words == "peak allocated memory 1 MiB → 2 MiB (+100.0%)"
     assert judgement.counts["regressed"] == 1
     assert exit_code(judgement.verdict) == 1
 
@@ -90,21 +90,21 @@ def test_memory_of_another_device_another_cache_state_or_a_wrong_result_is_not_c
 def test_host_time_is_compared_block_by_block(factor: float, verdict: Verdict | None) -> None:
     judgement = judge(launched_in(5_000), launched_in(5_000 * factor, QUIET[::-1]))
 
-    assert [move.verdict for move in judgement.secondary_changes] == ([] if verdict is None else [verdict])
+    assert [change.verdict for change in judgement.secondary_changes] == ([] if verdict is None else [verdict])
     (case,) = judgement.cases
     assert (case.verdict, case.reason) == (Verdict.UNCHANGED, Reason.WITHIN_THRESHOLD)
     if verdict is not None:
-        move = only(judgement)
-        assert move.reason is Reason.HOST_MOVED
-        assert move.relative_interval is not None
-        assert move.relative_interval[0] < factor - 1 < move.relative_interval[1]
+        change = only(judgement)
+        assert change.reason is Reason.HOST_MOVED
+        assert change.relative_interval is not None
+        assert change.relative_interval[0] < factor - 1 < change.relative_interval[1]
 
 
 def accuracy_changes(
     base: Accuracy, head: Accuracy, *, of_head: dict[str, Any] | None = None
 ) -> list[tuple[Reason, str]]:
     found = find_accuracy_changes(*make_records([base], [head], head_fields=of_head), relative_change=0.5)
-    return [(move.reason, move.part) for move in found]
+    return [(change.reason, change.part) for change in found]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_changed_error_is_reported_and_decides_nothing() -> None:
 
 def counter_changes(base: dict[str, float], head: dict[str, float]) -> list[tuple[str, float]]:
     found = find_counter_changes([make_counters(values=base)], [make_counters(values=head)])
-    return [(move.metric, round(move.relative_change, 4)) for move in found]
+    return [(change.metric, round(change.relative_change, 4)) for change in found]
 
 
 def test_counters_are_sorted_by_log_ratio() -> None:
@@ -160,6 +160,6 @@ def test_kernels_are_paired_by_name_and_order() -> None:
     between = make_counters(function="_other", launch_index=1, values={"duration_ns": 99.0})
     head = [base[0], between, make_counters(launch_index=2, values={"duration_ns": 30.0})]
 
-    (move,) = find_counter_changes(base, head)
+    (change,) = find_counter_changes(base, head)
 
-    assert (move.launch_index, move.base, move.head) == (2, 20.0, 30.0)
+    assert (change.launch_index, change.base, change.head) == (2, 20.0, 30.0)

@@ -47,18 +47,6 @@ def test_pairs_with_a_degraded_block_are_left_out() -> None:
     assert pairs.head == tuple(head.blocks[position] for position in (0, 2, 3, 5))
 
 
-def test_a_slow_block_of_a_hot_device_does_not_make_a_regression() -> None:
-    slow = (1.0, 1.5, 1.0, 1.5, 1.0, 1.01)
-    hot = watched(make_timed(levels=slow), degraded={1: HOT, 3: HOT})
-
-    case = judged(timed(1e6), hot)
-
-    assert case.verdict is Verdict.UNCHANGED
-    assert case.comparison is not None
-    assert case.comparison.block_count == 4
-    assert [pair.position for pair in case.left_out] == [1, 3]
-
-
 def test_too_few_remaining_blocks_are_inconclusive() -> None:
     judgement = judge_pull_request(
         *make_records([timed(1e6)], [timed(2e6, degraded=dict.fromkeys(range(4), HOT))]),
@@ -81,10 +69,7 @@ def test_too_few_remaining_blocks_are_inconclusive() -> None:
         (1 / 1.1, 2_178, Verdict.INCONCLUSIVE, Reason.CLOCK_MOVED),
         (1.4, 1_800, Verdict.REGRESSED, Reason.BEYOND_THRESHOLD),
         (1.4, 1_980, Verdict.REGRESSED, Reason.BEYOND_THRESHOLD),
-        (1.4, 2_178, Verdict.REGRESSED, Reason.BEYOND_THRESHOLD),
         (1.4, None, Verdict.REGRESSED, Reason.BEYOND_THRESHOLD),
-        (1 / 1.4, 1_980, Verdict.IMPROVED, Reason.BEYOND_THRESHOLD),
-        (1.0, 1_980, Verdict.UNCHANGED, Reason.WITHIN_THRESHOLD),
     ],
 )
 def test_a_change_in_time_counts_if_it_is_in_cycles_too(
@@ -123,10 +108,7 @@ def history_of(head_mhz: float | None, *, factor: float) -> Regression:
         (1.4, 1_980.0, Verdict.REGRESSED),
         (1.4, 1_650.0, Verdict.REGRESSED),  # of 40 %, 17 % are left
         (1.6, 1_400.0, Verdict.REGRESSED),  # less than a third is left, and that is 13 %
-        (1.4, 2_376.0, Verdict.REGRESSED),
-        (1.1, 1_970.0, Verdict.REGRESSED),
         (1.2, None, Verdict.REGRESSED),
-        (1 / 1.4, 1_980.0, Verdict.IMPROVED),
     ],
 )
 def test_a_step_counts_if_it_is_in_cycles_too(factor: float, head_mhz: float | None, verdict: Verdict) -> None:
@@ -162,7 +144,7 @@ def test_a_drift_with_the_clock_is_inconclusive() -> None:
     noisy = [value * one / 1e6 for value, one in zip(values, stepped(count=80, factor=1.0, noise=0.003), strict=True)]
     clocks = [BASE_MHZ * 1e6 / value for value in values]
 
-    told = [only(judge_history([clocked(noisy, mhz)])) for mhz in (clocks, [BASE_MHZ] * 80)]
+    found = [only(judge_history([clocked(noisy, mhz)])) for mhz in (clocks, [BASE_MHZ] * 80)]
 
-    assert all(found.change_points[0].is_gradual for found in told)
-    assert [found.verdict for found in told] == [Verdict.INCONCLUSIVE, Verdict.REGRESSED]
+    assert all(one.change_points[0].is_gradual for one in found)
+    assert [one.verdict for one in found] == [Verdict.INCONCLUSIVE, Verdict.REGRESSED]

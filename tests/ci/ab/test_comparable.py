@@ -27,8 +27,8 @@ def test_other_launches_per_sample_refuse_blocks_but_not_medians() -> None:
 def test_another_timer_or_cache_state_refuses_blocks_and_medians() -> None:
     usual, other = timed(), timed(Timer.CUDA_EVENT, CacheState.COLD)
 
-    said = "timer cupti and cuda_event; cache hot and cold"
-    assert str(refuse_medians(timing_of(usual), timing_of(other))) == str(refuse_timing(usual, other)) == said
+    refusal = "timer cupti and cuda_event; cache hot and cold"
+    assert str(refuse_medians(timing_of(usual), timing_of(other))) == str(refuse_timing(usual, other)) == refusal
     assert refuse_timing(usual, usual) is None
 
 

@@ -94,9 +94,8 @@ def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
         ([make_activity(count=6, total_ns=6_000)], Reason.BEYOND_THRESHOLD),
         ([make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_000)], Reason.BEYOND_THRESHOLD),
         ([make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=100)], Reason.SAME_MACHINE_CODE),
-        ([make_activity(total_ns=9_000)], Reason.SAME_MACHINE_CODE),
     ],
-    ids=["twice", "a-copy-beside-it", "a-copy-too-short", "the-same-for-longer"],
+    ids=["twice", "another copy", "a copy too short"],
 )
 def test_other_launches_may_explain_a_slowdown_with_equal_machine_code(
     head_rows: list[ProfiledActivity], reason: Reason
@@ -126,13 +125,6 @@ def test_another_choice_is_reported_with_its_timings_and_the_settings_that_diffe
     assert sentences([make_choice(128)], [make_choice(64, times_us=TIMES)]) == [
         "the autotuner of _kernel chose BLOCK=64 instead of BLOCK=128; its own timings: 12.6 µs against 12.8 µs"
     ]
-
-
-def test_choices_are_paired_by_their_key() -> None:
-    base = [make_choice(64, key="1"), make_choice(128, key="2")]
-    head = [make_choice(64, key="1"), make_choice(32, key="2"), make_choice(32, key="3")]
-
-    assert sentences(base, head) == ["the autotuner of _kernel chose BLOCK=32 instead of BLOCK=128"]
 
 
 def test_processes_that_chose_differently_have_flipped_only_if_none_chose_as_the_other_side() -> None:

@@ -93,14 +93,6 @@ def test_a_setting_that_changed_at_a_neighbouring_candidate_weighs_less() -> Non
     assert exact > beside > 0.4
 
 
-def test_a_setting_that_came_and_went_is_no_suspect() -> None:
-    other = replace(OLD, machine=(("os", "Linux 6.8"),))
-    step = around(after={"setting": other})
-    before = [replace(point, setting=(OLD, other)[place % 2]) for place, point in enumerate(step.before)]
-
-    assert Cause.RUNNER not in weights(explain(replace(step, before=before)))
-
-
 def test_equal_machine_code_excludes_the_code() -> None:
     suspects = explain(around(code=UNCHANGED))
 

@@ -111,15 +111,6 @@ def test_no_series_is_refused(values: list[float]) -> None:
         assert change.index in change.candidates
 
 
-@given(gaps=st.sets(st.integers(0, 49), max_size=15), seed=st.integers(0, 20))
-def test_gaps_keep_their_positions(gaps: set[int], seed: int) -> None:
-    values = noisy(seed, count=50, noise=0.005, steps={25: 1.5})
-    values[sorted(gaps)] = math.nan
-    expected = next(i for i in range(25, 50) if i not in gaps)
-
-    assert indices(values) == [expected]
-
-
 def test_values_at_and_below_zero_are_judged_on_their_own_scale() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(0, 1, size=40)
@@ -209,6 +200,3 @@ def test_a_ramp_has_no_steps_and_hides_none() -> None:
 
     stepped = [series("ramp", seed, factor=1.1) for seed in range(SERIES)]
     assert sum(len(found := indices_of(values)) == 1 and abs(found[0] - 90) <= 2 for values in stepped) >= 0.85 * SERIES
-
-
-# --- properties, on series long enough for the noise to be learnt

@@ -1,22 +1,16 @@
-"""Cutting a series into levels: costs against slow twins, and the pieces of the noise model."""
+"""Cutting a series into levels, against a brute-force search, and slopes next to steps."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from roofwatch.ci.changepoint.bursts import find_burst
 from roofwatch.ci.changepoint.noise import (
     bins_of,
     prior_noise,
-    stickiness_of_differences,
 )
 from roofwatch.ci.changepoint.segmentation import (
-    MAX_BOUNDARIES,
-    Segmentation,
     Segmenter,
-    possible_boundaries,
-    winsorised,
 )
 from roofwatch.ci.changepoint.slope import slope_with_steps
 
@@ -50,63 +44,6 @@ def test_the_cut_costs_what_it_says_and_no_more_than_the_best_of_all() -> None:
 
         assert cut.cost == pytest.approx(cost_of(values, cut.starts))
         assert cut.cost == pytest.approx(least_cost(values))
-
-
-def test_a_true_boundary_in_a_long_series_is_among_the_few_that_are_tried() -> None:
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        values = rng.standard_normal(400)
-        values[170:] += 2.0
-
-        tried = possible_boundaries(winsorised(values, 1.0), 1.0)
-
-        assert len(tried) < 2 * MAX_BOUNDARIES
-        assert min(abs(tried - 170)) <= 3
-
-
-def test_masked_values_are_ignored() -> None:
-    values = np.concatenate([np.zeros(20), np.full(10, 50.0), np.zeros(20)]) + np.random.default_rng(0).normal(size=50)
-    masked = np.zeros(50, dtype=bool)
-    masked[20:30] = True
-    segmenter = Segmenter(values, None, 1.0)
-
-    assert segmenter.cut(prior_noise(1.0), PENALTY, np.zeros(50, dtype=bool)).starts == [20, 30]
-    assert segmenter.cut(prior_noise(1.0), PENALTY, masked).starts == []
-
-
-# --- costs of blocks, against a twin that takes one value after the other
-
-
-# --- noise
-
-
-@pytest.mark.parametrize(("phi", "is_found"), [(0.0, False), (0.3, False), (0.85, True)])
-def test_autocorrelation_is_found_from_steps_and_from_white_noise(phi: float, is_found: bool) -> None:
-    found = 0
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        values = rng.standard_normal(200)
-        for index in range(1, 200):
-            values[index] = phi * values[index - 1] + (1 - phi**2) ** 0.5 * values[index]
-        values[90:] += 4.0
-        found += stickiness_of_differences(values) > 0
-
-    assert (found / 40 > 0.9) if is_found else (found / 40 < 0.1)
-
-
-# --- bursts
-
-
-def test_a_burst_that_keeps_returning_is_no_level() -> None:
-    values = np.zeros(120)
-    values[50:80] = 10.0
-    values[[57, 58, 65, 66, 72, 73]] = 0.0
-
-    cut, nothing = Segmentation([50, 80], [0.0, 10.0, 0.0], 0.0), np.zeros(120, dtype=bool)
-    assert find_burst(values, cut, 1.0, nothing) == (50, 80)
-
-    values[50:80] = 10.0
-    assert find_burst(values, cut, 1.0, nothing) is None
 
 
 # --- slope

@@ -1,19 +1,19 @@
 """Each rule on a record in which its condition holds, and on records in which it does not."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roofwatch.ci.diagnosis.diagnose import RULES, bottleneck_changes, is_empty, is_wrong
 from roofwatch.ci.diagnosis.evidence import Limit
 from roofwatch.ci.diagnosis.finding import Weight
+from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.profiles.diagnosing import Diagnosed, to_lines
 from tests.builders import make_case, make_measurement
 from tests.ci.ailments import (
     AILMENTS,
-    CHAIN,
-    EMPTY,
     NORM,
     PRODUCT,
     code,
@@ -68,7 +68,7 @@ def test_a_rule_finds_its_own_situation_and_no_other_rule_does(ailment: str, rul
 
 
 def test_every_rule_has_a_situation() -> None:
-    assert {rule.name for rule in RULES} == set(RULE_OF.values()) | OF_THE_LIMIT
+    assert {rule.__name__ for rule in RULES} == set(RULE_OF.values()) | OF_THE_LIMIT
 
 
 def test_the_diagnoses_are_the_golden_ones() -> None:
@@ -78,16 +78,6 @@ def test_the_diagnoses_are_the_golden_ones() -> None:
         lines += [f"== {ailment}", *to_lines(Diagnosed(evidence(made), diagnosed(made))), ""]
     text = "\n".join(lines)
     assert text == GOLDEN.read_text(), "write the new text to the golden file if it is better"
-
-
-# --- possible speedup
-
-
-def test_a_speedup_is_bounded_by_the_cost_of_a_launch() -> None:
-    tiny = record(CHAIN, timed(CHAIN, 30_000.0, kernel_count=12), timed(EMPTY, 2_500.0))
-    finding = found(tiny, "many_kernels")
-    assert finding is not None
-    assert finding.most_speedup == pytest.approx(12.0)
 
 
 def test_larger_speedups_come_first_and_hints_last() -> None:
@@ -105,8 +95,9 @@ def test_larger_speedups_come_first_and_hints_last() -> None:
 # --- situations in which a rule finds nothing
 
 
-def _product(case_id: str, *, flop_count: float) -> RunRecord:
+def _product(dtype: str, *, flop_count: float) -> RunRecord:
     """A matrix product without tensor cores."""
+    case_id = f"matmul/M=4096,N=4096,K=4096/{dtype}/fwd"
     return record(
         PRODUCT,
         cases=(make_case(case_id, flop_count=flop_count, memory_bytes=4e7),),
@@ -116,59 +107,31 @@ def _product(case_id: str, *, flop_count: float) -> RunRecord:
     )
 
 
-def _in_rounds(count: float) -> RunRecord:
-    counters = (counted(NORM, dram_bytes=4e8, waves_per_multiprocessor=count),)
-    return record(NORM, timed(NORM, 400_000.0), counters=counters)
+def _norm(busy_ns: float, *others: Measurement, waves: float = 0.0, tma_count: int = 0, **fields: Any) -> RunRecord:
+    return record(
+        NORM,
+        timed(NORM, busy_ns, **fields),
+        *others,
+        facts=(code(NORM, instructions={"global_load.32": 4, "tma": tma_count}),),
+        counters=(counted(NORM, dram_bytes=4e8, waves_per_multiprocessor=waves),),
+    )
 
 
-NARROW = {"global_load.32": 4}
-NO_TENSOR_CORES = {"global_load.128": 8}
 WITHOUT_FINDING: dict[str, tuple[RunRecord, str]] = {
-    "a product with little arithmetic for its bytes": (
-        _product("matmul/M=1,N=4096,K=4096/bfloat16/fwd", flop_count=3.4e7),
-        "no_tensor_cores",
-    ),
-    "a product in float32": (_product("matmul/M=4096,N=4096,K=4096/float32/fwd", flop_count=8e10), "no_tensor_cores"),
-    "tensor cores in one of several kernels": (
-        record(
-            PRODUCT,
-            timed(PRODUCT, 300_000.0),
-            facts=(code(PRODUCT), code(PRODUCT, function="_prepare", instructions=NO_TENSOR_CORES)),
-        ),
-        "no_tensor_cores",
-    ),
-    "few warps that keep the tensor cores busy": (
-        record(
-            PRODUCT,
-            timed(PRODUCT, 115_000.0),
-            facts=(code(PRODUCT, theoretical_occupancy=0.125, occupancy_limits=("shared memory",)),),
-        ),
-        "low_occupancy",
-    ),
-    "narrow loads of a few bytes": (
-        record(EMPTY, timed(EMPTY, 2_100.0), facts=(code(EMPTY, instructions=NARROW),)),
-        "narrow_loads",
-    ),
-    "narrow loads beside TMA": (
-        record(NORM, timed(NORM, 150_000.0), facts=(code(NORM, instructions=NARROW | {"tma": 2}),)),
-        "narrow_loads",
-    ),
-    "whole rounds of blocks": (_in_rounds(2.0), "waves"),
-    "many rounds of blocks": (_in_rounds(7.3), "waves"),
-    "a host that keeps ahead": (record(NORM, timed(NORM, 110_000.0, host_ns=73_000.0)), "host_bound"),
-    "kernels that follow closely": (
-        record(NORM, timed(NORM, 110_000.0, span_ns=120_000.0, kernel_count=4)),
-        "gaps",
-    ),
-    "a few long kernels": (record(NORM, timed(NORM, 110_000.0, kernel_count=5)), "many_kernels"),
-    "two small kernels": (record(NORM, timed(NORM, 11_000.0, kernel_count=2)), "many_kernels"),
-    "a steady clock": (record(NORM, timed(NORM, 110_000.0)), "throttled"),
-    "another implementation that is as fast": (
-        record(NORM, timed(NORM, 150_000.0), timed(NORM, 148_000.0, implementation="compile")),
+    "a product with little arithmetic for its bytes": (_product("bfloat16", flop_count=3.4e7), "no_tensor_cores"),
+    "a product in float32": (_product("float32", flop_count=8e10), "no_tensor_cores"),
+    "narrow loads with TMA": (_norm(150_000.0, tma_count=2), "narrow_loads"),
+    "whole waves of blocks": (_norm(400_000.0, waves=2.0), "waves"),
+    "many waves of blocks": (_norm(400_000.0, waves=7.3), "waves"),
+    "kernels that follow closely": (_norm(110_000.0, span_ns=120_000.0, kernel_count=4), "gaps"),
+    "a few long kernels": (_norm(110_000.0, kernel_count=5), "many_kernels"),
+    "two small kernels": (_norm(11_000.0, kernel_count=2), "many_kernels"),
+    "an implementation that is as fast": (
+        _norm(150_000.0, timed(NORM, 148_000.0, implementation="compile")),
         "faster_implementation",
     ),
-    "another implementation that was timed otherwise": (
-        record(NORM, timed(NORM, 150_000.0), make_measurement(NORM, implementation="eager", median_ns=10_000.0)),
+    "an implementation with another timer": (
+        _norm(150_000.0, make_measurement(NORM, implementation="eager", median_ns=10_000.0)),
         "faster_implementation",
     ),
     "a little above the roof": (on_cpu(4.8e6, flop_count=1e9, memory_bytes=1e6), "above_the_roof"),
@@ -187,11 +150,6 @@ def test_a_rule_finds_nothing(situation: str) -> None:
 def test_traffic_is_excessive_from_a_fifth_above_the_cost_model(dram_bytes: float, is_found: bool) -> None:
     made = record(NORM, timed(NORM, 140_000.0), counters=(counted(NORM, dram_bytes=dram_bytes),))
     assert (found(made, "excess_traffic") is not None) is is_found
-
-
-def test_bytes_counted_for_some_kernels_are_not_those_of_the_call() -> None:
-    parts = (counted(NORM, dram_bytes=8e8), counted(NORM).model_copy(update={"launch_index": 1}))
-    assert found(record(NORM, timed(NORM, 220_000.0), counters=parts), "excess_traffic") is None
 
 
 @pytest.mark.parametrize(("host_ns", "is_found"), [(73_000.0, False), (74_000.0, True), (200_000.0, True)])
@@ -252,13 +210,6 @@ def test_words_of_a_record_are_separate_from_the_template() -> None:
     assert hostile in finding.evidence.words
     assert hostile not in finding.evidence.template
     assert hostile in str(finding.evidence)
-
-
-def test_an_unknown_stall_reason_is_not_repeated() -> None:
-    strange = counted(NORM).model_copy(update={"values": {"stall_<b>_share": 0.9}})
-    finding = found(record(NORM, timed(NORM, 400_000.0), counters=(strange,)), "latency")
-    assert finding is not None
-    assert "<b>" not in str(finding.evidence)
 
 
 def test_failures_are_wrong_and_missing_results_empty() -> None:

@@ -16,44 +16,44 @@ from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 from tests.ci.values import make_point
 
-NIGHT = date(2026, 3, 1)
+DAY = date(2026, 3, 1)
 
 
-def told(
-    p_value: float | None, *, number: int = 1, night: date = NIGHT, **fields: object
+def with_p_value(
+    p_value: float | None, *, number: int = 1, day: date = DAY, **fields: object
 ) -> tuple[Regression, list[TrendFinding]]:
     change = make_change_point(number)
     window = Window(number + 1, number + 1)
-    finding = TrendFinding(change, Status.UNCONFIRMED, (), window, window, p_value=p_value, night=night)
+    finding = TrendFinding(change, Status.UNCONFIRMED, (), window, window, p_value=p_value, measured_on=day)
     return replace(make_regression(number), **fields), [finding]  # type: ignore[arg-type]  # fields of a regression
 
 
 def alerts(*regressions: tuple[Regression, list[TrendFinding]], judged: int, rate: float = 0.05) -> list[bool]:
-    chosen = choose_alerts(regressions, series_by_date={NIGHT: judged}, rate=rate)
+    chosen = choose_alerts(regressions, series_by_date={DAY: judged}, rate=rate)
     return [regression.is_alert for regression in chosen]
 
 
 def test_many_series_need_a_smaller_p_value() -> None:
-    assert alerts(told(1e-3), judged=10) == [True]
-    assert alerts(told(1e-3), judged=1_000) == [False]
+    assert alerts(with_p_value(1e-3), judged=10) == [True]
+    assert alerts(with_p_value(1e-3), judged=1_000) == [False]
 
 
 def test_a_regression_of_many_series_counts_once() -> None:
-    regression, findings = told(1e-9)
+    regression, findings = with_p_value(1e-9)
     many = (regression, findings * 100)
 
-    assert alerts(many, told(4e-4, number=20), judged=1_000) == [True, False]
+    assert alerts(many, with_p_value(4e-4, number=20), judged=1_000) == [True, False]
 
 
 def test_confirmed_regressions_alert_and_dismissed_ones_do_not() -> None:
-    confirmed = told(None, is_confirmed=True)
-    dismissed = told(1e-12, number=2, state=RegressionState.DISMISSED)
-    once_failed = told(None, number=3)
+    confirmed = with_p_value(None, is_confirmed=True)
+    dismissed = with_p_value(1e-12, number=2, state=RegressionState.DISMISSED)
+    once_failed = with_p_value(None, number=3)
 
     assert alerts(confirmed, dismissed, once_failed, judged=10) == [True, False, False]
 
 
-def night_of_series(seed: int, *, series_count: int, moved_count: int, commit_count: int = 50) -> list[Series]:
+def day_of_series(seed: int, *, series_count: int, moved_count: int, commit_count: int = 50) -> list[Series]:
     """Series of heavy-tailed noise of 2 to 4 %, each of a kernel of its own; the first ones step by 15 to 40 %, each at
     another commit.
     """
@@ -72,20 +72,20 @@ def night_of_series(seed: int, *, series_count: int, moved_count: int, commit_co
 
 
 @pytest.mark.slow
-def test_a_null_night_alerts_no_more_often_than_is_promised() -> None:
-    nights = 30
+def test_a_day_without_a_change_alerts_no_more_often_than_is_promised() -> None:
+    days = 30
     false = [
-        any(found.is_alert for found in judge_history(night_of_series(seed, series_count=40, moved_count=0)))
-        for seed in range(nights)
+        any(found.is_alert for found in judge_history(day_of_series(seed, series_count=40, moved_count=0)))
+        for seed in range(days)
     ]
 
     assert sum(false) <= 5  # at 5 % more than five come up in 1 of 200 such simulations
 
 
-def test_among_the_alerts_of_nights_the_false_ones_keep_their_rate() -> None:
+def test_among_the_alerts_of_days_the_false_ones_keep_their_rate() -> None:
     counts: Counter[bool] = Counter()
     for seed in range(12):
-        for found in judge_history(night_of_series(1_000 + seed, series_count=48, moved_count=12)):
+        for found in judge_history(day_of_series(1_000 + seed, series_count=48, moved_count=12)):
             if found.is_alert:
                 moved = {int(kernel.split("_")[1]) < 12 for kernel in found.kernel.split(" + ") if "_" in kernel}
                 counts[any(moved)] += 1

@@ -1,3 +1,5 @@
+"""Findings of one cause are one regression."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -150,14 +152,6 @@ def test_half_of_the_series_moving_together_is_one_event_of_the_environment() ->
     assert "typically by +20.0%" in found.summary
 
 
-def test_one_kernel_at_all_its_shapes_is_no_event_of_the_environment() -> None:
-    findings = [make_finding(implementation=f"i{number}") for number in range(8)]
-
-    (found,) = group(findings, quiet=0)
-
-    assert found.kernel == "rms_norm"
-
-
 def test_a_confirming_pair_rules_out_the_environment() -> None:
     findings = [*moved_together(5), make_finding(implementation="paired", status=Status.CONFIRMED)]
 
@@ -176,10 +170,10 @@ def test_a_refuting_pair_dismisses_the_event() -> None:
 def test_of_an_event_one_series_of_each_kernel_is_measured_again() -> None:
     found = group([*moved_together(6), make_finding(implementation="largest", after=30_000.0)], quiet=0)
 
-    requests = unconfirmed(found)
+    steps = unconfirmed(found)
 
-    assert len(requests) == 3
-    assert requests[0].implementation == "largest"
+    assert len(steps) == 3
+    assert steps[0].series.implementation == "largest"
 
 
 def test_an_event_on_two_runner_classes_is_one_regression() -> None:

@@ -56,13 +56,6 @@ def test_a_time_that_returns_to_its_old_level_has_recovered_at_that_commit() -> 
     assert recovery(make_regression(1), improvement(5, 10_100.0)) == make_commit_ref(5)
 
 
-def test_a_fixed_failure_has_recovered() -> None:
-    failed = make_regression(1, change_points=(make_change_point(1, after=None),))
-    works = make_change_point(3, verdict=Verdict.IMPROVED, before=None, after=10_000.0)
-
-    assert recovery(failed, make_regression(3, verdict=Verdict.IMPROVED, change_points=(works,))) == make_commit_ref(3)
-
-
 def test_a_recovery_needs_most_of_the_series() -> None:
     keys = [make_series_key(implementation=name) for name in "abcde"]
     worse = make_regression(1, change_points=tuple(make_change_point(1, series=key) for key in keys))

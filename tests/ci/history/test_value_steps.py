@@ -27,12 +27,12 @@ def noisy(level: float, count: int, seed: int = 0) -> list[float]:
     return [float(value) for value in level * np.exp(np.random.default_rng(seed).normal(0, 0.1, count))]
 
 
-def told(series: Series) -> Regression:
+def only_regression(series: Series) -> Regression:
     return only(judge_history([series]))
 
 
 def test_a_larger_error_is_a_regression_although_it_passes() -> None:
-    found = told(errors(*[1e-7] * 8, *[4e-7] * 5))
+    found = only_regression(errors(*[1e-7] * 8, *[4e-7] * 5))
 
     assert found.verdict is Verdict.REGRESSED
     assert found.change_points[0].commit.first_parent_count == 9
@@ -42,14 +42,14 @@ def test_a_larger_error_is_a_regression_although_it_passes() -> None:
 
 
 def test_an_exact_result_that_is_no_longer_exact_is_a_regression() -> None:
-    found = told(errors(*[0.0] * 8, *[1e-9] * 5))
+    found = only_regression(errors(*[0.0] * 8, *[1e-9] * 5))
 
     assert found.verdict is Verdict.REGRESSED
     assert (found.change_points[0].before, found.change_points[0].after) == (0.0, 1e-9)
 
 
 def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
-    found = told(errors(*noisy(1e-7, 20), *noisy(3e-7, 20, seed=1)))
+    found = only_regression(errors(*noisy(1e-7, 20), *noisy(3e-7, 20, seed=1)))
 
     assert not found.is_confirmed
     assert not found.is_alert
@@ -64,8 +64,6 @@ def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
         [1e-7, 1.4e-7] * 10,
         [*[1e-7] * 10, *[1.4e-7] * 10],
         [*[1e-7] * 10, 1e-5, 1e-5, *[1e-7] * 10],
-        [1e-7],
-        [],
         [*[4e-8] * 10, *[9e-8] * 10],
     ],
     ids=[
@@ -74,8 +72,6 @@ def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
         "two in turn",
         "by less than half",
         "two that differ",
-        "one",
-        "none",
         "within the spacing of float32",
     ],
 )
@@ -93,11 +89,10 @@ def test_three_equal_errors_are_a_new_level_in_series_of_any_length(count: int, 
     assert (step.index, step.count_before, step.count_after) == (count, count, 3)
     assert (step.before, step.after) == (1e-5, 1e-5 * factor)
     assert find_value_steps(KEY, values[:-1], LIMITS) == [], "two are too few"
-    assert told(errors(*values)).is_confirmed
+    assert only_regression(errors(*values)).is_confirmed
 
 
 MIB = 2**20
-LIMITS = Thresholds()
 HOST, MEMORY = "host_ns", "peak_allocated_bytes"
 
 
@@ -114,19 +109,10 @@ def test_more_memory_is_a_confirmed_alert() -> None:
     assert found.cause is Cause.CODE
 
 
-def test_freed_memory_is_an_improvement_and_a_recovery() -> None:
-    worse, better = sorted(
-        judge_history([make_series([4 * MIB] * 8 + [6 * MIB] * 8 + [4 * MIB] * 8, MEMORY)]), key=lambda one: one.commit
-    )
-
-    assert (worse.verdict, better.verdict) == (Verdict.REGRESSED, Verdict.IMPROVED)
-    assert worse.recovered_at == better.commit
-
-
 @pytest.mark.parametrize(
     "values",
-    [[4 * MIB] * 20, [0] * 20, [0] * 10 + [512] * 10, [100 * MIB] * 10 + [104 * MIB] * 10, [4 * MIB], []],
-    ids=["equal", "none", "the smallest block", "by less than a twentieth", "one run", "no run"],
+    [[4 * MIB] * 20, [0] * 20, [0] * 10 + [512] * 10, [100 * MIB] * 10 + [104 * MIB] * 10],
+    ids=["equal", "none", "the smallest block", "by less than a twentieth"],
 )
 def test_small_changes_of_memory_are_ignored(values: Sequence[float]) -> None:
     assert judge_history([make_series(values, MEMORY)]) == []
@@ -169,6 +155,3 @@ def test_time_comes_before_memory() -> None:
     )
 
     assert [one.series.metric for one in found.change_points] == ["median_ns", MEMORY]
-
-
-# --- without the history

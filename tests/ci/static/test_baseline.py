@@ -139,9 +139,7 @@ def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     ("text", "words"),
     [
         ("version = ", "f: cannot be read as TOML"),
-        ("", "f: version: Field required"),
         ("version = 2", "f: version: Input should be 1"),
-        ("version = 1\nfoo = 1", "f: foo: Extra inputs"),
         ("version = 1\n[[accepted]]\ncase = 'c'", "f: accepted.0.implementation: Field required"),
         (to_toml(ACCEPTED) + to_toml(ACCEPTED).split("version = 1\n")[1], "is accepted twice"),
         (to_toml(ACCEPTED).replace("= 96", "= -1"), "f: accepted.0.local_bytes: Input should be greater"),

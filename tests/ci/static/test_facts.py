@@ -1,6 +1,8 @@
+"""Rules on compiled facts."""
+
 import pytest
 
-from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code, judge_facts, moved_facts
+from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code, judge_facts
 from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts
@@ -19,10 +21,6 @@ def test_more_memory_per_thread_is_a_regression_and_less_an_improvement(name: st
 @pytest.mark.parametrize("name", ["registers", "shared_bytes", "code_bytes"])
 def test_a_resource_does_not_decide(name: str) -> None:
     assert judge_facts(BASE, BASE | {name: 1e6}) is Verdict.UNCHANGED
-
-
-def test_facts_known_on_one_side_only_are_not_compared() -> None:
-    assert moved_facts({"local_bytes": 0.0}, {"spilled_registers": 9.0}) == ()
 
 
 @pytest.mark.parametrize(
