@@ -68,8 +68,7 @@ class SideBySide:
 def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> SideBySide:
     """Gather the evidence of two runs about a case and implementation."""
     subject = (case_id, implementation)
-    before = next(iter(_of(base.measurements, subject)), None)
-    after = next(iter(_of(head.measurements, subject)), None)
+    before, after = (next(iter(_of(side.measurements, subject)), None) for side in (base, head))
     code = compare_static(
         _of(base.static_facts, subject),
         _of(head.static_facts, subject),
@@ -167,11 +166,8 @@ def find_best(measurements: Iterable[Measurement], thresholds: Thresholds | None
         runner_up = next((other for other in others if (other.timer, other.cache) == (best.timer, best.cache)), None)
         name, lead = None, None
         if runner_up is not None:
-            blocks = list(zip(runner_up.blocks, best.blocks, strict=False))
-            sides = [[pair[side].samples_ns for pair in blocks] for side in (0, 1)]
-            name, lead = (
-                runner_up.implementation,
-                compare(*sides, threshold=limit),
-            )
+            name, count = runner_up.implementation, min(len(runner_up.blocks), len(best.blocks))
+            sides = ([block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best))
+            lead = compare(*sides, threshold=limit)
         found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
     return found

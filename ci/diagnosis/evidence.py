@@ -188,10 +188,10 @@ class Evidence:
             sm_clock_mhz=self.highest_clock_mhz,
         )
 
-    def _share(self, least_ns: float | None) -> float | None:
-        if self.timing is None or least_ns is None or not self.has_roof:
+    def _share(self, time_ns: float | None) -> float | None:
+        if self.timing is None or time_ns is None or not self.has_roof:
             return None
-        return least_ns / self.timing.median_ns
+        return time_ns / self.timing.median_ns
 
     # --- the limit
 
@@ -261,14 +261,14 @@ class Evidence:
     @property
     def reachable_ns(self) -> float | None:
         """Lower bound for a single launch: the roof or an empty launch; None without a roof."""
-        least_ns = self.roof.ideal_ns
-        return None if least_ns is None or not self.has_roof else max(least_ns, self.one_launch_ns)
+        ideal_ns = self.roof.ideal_ns
+        return None if ideal_ns is None or not self.has_roof else max(ideal_ns, self.one_launch_ns)
 
     @property
     def _is_mostly_call_overhead(self) -> bool:
         """On a CPU, where kernels are not counted: the work takes less than half of one call."""
-        least_ns = self.roof.ideal_ns
-        is_little = least_ns is not None and least_ns < FIXED_SHARE * self.one_launch_ns
+        ideal_ns = self.roof.ideal_ns
+        is_little = ideal_ns is not None and ideal_ns < FIXED_SHARE * self.one_launch_ns
         return is_little and self.has_roof and not self.is_gpu
 
     @property

@@ -1,4 +1,4 @@
-"""Changes from one commit to the next that need no test: outcomes, and facts of compiled code. Pure."""
+"""Changes of outcomes and of compiled facts from one commit to the next. Pure."""
 
 from __future__ import annotations
 

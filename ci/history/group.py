@@ -54,7 +54,7 @@ def group_findings(
     by_kind: dict[tuple[str, Verdict, bool], list[Site]] = defaultdict(list)
     for (project, verdict, is_gradual, _), of_kernel in by_kernel.items():
         by_kind[project, verdict, is_gradual].extend(find_sites(of_kernel))
-    joined = [site for of_kind in by_kind.values() for site in _take_strays(_join_kernels(of_kind), population)]
+    joined = [site for of_kind in by_kind.values() for site in _join_displaced(_join_kernels(of_kind), population)]
     grouped = [
         (regression_of(site.findings, population), tuple(not_refuted(site.findings))) for site in _join_keys(joined)
     ]
@@ -118,8 +118,11 @@ def _recorded_cause(site: Site) -> Cause | None:
     return cause if cause in _ENVIRONMENT else None
 
 
-def _take_strays(sites: Sequence[Site], population: Population) -> list[Site]:
-    """Give a change that stands alone to a family near it, if it is a member that did not change there."""
+def _join_displaced(sites: Sequence[Site], population: Population) -> list[Site]:
+    """Join a lone change to a family of changes nearby, if its series is a member that did not change there.
+
+    Outliers may have moved its step a few commits.
+    """
     families = {}
     for position, site in enumerate(sites):
         if len(site.series) >= _MIN_FAMILY:
@@ -133,12 +136,12 @@ def _take_strays(sites: Sequence[Site], population: Population) -> list[Site]:
     for site in (site for position, site in enumerate(sites) if position not in families):
         finding = site.findings[0]
         near = bisect_left(starts, finding.window.last)
-        homes = (
+        candidates = (
             place
             for place in places[max(0, near - 2) : near + 2]
             if families[place].holds(finding.change.series) and taken[place].could_hold(finding)
         )
-        home = next(homes, None) if len(site.findings) == 1 else None
+        home = next(candidates, None) if len(site.findings) == 1 else None
         if home is None:
             rest.append(site)
         else:
@@ -193,7 +196,7 @@ def _take_events(
         count = population.count_on(project, runner_class)
         for site in find_sites(changed):
             if _is_common(site, count, confirmed[key], thresholds):
-                whole = _with_strays(site, changed, taken)
+                whole = _with_displaced(site, changed, taken)
                 taken.update(map(id, whole.findings))
                 common[project, verdict].append(_CommonChange(runner_class, count, whole))
     events = [_event(together, population) for of_project in common.values() for together in _in_one_place(of_project)]
@@ -212,7 +215,7 @@ def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding],
     )
 
 
-def _with_strays(site: Site, changed: Iterable[TrendFinding], taken: set[int]) -> Site:
+def _with_displaced(site: Site, changed: Iterable[TrendFinding], taken: set[int]) -> Site:
     """Add changes of the same size a few measured commits away, which outliers have moved there."""
     seen = {*map(id, site.findings), *taken}
     others = [

@@ -187,11 +187,11 @@ def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> 
         return []
     smallest = _SMALLEST_VALUES.get(key.metric)
     floored = np.where(raw > 0, raw, float(positive.min()) / 2) if smallest is None else np.maximum(raw, smallest)
-    least_change = threshold_of(key.metric, thresholds)
-    if float(floored.max()) < float(floored.min()) * (1 + least_change):
+    min_change = threshold_of(key.metric, thresholds)
+    if float(floored.max()) < float(floored.min()) * (1 + min_change):
         return []
-    steps = find_change_points(floored, min_relative_change=least_change)
-    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, least_change)
+    steps = find_change_points(floored, min_relative_change=min_change)
+    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, min_change)
     if newest is not None:
         steps = [*steps[:-1], *(replace(step, count_after=newest.count_before) for step in steps[-1:]), newest]
     edges = [0, *(step.index for step in steps), len(raw)]

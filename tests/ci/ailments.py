@@ -1,4 +1,4 @@
-"""Records in which exactly one thing limits a kernel: what a diagnosis is tried on."""
+"""Records of kernels with one known bottleneck each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def timed(
     implementation: str = "triton",
     **of_block: Any,
 ) -> Measurement:
-    """A measurement by CUPTI, in two blocks of three launches that took equally long."""
+    """A measurement by CUPTI, in two blocks of three equal launches."""
     one = Block(
         started_at=NOON,
         samples_ns=(busy_ns,) * 3,
@@ -97,7 +97,7 @@ def steady(**fields: Any) -> DeviceState:
 
 
 def code(case_id: str, target: str = "sm_90", **fields: Any) -> StaticFacts:
-    """Machine code that nothing is wrong with, unless fields say otherwise."""
+    """Machine code without a problem by default."""
     fine: dict[str, Any] = {
         "function": "_kernel",
         "target": target,
@@ -120,7 +120,7 @@ def record(
     counters: tuple[Counters, ...] = (),
     **fields: Any,
 ) -> RunRecord:
-    """A run on a GPU with all layers: code that is fine, and counters that say what the model says."""
+    """A run on a GPU with machine code without a problem, and counters that match the cost model."""
     case_ids = list(dict.fromkeys([case_id, *(measurement.case_id for measurement in measurements)]))
     fine = counted(case_id, dram_bytes=COST[case_id]["memory_bytes"])
     known: dict[str, Any] = {
@@ -144,7 +144,7 @@ def diagnosed(of: RunRecord, implementation: str = "triton") -> Diagnosis:
 
 
 def found(of: RunRecord, rule: str, implementation: str = "triton") -> Finding | None:
-    """What a rule says of the first case of a record."""
+    """Return the finding of a rule about the first case of a record."""
     return next((each for each in diagnosed(of, implementation).findings if each.rule == rule), None)
 
 

@@ -1,4 +1,4 @@
-"""A made-up history of many series with causes planted in it, in the noise that benchmarks of GPU kernels have."""
+"""A synthetic history of many series with planted causes, in noise as of GPU kernels."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LENGTHS = (512, 1024, 2048, 4096, 8192)
 _OLD = RunSetting("1", driver_version="570.86", toolchain=(("triton", "3.7.1"),))
 _NEW = RunSetting("1", driver_version="570.124", toolchain=(("triton", "3.7.1"),))
 _LEAST_SHARE = 0.5
-"""A group that has half of what can be seen of a cause has found it; the rest is counted as missed series."""
+"""Share of a cause's series that a regression needs to count as found."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """One cause: which series it moves, at which commit, by about which factor."""
+    """One cause: the series that it changes, its commit and its factor."""
 
     name: str
     commit: int
@@ -42,13 +42,13 @@ class PlantedHistory:
 
 @dataclass(frozen=True)
 class Score:
-    """How the regressions that were told meet the causes that were planted."""
+    """How many planted causes were reported."""
 
     found: int
-    """Causes told as exactly one regression."""
+    """Causes reported as exactly one regression."""
     cause_count: int
     extra: list[Regression]
-    """Regressions that are no cause's only one."""
+    """Regressions without a cause, and further ones of a cause."""
 
 
 def plant(
@@ -56,9 +56,9 @@ def plant(
 ) -> PlantedHistory:
     """Make a history of 100 series for each shape, with a driver event and causes of single series and of families.
 
-    The noise of a series has a width of its own between 0.5 and 2.5 %, heavy tails, an outlier in fifty values and some
-    autocorrelation; all series of a run share a shift of 0.4 %. A cause moves its series by 8 to 40 % either way, each
-    by a factor that differs from the others by a tenth; the driver moves everything by 6 to 12 %, give or take a third.
+    Each series has noise of 0.5 to 2.5 %, heavy tails, an outlier in fifty values and some autocorrelation. All series
+    of a run share a shift of 0.4 %. A cause changes its series by 8 to 40 % in either direction, with factors that
+    differ by a tenth. The driver changes all series by 6 to 12 %, with factors that differ by a third.
     """
     rng = np.random.default_rng(seed)
     keys = [
@@ -89,7 +89,7 @@ def _causes(
 ) -> list[Planted]:
     count = single_count + family_count + 1
     margin = 12
-    # at least three commits apart: two causes in one place are one, for whoever sees only times
+    # at least three commits apart: two causes in one place cannot be told apart by times
     places = np.sort(rng.choice((commit_count - 2 * margin) // 3, count, replace=False)) * 3 + margin
     rng.shuffle(places)
     families = _families(rng)
@@ -167,13 +167,11 @@ def _points(
     )
 
 
-def score(history: PlantedHistory, told: Sequence[Regression]) -> Score:
-    """Match what was told to what was planted: a regression is a cause's if most of its series are the cause's, it lies
-    within two commits of it, and it goes the same way.
-    """
+def score(history: PlantedHistory, regressions: Sequence[Regression]) -> Score:
+    """Match regressions to causes: most of their series, within two commits, and the same direction."""
     matches: dict[str, list[Regression]] = {cause.name: [] for cause in history.causes}
     extra = []
-    for regression in told:
+    for regression in regressions:
         cause = next((cause for cause in history.causes if _is_of(regression, cause)), None)
         if cause is None:
             extra.append(regression)

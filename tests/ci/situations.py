@@ -33,7 +33,7 @@ HOSTILE = (
 
 
 def head_timed(case_id: str = CASE_ID, **fields: Any) -> Measurement:
-    """As measured at the head: in other noise than at the base."""
+    """A measurement of the head, with other noise than the base."""
     return make_timed(case_id, **{"levels": QUIET[::-1]} | fields)
 
 
@@ -116,7 +116,7 @@ def removed() -> Records:
 
 
 def skipped() -> Records:
-    """One kernel was measured; the change can touch neither of two others."""
+    """One kernel was measured; the change does not affect the others."""
     untouched = (
         SkippedKernel(kernel="softmax", reason="same_sources"),
         SkippedKernel(kernel="swiglu", reason="same_sources"),
@@ -144,7 +144,7 @@ def inconclusive() -> Records:
 
 
 def throttled() -> Records:
-    """One case of which too little remains, one of which enough does, one whose clock alone moved."""
+    """A case with too few usable blocks, one with enough, and one whose clock changed."""
     hot = ("hw_slowdown", "hw_thermal_slowdown")
     base: list[Result] = [watched(make_timed()), watched(make_timed(SOFTMAX)), watched(make_timed(SWIGLU))]
     head: list[Result] = [
@@ -197,7 +197,7 @@ def static_spill() -> Records:
 
 
 def static_sentences() -> Records:
-    """A tile that no longer fits, loads that became narrow, tensor cores that are not used, less occupancy."""
+    """Spills, narrower loads, unused tensor cores and lower occupancy."""
     tile = {"BLOCK_M": 128, "BLOCK_N": 128}
     fits = {"registers": 128, "local_bytes": 0, "spill_store_count": 0, "theoretical_occupancy": 0.25}
     spills = {"registers": 255, "local_bytes": 904, "spill_store_count": 226, "theoretical_occupancy": 0.125}

@@ -34,7 +34,7 @@ RUNNER_CLASS = make_environment().runner_class
 
 
 def make_point(number: int, value: float | None, *, run: int = 0, **fields: Any) -> SeriesPoint:
-    """The value that a run of the numbered commit measured; None is an incorrect result."""
+    """One measured value of the numbered commit; None is an incorrect result."""
     defaults: dict[str, Any] = {
         "commit": make_commit_ref(number),
         "run_id": f"run {number}.{run}",
@@ -46,7 +46,7 @@ def make_point(number: int, value: float | None, *, run: int = 0, **fields: Any)
 
 
 def make_series(values: Iterable[float | Outcome | None], metric: str = "median_ns", **key: Any) -> Series:
-    """One value per commit; an outcome stands for a run that ended so."""
+    """One value per commit; an outcome stands for a failed run."""
     points = [
         make_point(number, None, outcome=value) if isinstance(value, Outcome) else make_point(number, value)
         for number, value in enumerate(values)
@@ -69,7 +69,7 @@ def make_static_series(metric: str, values: Sequence[float | None], codes: str, 
 
 
 def only(regressions: Sequence[Regression]) -> Regression:
-    """The one regression that there is."""
+    """Return the only regression."""
     assert len(regressions) == 1, [regression.summary for regression in regressions]
     return regressions[0]
 
@@ -77,7 +77,7 @@ def only(regressions: Sequence[Regression]) -> Regression:
 def stepped(
     *, count: int = 16, at: int = 8, factor: float = 1.4, noise: float = 0.01, seed: int = 0, level_ns: float = 1e6
 ) -> list[float]:
-    """Times that step by a factor at a commit; no step where the factor is 1."""
+    """Times with a step at a commit."""
     values = level_ns * np.exp(np.random.default_rng(seed).normal(0, noise, size=count))
     values[at:] *= factor
     return [float(value) for value in values]
@@ -138,7 +138,7 @@ def make_records(
     base_fields: dict[str, Any] | None = None,
     head_fields: dict[str, Any] | None = None,
 ) -> tuple[RunRecord, RunRecord]:
-    """Records of commits 0 and 1 with these results, of one job unless told otherwise."""
+    """Records of commits 0 and 1 with these results, of one job by default."""
 
     def one_side(number: int, side: Side, results: Sequence[Result], fields: dict[str, Any]) -> RunRecord:
         return make_record(
@@ -158,7 +158,7 @@ def make_records(
 def watched(
     measured: Measurement, *, sm_clock_mhz: float | None = 1_980, degraded: Mapping[int, tuple[str, ...]] | None = None
 ) -> Measurement:
-    """The measurement with the state of its device: one clock for all blocks, and by position what degraded them."""
+    """Add the state of the device: one clock for all blocks, and what degraded them by position."""
     reasons = degraded or {}
     blocks = tuple(
         block.model_copy(
@@ -174,7 +174,7 @@ def watched(
 
 
 def make_choice(block: int, *, times_us: Mapping[int, float] | None = None, **fields: Any) -> Autotuning:
-    """The autotuner's choice of a block, after it took these times of blocks."""
+    """The autotuner's choice of a block size, with the times that it measured."""
     defaults: dict[str, Any] = {
         "function": "_kernel",
         "key": "4096, torch.float32",

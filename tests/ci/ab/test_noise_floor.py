@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -21,9 +19,9 @@ from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.timing.method import Preset
-from roofwatch.db.values import Pair, Verdict
-from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref, make_record, sha_of
-from tests.ci.values import QUIET, make_records, make_timed
+from roofwatch.db.values import Verdict
+from tests.builders import CASE_ID, make_record, sha_of
+from tests.ci.values import QUIET, RUNNER_CLASS, make_pair, make_records, make_timed
 
 KEY = (CASE_ID, "eager")
 LONG_BLOCKS = tuple(block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks)
@@ -145,54 +143,27 @@ def test_a_floor_of_another_preset_is_refused() -> None:
         gate.require_same_sampling(Preset.QUICK)
 
 
-def make_calibration(
-    *, seed: int = 1, spread: float = 0.01, slower: float = 1.0, block_count: int = 8, **fields: Any
-) -> Pair:
-    """A commit against itself, in blocks of five samples."""
-    rng = np.random.default_rng(seed)
-
-    def side(factor: float) -> tuple[tuple[float, ...], ...]:
-        return tuple(
-            tuple(1_000.0 * factor * np.exp(level + rng.normal(0, 0.001, 5)))
-            for level in rng.normal(0, spread, block_count)
-        )
-
-    defaults: dict[str, Any] = {
-        "project": PROJECT,
-        "pair_id": f"pair {seed}",
-        "base": make_commit_ref(0),
-        "head": make_commit_ref(0),
-        "case_id": CASE_ID,
-        "implementation": "eager",
-        "runner_class": "runner",
-        "measured_at": NOON,
-        "base_blocks_ns": side(1.0),
-        "head_blocks_ns": side(slower),
-    }
-    return Pair(**defaults | fields)
-
-
 def test_a_change_of_a_commit_against_itself_is_a_false_alarm() -> None:
-    (noise,) = noise_of_runners([make_calibration(seed=1), make_calibration(seed=2, slower=1.5)])
+    (noise,) = noise_of_runners([make_pair(1, 1), make_pair(1, 1, factor=1.5, pair_id="another")])
 
     assert (noise.calibration_count, noise.comparison_count) == (2, 2)
     assert (noise.false_alarm_count, noise.significant_count, noise.false_alarm_rate) == (1, 1, 0.5)
 
 
 def test_a_stored_floor_has_the_newest_of_each_case_and_timing() -> None:
-    newest = make_calibration(seed=3, spread=0.002, timing="cupti, cold", harness_version="1")
-    older = make_calibration(seed=4, spread=0.05, timing="cupti, cold")
-    hot = make_calibration(seed=5, spread=0.05, timing="cupti, hot")
-    too_short = make_calibration(seed=6, block_count=2, implementation="triton")
+    newest = make_pair(0, 0, noise=0.002, timing="cupti, cold", harness_version="1")
+    older = make_pair(0, 0, noise=0.05, timing="cupti, cold")
+    hot = make_pair(0, 0, noise=0.05, timing="cupti, hot")
+    too_short = make_pair(0, 0, block_count=2, implementation="triton")
 
     floor = stored_floor([newest, older, hot, too_short])
 
     assert floor is not None
     assert [(case.implementation, case.timing, case.sample_count) for case in floor.cases] == [
-        ("eager", "cupti, cold", 5),
-        ("eager", "cupti, hot", 5),
+        ("eager", "cupti, cold", 3),
+        ("eager", "cupti, hot", 3),
     ]
     assert floor.cases[0] == noise_of_runners([newest])[0].cases[0]
-    assert (floor.runner_class, floor.harness_version, floor.commit_sha) == ("runner", "1", newest.head.sha)
+    assert (floor.runner_class, floor.harness_version, floor.commit_sha) == (RUNNER_CLASS, "1", newest.head.sha)
     assert stored_floor([too_short]) is None
     assert floor.preset is None

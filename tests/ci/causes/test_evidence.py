@@ -77,7 +77,7 @@ def profiled(number: int, *rows: ProfiledActivity, implementation: str = "eager"
 
 
 def profiled_step(*runs: ProfiledRun, others: Sequence[Series] = (), factor: float = 1.4, **newer: Any) -> TrendFinding:
-    """A move of a time at commit 8 of 16, by which the setting may change, with what was profiled."""
+    """A step at commit 8 of 16 with profiles; the setting may change there too."""
     times = make_series(stepped(factor=factor))
 
     def set_up(point: SeriesPoint) -> SeriesPoint:

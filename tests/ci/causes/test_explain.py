@@ -88,9 +88,9 @@ def test_a_setting_that_changed_at_a_neighbouring_candidate_weighs_less() -> Non
     )
     later = replace(step, after=[replace(step.after[0], setting=OLD), *step.after[1:]])
 
-    exact, beside = weights(explain(step))[Cause.DRIVER], weights(explain(later))[Cause.DRIVER]
+    exact, nearby = weights(explain(step))[Cause.DRIVER], weights(explain(later))[Cause.DRIVER]
 
-    assert exact > beside > 0.4
+    assert exact > nearby > 0.4
 
 
 def test_equal_machine_code_excludes_the_code() -> None:

@@ -1,4 +1,4 @@
-"""A project judged from the store: in parts, and with what is quiet left aside, as if all were read at once."""
+"""Analysis of a stored project."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def timed(case_id: str, median_ns: float, *, sm_clock_mhz: float | None = None) 
 
 @pytest.fixture
 def history(store: Engine) -> Engine:
-    """A kernel that steps with its clock, one that fails once, one that nothing happens to, and one that spills."""
+    """A kernel that steps with its clock, one that fails once, an unchanged one, and one that spills."""
     steps, quiet = stepped(at=8, factor=1.4), stepped(factor=1.0, seed=3)
     for number in range(COMMITS):
         clock_mhz = 1_980 if number < 8 else 1_414

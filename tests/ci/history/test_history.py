@@ -88,7 +88,7 @@ def test_other_pairs_are_ignored(pair: object) -> None:
 
 
 def off_by_one() -> list[float]:
-    """The step is at commit 8; noise has lifted commit 7 to just above halfway, so that it is taken for the first."""
+    """A step at commit 8, with commit 7 just above halfway."""
     values = stepped(at=8, factor=1.4, noise=0.03, seed=1)
     values[7] = 1e6 * 1.4**0.56
     return values

@@ -1,4 +1,4 @@
-"""A branch whose history is rewritten: its old commits stay stored, and are not analysed."""
+"""A rewritten branch: its old commits stay stored, and are not analysed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = make_series_key()
 
 
 class Branch:
-    """`main` of a repository, and what was measured of it."""
+    """The branch `main` of a repository, with measurements."""
 
     def __init__(self, folder: Path, store: Engine) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class Branch:
         return run_git(self.folder, "rev-parse", "HEAD").strip()
 
     def measured(self, median_ns: float, *, passes: bool = True) -> str:
-        """A commit more, measured in the minute after it."""
+        """Make and measure a commit."""
         sha = self.commit()
         commit = read_commit(self.folder)
         began = commit.committed_at + timedelta(minutes=1)
@@ -65,7 +65,7 @@ class Branch:
         run_git(self.folder, "reset", "--quiet", "--hard", sha)
 
     def trend(self) -> list[str]:
-        """Shas of its points: as pages ask for them, the same as judgement reads."""
+        """Return the shas of the points, which are the same for pages and for the analysis."""
         with Session(self.store) as session:
             (drawn,) = read_trend(session, TrendQuestion(PROJECT, (KEY,))).series
             (named,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("main",))).series
@@ -94,7 +94,7 @@ def test_commits_of_a_rewritten_branch_are_ignored(branch: Branch) -> None:
     mixed = branch.trend()
     judged = analyse_project(store, PROJECT)
 
-    # before the judgement they stand between each other, each pair of them at one count
+    # before the analysis, old and new commits alternate
     assert [sha in left for sha in mixed[8:]].count(True) == len(left)
     assert mixed[8:] != left + new
     assert judged == []
@@ -103,13 +103,12 @@ def test_commits_of_a_rewritten_branch_are_ignored(branch: Branch) -> None:
     with Session(store) as session:
         runs = list_runs(session, PROJECT)
         assert {run.commit.sha for run in runs if run.is_unreachable} == set(left)
-        # of what is offered for comparison the two last are chosen
         commits = list_commits(session, PROJECT)
         assert [commit.sha for commit in commits] == left + shared + new
         assert {commit.sha for commit in commits if commit.is_unreachable} == set(left)
         every = read_series(session, PROJECT, keys=[KEY], include_branches=True)
     assert len(every[0].points) == len(shared + left + new)
-    # the samples of the new line's newest run are kept as the baseline, of what was left none
+    # only the newest run of the new branch keeps its samples
     prune(store, {Part.SAMPLES: 1}, now=NOON + timedelta(days=30), is_dry_run=False, actor="test")
     with Session(store) as session:
         whole = select(CommitRow.sha).join(RunRow).where(RunRow.samples_pruned_at.is_(None))

@@ -108,5 +108,5 @@ def test_the_noise_of_a_series_ignores_its_steps() -> None:
     assert noisy is not None
     assert quiet.deviation == pytest.approx(0.002, rel=0.4)
     assert noisy.deviation == pytest.approx(0.05, rel=0.4)
-    assert quiet.minimum_detectable_change == 0.05  # less is not told however quiet it is
+    assert quiet.minimum_detectable_change == 0.05  # the threshold
     assert noisy.minimum_detectable_change > 0.1
