@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import streamlit as st
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
 from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.dashboard.wording import code_span, shortened
@@ -22,12 +25,6 @@ _COOKIE = "roofwatch_return"
 _KEPT_FOR_S = 600
 _LONGEST = 3_000
 """Maximum length in the cookie; browsers keep four kilobytes."""
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class DashboardError(Exception):
@@ -135,8 +132,8 @@ def _cookie_secret(settings: Settings) -> str:
     return secret
 
 
-class ReturnAfterSignIn:
-    """ASGI middleware that returns people to their page after sign-in, because Streamlit sends them to the front page.
+class ReturnAfterSignIn(BaseHTTPMiddleware):
+    """Return people to their page after sign-in, because Streamlit sends them to the front page.
 
     A cookie keeps path and query of the page, only for our own views, so no link or cookie can redirect elsewhere.
 
@@ -146,66 +143,31 @@ class ReturnAfterSignIn:
         origin: Public address, such as `https://roofwatch.example.com`.
     """
 
-    def __init__(self, app: App, *, views: Iterable[str], origin: str) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, *, views: Iterable[str], origin: str) -> None:
+        super().__init__(app)
         self._paths = {f"/{view}" for view in views} | {"/"}
         self._origin = urlsplit(origin)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        path = scope.get("path")
-        if scope["type"] != "http" or path not in {LOGIN, CALLBACK}:
-            await self._app(scope, receive, send)
-            return
-        headers: Headers = scope["headers"]
-        wanted = self._left(headers) if path == LOGIN else self._kept(headers)
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        response = await call_next(request)
+        if request.url.path == LOGIN:
+            left = urlsplit(request.headers.get("referer", ""))
+            page = self._own_page(left.geturl())
+            if page is not None and left[:2] == self._origin[:2]:
+                is_https = self._origin.scheme == "https"
+                response.set_cookie(
+                    _COOKIE, quote(page, safe=""), max_age=_KEPT_FOR_S, httponly=True, secure=is_https, samesite="lax"
+                )
+        elif request.url.path == CALLBACK:
+            page = self._own_page(unquote(request.cookies.get(_COOKIE, "")))
+            if page is not None and response.headers.get("location") in {"/", ""}:
+                response.headers["location"] = page
+            response.delete_cookie(_COOKIE)
+        return response
 
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start" and wanted is not None:
-                change = self._keep if path == LOGIN else self._return
-                message["headers"] = change(list(message["headers"]), wanted)
-            await send(message)
-
-        await self._app(scope, receive, answer)
-
-    def own_address(self, address: str) -> str | None:
-        """Return path and query of one of our views; None for other addresses."""
+    def _own_page(self, address: str) -> str | None:
+        """Return path and query of an address if the path is one of our views, without its host."""
         parts = urlsplit(address)
         if parts.path not in self._paths or len(address) > _LONGEST or not address.isprintable():
             return None
         return f"{parts.path}?{parts.query}" if parts.query else parts.path
-
-    def _left(self, headers: Headers) -> str | None:
-        """Return the page in the browser's referer, if it is ours."""
-        parts = urlsplit(_header(headers, b"referer"))
-        if (parts.scheme, parts.netloc) != (self._origin.scheme, self._origin.netloc):
-            return None
-        return self.own_address(parts._replace(scheme="", netloc="", fragment="").geturl())
-
-    def _kept(self, headers: Headers) -> str | None:
-        try:
-            cookie = SimpleCookie(_header(headers, b"cookie")).get(_COOKIE)
-        except CookieError:
-            return None
-        kept = "" if cookie is None else unquote(cookie.value)
-        # two slashes would begin an address on another host
-        return self.own_address(kept) if kept.startswith("/") and not kept.startswith("//") else None
-
-    def _keep(self, headers: list[tuple[bytes, bytes]], address: str) -> list[tuple[bytes, bytes]]:
-        return [*headers, self._set_cookie(quote(address, safe=""), _KEPT_FOR_S)]
-
-    def _return(self, headers: list[tuple[bytes, bytes]], address: str) -> list[tuple[bytes, bytes]]:
-        """Replace only a redirect to the front page."""
-        sent = [
-            (name, address.encode() if name.lower() == b"location" and value in {b"/", b""} else value)
-            for name, value in headers
-        ]
-        return [*sent, self._set_cookie("", 0)]
-
-    def _set_cookie(self, value: str, max_age_s: int) -> tuple[bytes, bytes]:
-        secure = "; Secure" if self._origin.scheme == "https" else ""
-        cookie = f"{_COOKIE}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}"
-        return b"set-cookie", cookie.encode()
-
-
-def _header(headers: Headers, wanted: bytes) -> str:
-    return next((value.decode("latin-1") for name, value in headers if name.lower() == wanted), "")

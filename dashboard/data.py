@@ -164,15 +164,7 @@ def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
 def decide(
     project: str, regression_id: UUID, state: TriageState, *, seen: TriageState, person: Person, reason: str
 ) -> None:
-    """Set the triage state of a regression in the name of a signed-in person.
-
-    Args:
-        project: Project name.
-        regression_id: Regression.
-        state: New state.
-        seen: State that the person saw.
-        person: Who signed in.
-        reason: Reason.
+    """Set the triage state of a regression in the name of a signed-in person, who saw the state `seen`.
 
     Raises:
         NotAllowedError: the person may not triage, or a server is read.

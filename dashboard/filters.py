@@ -59,7 +59,8 @@ class Filters:
 
     def admits_kernel(self, kernel: str) -> bool:
         """Whether any case of the kernel is admitted."""
-        return self._admitted_kernels is None or kernel in self._admitted_kernels
+        admitted = self.case_ids
+        return admitted is None or any(case.kernel == kernel and case.case_id in admitted for case in self.facets.cases)
 
     def admits_runner(self, runner_class: str) -> bool:
         """Check the runner class; machine code has none and is always admitted."""
@@ -68,7 +69,8 @@ class Filters:
 
     def admits_commit(self, sha: str) -> bool:
         """Whether the commit was measured on a chosen branch."""
-        return self._admitted_commits is None or sha in self._admitted_commits
+        branches = self._of("branch")
+        return not branches or any(sha in self.facets.commits_by_branch.get(branch, ()) for branch in branches)
 
     def admits_series(self, key: SeriesKey) -> bool:
         return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
@@ -85,7 +87,8 @@ class Filters:
 
     def families_of(self, kernels: Iterable[str]) -> list[str]:
         """Return the families of kernels in order, without duplicates."""
-        found = (self._family_of.get(kernel) for kernel in kernels)
+        family_of = {case.kernel: case.family for case in self.facets.cases}
+        found = (family_of.get(kernel) for kernel in kernels)
         return list(dict.fromkeys(family for family in found if family))
 
     def _of(self, parameter: str) -> Sequence[str]:
@@ -97,24 +100,6 @@ class Filters:
         if not any(self._of(parameter) for parameter in ("family", "dtype", "tag", "owner")):
             return None
         return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
-
-    @cached_property
-    def _family_of(self) -> Mapping[str, str]:
-        return {case.kernel: case.family for case in self.facets.cases if case.family}
-
-    @cached_property
-    def _admitted_kernels(self) -> frozenset[str] | None:
-        admitted = self.case_ids
-        return (
-            None if admitted is None else frozenset(one.kernel for one in self.facets.cases if one.case_id in admitted)
-        )
-
-    @cached_property
-    def _admitted_commits(self) -> frozenset[str] | None:
-        branches = self._of("branch")
-        if not branches:
-            return None
-        return frozenset().union(*(self.facets.commits_by_branch.get(branch, frozenset()) for branch in branches))
 
     def _is_within(self, case: CaseOption) -> bool:
         families, dtypes, tags, owners = (self._of(name) for name in ("family", "dtype", "tag", "owner"))

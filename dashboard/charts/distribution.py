@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import format_ns
-from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, lay_out, logarithmic_ticks
+from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, lay_out, logarithmic
 
 _MAX_POINTS = 1_000
 """Maximum points of a curve, enough for a screen."""
@@ -63,10 +63,9 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             row=2,
             col=1,
         )
-    if every_ns and max(every_ns) > _LONG_TAIL * min(every_ns):
-        figure.update_xaxes(type="log", zeroline=False, **logarithmic_ticks(every_ns))
-    else:
-        figure.update_xaxes(type="linear", tickformat="~s", ticksuffix="s", zeroline=False)
+    has_long_tail = bool(every_ns) and max(every_ns) > _LONG_TAIL * min(every_ns)
+    scale = logarithmic(every_ns) if has_long_tail else {"type": "linear", "zeroline": False}
+    figure.update_xaxes(tickformat="~s", ticksuffix="s", **scale)
     figure.update_xaxes(title="time of a launch (s), lower is better", row=2)
     figure.update_yaxes(title="launches up to here", tickformat=".0%", range=[0, 1.02], zeroline=False, row=1)
     figure.update_yaxes(title="blocks", showgrid=False, zeroline=False, row=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -13,15 +12,13 @@ import plotly.graph_objects as go
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.metrics import Metric, metric
-from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, lay_out, marker_of, rows_of
+from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, lay_out, logarithmic, marker_of, rows_of
 from roofwatch.dashboard.wording import natural_order, rate_text, shortened
 from roofwatch.db.values import Series
 
 _MEASURED_DASHES = ("solid", "dash", "longdash")
 _DATASHEET_DASHES = ("dot", "dashdot")
 _ROW_PX = 30
-_CROWDED = 3e3
-"""Ratio of highest to lowest value above which only powers of ten get ticks."""
 MAX_ROWS = 40
 """Maximum cases in a bandwidth figure."""
 
@@ -87,7 +84,6 @@ def roofline_figure(
     Args:
         placed: One entry per case and implementation.
         ceilings: Measured ceilings, and thin dotted ones of the datasheet.
-        zone: Time zone of the reader.
         path: Times of one case over commits, drawn as its path.
 
     Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009).
@@ -112,15 +108,13 @@ def roofline_figure(
         height=480,
         xaxis={
             "title": "arithmetic intensity (FLOP per byte)",
-            "type": "log",
             "tickformat": "~g",
-            **_ticks(one.x for one in figure.data),
+            **logarithmic(value for one in figure.data for value in one.x),
         },
         yaxis={
             "title": axis_title(metric("flop_per_s")),
-            "type": "log",
             "tickformat": "~s",
-            **_ticks(one.y for one in figure.data),
+            **logarithmic(value for one in figure.data for value in one.y),
         },
     )
 
@@ -174,14 +168,6 @@ def _hover(one: Placed | Moved, rate: str) -> str:
     if measurement.utilisation is not None:
         lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
     return "<br>".join(lines)
-
-
-def _ticks(values: Iterable[Sequence[float]]) -> dict[str, object]:
-    """Return ticks at 1, 2 and 5 in every decade, or only at powers of ten over many decades."""
-    every = [value for one in values for value in one] or [1.0]
-    decades = range(math.floor(math.log10(min(every))) - 1, math.ceil(math.log10(max(every))) + 2)
-    digits = (1,) if max(every) / min(every) > _CROWDED else (1, 2, 5)
-    return {"tickmode": "array", "tickvals": [digit * 10.0**decade for decade in decades for digit in digits]}
 
 
 def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: tzinfo) -> None:

@@ -41,7 +41,6 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
 
     Args:
         series: Times with device conditions, at least one value.
-        zone: Time zone of the reader.
     """
     points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
     offered: list[tuple[str, str, list[float | None], str, str]] = [
@@ -100,7 +99,6 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
 
     Args:
         runs: Runs of one runner class with at least one measured ceiling.
-        zone: Time zone of the reader.
     """
     by_name: defaultdict[str, list[tuple[datetime, Ceiling]]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.started_at):

@@ -40,18 +40,41 @@ def hours_of(run: FleetRun) -> float:
     return run.device_ns / NS_PER_HOUR
 
 
-def hours_by_activity(runs: Iterable[FleetRun]) -> Spending:
-    """Return device-hours by activity; the rest is `not counted`."""
+def _summed(amounts: Iterable[tuple[CommitRef, str, float | None]]) -> Spending:
+    """Sum amounts by commit and part; unknown amounts are left out."""
     spent: Spending = {}
-    for run in runs:
-        parts = spent.setdefault(run.commit, {})
-        devices = run.device_ns / run.wall_ns if run.wall_ns else 1.0
-        counted_ns = sum(run.spent_ns.values())
-        activities = {**run.spent_ns, UNCOUNTED: max(run.wall_ns - counted_ns, 0.0)}
-        for name, spent_ns in activities.items():
-            if spent_ns:
-                parts[name] = parts.get(name, 0.0) + spent_ns * devices / NS_PER_HOUR
+    for commit, part, amount in amounts:
+        if amount is not None:
+            parts = spent.setdefault(commit, {})
+            parts[part] = parts.get(part, 0.0) + amount
     return spent
+
+
+def hours_by_activity(runs: Iterable[FleetRun]) -> Spending:
+    """Sum device-hours by activity; the rest of a run is `not counted`."""
+
+    def activities(run: FleetRun) -> dict[str, float]:
+        return {**run.spent_ns, UNCOUNTED: max(run.wall_ns - sum(run.spent_ns.values()), 0.0)}
+
+    return _summed(
+        (run.commit, name, hours_of(run) * spent_ns / run.wall_ns)
+        for run in runs
+        for name, spent_ns in activities(run).items()
+        if spent_ns
+    )
+
+
+def by_runner(runs: Iterable[FleetRun], amount_of: Callable[[FleetRun], float | None]) -> Spending:
+    """Sum an amount of each run by runner class."""
+    return _summed((run.commit, run.runner_class, amount_of(run)) for run in runs)
+
+
+def by_family(
+    runs: Iterable[FleetRun], costs: Iterable[KernelCost], amount_of: Callable[[KernelCost], float | None]
+) -> Spending:
+    """Sum an amount of each kernel by family."""
+    commits = {run.run_id: run.commit for run in runs}
+    return _summed((commits[cost.run_id], cost.family, amount_of(cost)) for cost in costs if cost.run_id in commits)
 
 
 def in_readable_time(spent: Spending) -> tuple[Spending, str, str]:
@@ -64,31 +87,6 @@ def in_readable_time(spent: Spending) -> tuple[Spending, str, str]:
     factor, counted, unit = next(step for step in _TIME_STEPS if most_hours * step[0] >= 1 or step is _TIME_STEPS[-1])
     scaled = {commit: {name: hours * factor for name, hours in parts.items()} for commit, parts in spent.items()}
     return scaled, counted, unit
-
-
-def by_runner(runs: Iterable[FleetRun], amount_of: Callable[[FleetRun], float | None]) -> Spending:
-    """Sum an amount of each run by runner class; unknown amounts are left out."""
-    spent: Spending = {}
-    for run in runs:
-        amount = amount_of(run)
-        if amount is not None:
-            parts = spent.setdefault(run.commit, {})
-            parts[run.runner_class] = parts.get(run.runner_class, 0.0) + amount
-    return spent
-
-
-def by_family(
-    runs: Iterable[FleetRun], costs: Iterable[KernelCost], amount_of: Callable[[KernelCost], float | None]
-) -> Spending:
-    """Sum an amount of each kernel by family."""
-    commits = {run.run_id: run.commit for run in runs}
-    spent: Spending = {}
-    for cost in costs:
-        amount = amount_of(cost)
-        if amount is not None and cost.run_id in commits:
-            parts = spent.setdefault(commits[cost.run_id], {})
-            parts[cost.family] = parts.get(cost.family, 0.0) + amount
-    return spent
 
 
 def price_of(runner_class: str, prices: Mapping[str, float]) -> float | None:
@@ -189,7 +187,6 @@ def spending_figure(
         spent: Amounts by commit and part.
         title: Axis title with unit.
         unit: Unit after a value.
-        zone: Time zone of the reader.
     """
     commits = sorted(spent)
     tick_format = "~s" if unit in _PREFIXED else "~g"

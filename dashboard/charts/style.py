@@ -6,7 +6,6 @@ light and dark pages.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.metrics import Metric, format_ns
+from roofwatch.collector.record.metrics import Metric
 from roofwatch.dashboard.wording import shortened, written
 from roofwatch.db.values import CommitRef
 
@@ -38,6 +37,8 @@ LEFT_OVER = len(_PATTERNS) - 1
 DOUBTFUL = "x"
 """Pattern of a bar with a doubtful value."""
 _MAX_COMMIT_TICKS = 16
+_CROWDED = 3e3
+"""Ratio of highest to lowest value above which only powers of ten get ticks."""
 _CALM = 0.05
 """Relative range below which readings count as constant."""
 
@@ -118,19 +119,10 @@ def calm_range(values: Iterable[float | None]) -> list[float] | None:
     return [min(known) - _CALM * abs(max(known)), max(known) + _CALM * abs(max(known))]
 
 
-def logarithmic_ticks(values_ns: Sequence[float]) -> dict[str, object]:
-    """Return ticks at 1, 2 and 5 of each decade for an axis in seconds.
-
-    Args:
-        values_ns: Positive, at least one.
-    """
-    decades = range(math.floor(math.log10(min(values_ns))), math.ceil(math.log10(max(values_ns))) + 1)
-    ticks_ns = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
-    return {
-        "tickmode": "array",
-        "tickvals": [tick_ns * 1e-9 for tick_ns in ticks_ns],
-        "ticktext": [format_ns(tick_ns) for tick_ns in ticks_ns],
-    }
+def logarithmic(values: Iterable[float]) -> dict[str, object]:
+    """Return a logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten over many decades."""
+    known = list(values) or [1.0]
+    return {"type": "log", "dtick": 1 if max(known) / min(known) > _CROWDED else "D2", "zeroline": False}
 
 
 def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = None) -> dict[str, object]:

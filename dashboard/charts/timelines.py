@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from html import escape
-from itertools import groupby, islice
+from itertools import groupby
 
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -83,7 +85,6 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
 
     Args:
         record: Record with at least one block or reading.
-        zone: Time zone of the reader.
     """
     telemetry = record.telemetry
     panels = {} if telemetry is None else _panels(telemetry)
@@ -144,17 +145,15 @@ def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
 
 
 def thinned(values: Sequence[float | None], max_points: int = _MAX_POINTS) -> list[int]:
-    """Return positions to draw, in order: the lowest, highest and missing value of each stretch."""
+    """Return positions to draw, in order: the lowest, highest and first missing value of each stretch."""
     if len(values) <= max_points:
         return list(range(len(values)))
-    length = -(-len(values) * (3 if None in values else 2) // max_points)
-    kept: list[int] = []
-    for start in range(0, len(values), length):
-        known = [(value, start + at) for at, value in enumerate(values[start : start + length]) if value is not None]
-        drawn = {min(known)[1], max(known)[1]} if known else {start}
-        unknown = (at for at in range(start, min(start + length, len(values))) if values[at] is None)
-        kept += sorted(drawn | set(islice(unknown, 1)))
-    return kept
+    known = pd.Series(values, dtype=float)
+    stretch = known.index * (max_points // 3) // len(values)
+    lowest = known.fillna(math.inf).groupby(stretch).idxmin()
+    highest = known.fillna(-math.inf).groupby(stretch).idxmax()
+    missing = known.isna().astype(int).groupby(stretch).idxmax()
+    return sorted({*lowest, *highest, *missing})
 
 
 def _add_panel(figure: go.Figure, lines: Sequence[_Line], times: Sequence[datetime], row: int) -> None:
@@ -206,7 +205,7 @@ def _spells(flags: Sequence[bool]) -> list[tuple[int, int]]:
 
 def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, row: int) -> None:
     for index, implementation in enumerate(sorted({one.measurement.implementation for one in blocks})):
-        own = _most_telling([one for one in blocks if one.measurement.implementation == implementation])
+        own = _longest([one for one in blocks if one.measurement.implementation == implementation])
         colour = style_of(index)[0]
         figure.add_bar(
             orientation="h",
@@ -227,24 +226,11 @@ def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, 
         )
 
 
-def _most_telling(blocks: Sequence[_TimedBlock]) -> Sequence[_TimedBlock]:
-    """Keep the longest or degraded block of each kernel and moment, if there are too many."""
+def _longest(blocks: Sequence[_TimedBlock]) -> Sequence[_TimedBlock]:
+    """Keep degraded blocks and the longest others, if there are too many."""
     if len(blocks) <= _MAX_POINTS:
         return blocks
-    by_kernel: defaultdict[str, list[_TimedBlock]] = defaultdict(list)
-    for one in blocks:
-        by_kernel[one.kernel].append(one)
-    kept: list[_TimedBlock] = []
-    for own in by_kernel.values():
-        starts = [one.block.started_at for one in own]
-        span = max(starts) - min(starts)
-        moment = max(span / (_MAX_POINTS // len(by_kernel) or 1), timedelta(microseconds=1))
-        telling: dict[int, _TimedBlock] = {}
-        for one, start in zip(own, starts, strict=True):
-            at = (start - min(starts)) // moment
-            telling[at] = max(telling.get(at, one), one, key=lambda one: (one.is_degraded, one.length))
-        kept += telling.values()
-    return kept
+    return sorted(blocks, key=lambda one: (one.is_degraded, one.length), reverse=True)[:_MAX_POINTS]
 
 
 def _milliseconds(length: timedelta) -> float:

@@ -69,7 +69,6 @@ def trend_figure(
     Args:
         series: The metric of the first one gets the tallest row.
         regressions: Stored regressions; change points of other series are ignored.
-        zone: Time zone of the reader.
         scale: Scale of all values.
         places: Position of each commit by sha; None for consecutive positions.
     """

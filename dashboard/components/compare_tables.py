@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from io import BytesIO
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -17,42 +17,40 @@ from roofwatch.dashboard.components.table import NO_VALUE, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, outcome_text, percent
 from roofwatch.db.queries.results import MeasuredCase
 
-_BESIDE = {
+_METRICS = {
+    "utilisation": "Achieved share of the roofline: base → head. Comparable across devices.",
     "host_ns": "Host time to issue a launch: base → head; lower is better.",
     "peak_allocated_bytes": "Peak tensor memory during a launch: base → head; lower is better.",
 }
-"""Secondary metrics with their help text."""
+"""Further metrics with their help text; columns without any value are left out."""
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def show_comparison(rows: Sequence[ComparedCase], *, is_comparable: bool, key: str) -> None:
-    """Show the rows in order.
-
-    Args:
-        rows: At least one.
-        is_comparable: Whether the runs are comparable; if not, the reason is shown elsewhere.
-        key: Key of the table.
-    """
+def comparison_table(rows: Sequence[ComparedCase]) -> pd.DataFrame:
+    """Return one row per case and implementation, with times in ns."""
     refusals = [row.refusal for row in rows]
-    beside = {metric(name).title: [_metric_text(name, row) for row in rows] for name in _BESIDE}
+    metrics = {metric(name).title: [_metric_text(name, row) for row in rows] for name in _METRICS}
+    return pd.DataFrame(
+        {
+            "stored verdict": [_verdict_text(row) for row in rows],
+            "case": [row.case_id for row in rows],
+            "implementation": [row.implementation for row in rows],
+            "base time": [None if row.base is None else row.base.median_ns for row in rows],
+            "head time": [None if row.head is None else row.head.median_ns for row in rows],
+            "change": pd.array([row.relative_change for row in rows], dtype="Float64"),
+            **({"not compared": refusals} if any(refusals) else {}),
+            **{title: texts for title, texts in metrics.items() if any(texts)},
+            "outcome": [_outcomes_text(row) for row in rows],
+            "accuracy": [_both(row, _error_text) for row in rows],
+            "machine code": [row.code_change for row in rows],
+        }
+    )
+
+
+def show_comparison(table: pd.DataFrame, *, key: str) -> None:
     write_ns = metric("median_ns").format
     show_table(
-        pd.DataFrame(
-            {
-                "stored verdict": [_verdict_text(row) for row in rows],
-                "case": [row.case_id for row in rows],
-                "implementation": [row.implementation for row in rows],
-                "base time": _values(rows, "base", "median_ns"),
-                "head time": _values(rows, "head", "median_ns"),
-                "change": pd.array([row.relative_change for row in rows], dtype="Float64"),
-                **({"not compared": refusals} if is_comparable and any(refusals) else {}),
-                "utilisation": [_metric_text("utilisation", row) for row in rows],
-                **{title: texts for title, texts in beside.items() if any(texts)},
-                "outcome": [_outcomes_text(row) for row in rows],
-                "accuracy": [_both(row, _error_text) for row in rows],
-                "machine code": [row.code_change for row in rows],
-            }
-        ),
+        table,
         formats={"base time": write_ns, "head time": write_ns, "change": percent},
         help_texts={
             "stored verdict": "Stored change points of this case between the two commits.",
@@ -60,8 +58,7 @@ def show_comparison(rows: Sequence[ComparedCase], *, is_comparable: bool, key: s
             "head time": "Median of the samples; lower is better.",
             "change": "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
             "not compared": "How base and head were timed differently.",
-            "utilisation": "Achieved share of the roofline: base → head. Comparable across devices.",
-            **{metric(name).title: words for name, words in _BESIDE.items()},
+            **{metric(name).title: words for name, words in _METRICS.items()},
             "outcome": "How the measurement ended: base → head.",
             "accuracy": f"Check against the float64 reference, with its {metric('rmse_ratio').title}.",
             "machine code": "If machine code is equal, kernel code is not the cause of a change.",
@@ -74,51 +71,20 @@ def show_comparison(rows: Sequence[ComparedCase], *, is_comparable: bool, key: s
     )
 
 
-def offer_files(rows: Sequence[ComparedCase], name: str) -> None:
-    """Show download buttons."""
+def offer_files(table: pd.DataFrame, name: str) -> None:
+    """Show download buttons; a file is written when its button is clicked."""
     place = st.container(horizontal=True)
-    writers: Mapping[str, tuple[str, Callable[[pd.DataFrame], bytes]]] = {
-        "CSV": ("csv", to_csv),
-        "Parquet": ("parquet", to_parquet),
-        "Markdown": ("md", to_markdown),
-    }
+    titles = {"base time": "base time (ns)", "head time": "head time (ns)", "change": "relative change"}
+    writers = {"CSV": ("csv", to_csv), "Parquet": ("parquet", to_parquet), "Markdown": ("md", to_markdown)}
     for kind, (ending, write) in writers.items():
         place.download_button(
             kind,
-            # written when clicked
-            partial(comparison_file, rows, write),
+            partial(write, table.rename(columns=titles)),
             file_name=f"roofwatch-{name}.{ending}",
             icon=":material/download:",
             on_click="ignore",
             key=f"export {ending}",
         )
-
-
-def comparison_file(rows: Sequence[ComparedCase], write: Callable[[pd.DataFrame], bytes]) -> bytes:
-    beside = {
-        f"{side} {metric(name).title} ({metric(name).unit})": _values(rows, side, name)
-        for name in _BESIDE
-        for side in ("base", "head")
-    }
-    return write(
-        pd.DataFrame(
-            {
-                "case": [row.case_id for row in rows],
-                "implementation": [row.implementation for row in rows],
-                "base median (ns)": _values(rows, "base", "median_ns"),
-                "head median (ns)": _values(rows, "head", "median_ns"),
-                "relative change": [row.relative_change for row in rows],
-                "not compared": [row.refusal for row in rows],
-                "base utilisation": _values(rows, "base", "utilisation"),
-                "head utilisation": _values(rows, "head", "utilisation"),
-                **{title: values for title, values in beside.items() if any(value is not None for value in values)},
-                "stored verdict": [_verdict_text(row) for row in rows],
-                "outcome": [_outcomes_text(row) for row in rows],
-                "accuracy": [_both(row, _error_text) for row in rows],
-                "machine code": [row.code_change for row in rows],
-            }
-        )
-    )
 
 
 def to_csv(frame: pd.DataFrame) -> bytes:
@@ -134,24 +100,17 @@ def to_csv(frame: pd.DataFrame) -> bytes:
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
-    written = BytesIO()
-    frame.to_parquet(written, index=False)
-    return written.getvalue()
+    return bytes(frame.to_parquet(index=False))
 
 
 def to_markdown(frame: pd.DataFrame) -> bytes:
-
-    def cell(value: object) -> str:
+    def cell(value: Any) -> str:
         if isinstance(value, str):
             return markdown.code(value) if value else ""
-        return "" if value is None or value != value else f"{value:.6g}" if isinstance(value, float) else str(value)
+        return "" if pd.isna(value) else f"{value:.6g}"
 
     rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
     return "\n".join([*markdown.table([str(column) for column in frame.columns], rows), ""]).encode()
-
-
-def _values(rows: Sequence[ComparedCase], side: str, name: str) -> list[float | None]:
-    return [None if (case := getattr(row, side)) is None else getattr(case, name) for row in rows]
 
 
 def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str:

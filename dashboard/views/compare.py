@@ -20,7 +20,7 @@ from roofwatch.dashboard.comparison import (
     title_of,
     why_not_comparable,
 )
-from roofwatch.dashboard.components.compare_tables import offer_files, show_comparison
+from roofwatch.dashboard.components.compare_tables import comparison_table, offer_files, show_comparison
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_how_to_begin, say_widen
 from roofwatch.dashboard.components.table import show_figure
 from roofwatch.dashboard.wording import choice_text, code_span, written
@@ -66,16 +66,18 @@ def show() -> None:
         if not rows:
             st.info("No case matches: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
-        show_comparison(rows, is_comparable=refusal is None, key=MAIN_FIGURE)
+        table = comparison_table(rows)
+        # one reason for all rows is shown above
+        shown_table = table if refusal is None else table.drop(columns="not compared", errors="ignore")
+        show_comparison(shown_table, key=MAIN_FIGURE)
         refused = sum(bool(row.refusal) for row in rows)
         if refused and refusal is None:
             st.warning(
-                f"The times of {refused:,} of {len(rows):,} cases are not comparable, so no change of them is shown: "
-                "they were timed in another way on each side. *Show* lists them alone, and *not compared* says what "
-                "differs.",
+                f"The times of {refused:,} of {len(rows):,} cases are not comparable: base and head were timed "
+                "differently. Their column *not compared* has the reason.",
                 icon=":material/block:",
             )
-        offer_files(rows, f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
+        offer_files(table, f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
         _show_samples(view, rows, base, head)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -164,21 +164,14 @@ def _show_heat_map(
             return movement_text(movement)
         return _UNCHANGED if (kernel, runner_class) in measured else _NOT_MEASURED
 
-    cells = pd.DataFrame(
-        {runner_class: [text(kernel, runner_class) for kernel in kernels] for runner_class in runner_classes},
-        index=pd.Index(kernels, name="kernel"),
-    )
-    colours = pd.DataFrame(
-        {
-            runner_class: [cell_colour(moved.get((kernel, runner_class))) for kernel in kernels]
-            for runner_class in runner_classes
-        },
-        index=cells.index,
-    )
-    key = MAIN_FIGURE
+    def each_cell(write: Callable[[str, str], str]) -> pd.DataFrame:
+        cells = {name: [write(kernel, name) for kernel in kernels] for name in runner_classes}
+        return pd.DataFrame(cells, index=pd.Index(kernels, name="kernel"))
+
+    colours = each_cell(lambda kernel, runner_class: cell_colour(moved.get((kernel, runner_class))))
     selected = st.dataframe(
-        cells.style.apply(lambda _: colours, axis=None),
-        key=key,
+        each_cell(text).style.apply(lambda _: colours, axis=None),
+        key=MAIN_FIGURE,
         height="content",
         on_select="rerun",
         selection_mode="single-cell",

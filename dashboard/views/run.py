@@ -196,8 +196,8 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     show_figure(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
         "Each bar is one block of samples, as long as their total time; in a crossed one the device was "
-        "throttled or shared. Of thousands of blocks the longest of each moment is drawn, crossed ones "
-        "first. The device is read 20 times per second; lines keep their extremes."
+        "throttled or shared. Of thousands of blocks, crossed ones and the longest are drawn. "
+        "The device is read 20 times per second; lines keep their extremes."
     )
     if telemetry is None:
         st.caption("No device readings; there are none on a CPU.")

@@ -21,8 +21,6 @@ from tests.databases import TEMPLATE, Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
-
-
 PLOT = ".js-plotly-plot"
 
 
@@ -120,7 +118,7 @@ def test_a_comparison_is_filtered_and_downloaded_and_the_filter_goes_along_to_th
     )
     first, _, *rows = markdown.read_text().splitlines()
     assert [name.strip() for name in first.strip("|").split("|")] == list(frame)
-    assert [row.split("`")[1] for row in rows] == list(frame["case"])
+    assert [row.split("`")[3] for row in rows] == list(frame["case"])
 
     watched.page.get_by_role("link", name="Kernel").click()
     expect(watched.page.get_by_role("heading", level=1)).to_have_text("Kernel")

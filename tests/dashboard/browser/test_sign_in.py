@@ -28,11 +28,7 @@ from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
-
-
 TRIAGER = {"sub": "1", "email": "engineer@example.com", "email_verified": True}
-
-
 IMPOSTOR = {"sub": "2", "email": "engineer@example.com", "email_verified": False}
 
 

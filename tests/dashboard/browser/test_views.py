@@ -16,7 +16,6 @@ from tests.dashboard.axe import grave_violations
 from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_history
 from tests.dashboard.other_projects import (
-    HOSTILE,
     HOSTILE_PROJECT,
     store_hostile_project,
     store_long_table,
@@ -26,18 +25,10 @@ from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-
-
 _MOST_STOPS = 40
 """Of the Tab key: the menu, the project and the filters come before the first regression."""
-
-
 POINTS = ".js-plotly-plot .scatterlayer .point"
-
-
 _INK = "text => getComputedStyle(text).fill"
-
-
 VIEWS = {
     "overview": "/",
     "regression": "/regression",
@@ -48,8 +39,6 @@ VIEWS = {
     "runners": "/runners",
     "fleet": "/fleet",
 }
-
-
 UNFOLDED = {
     "overview": "/?table=open&improvements=open&settled=open",
     "trends": f"{VIEWS['trends']}&values=open&commit={make_commit(SLOWER_AT).sha}",
@@ -294,34 +283,6 @@ def draw_a_box(watched: Watched) -> None:
     watched.page.mouse.down()
     watched.page.mouse.move(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
     watched.page.mouse.up()
-
-
-@pytest.mark.slow
-def test_the_order_of_the_regressions_is_in_the_address(
-    light: BrowserContext, another: BrowserContext, dashboard: str
-) -> None:
-    mine = watch(light, dashboard)
-    mine.open(in_project("/", "example/project"))
-    kernels = mine.main.locator("strong code")
-    expect(kernels).to_have_text(["rms_norm", "matmul", "rms_norm"])
-    mine.page.get_by_role("combobox", name="Order by").click()
-    mine.page.get_by_role("option", name="kernel").click()
-    expect(kernels.first).to_have_text("matmul")
-    expect(mine.page).to_have_url(re.compile("order=kernel"))
-    theirs = watch(another, dashboard)
-    theirs.open(mine.page.url.removeprefix(dashboard))
-    expect(theirs.main.locator("strong code")).to_have_text(["matmul", "rms_norm", "rms_norm"])
-    theirs.close()
-    mine.close()
-
-
-@pytest.mark.slow
-def test_an_address_that_asks_for_what_is_not_there_gets_a_notice(light: BrowserContext, dashboard: str) -> None:
-    watched = watch(light, dashboard)
-    watched.open(f"/trends?project=no/such&kernel={quote(HOSTILE)}&dirty=perhaps")
-    expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(3)
-    assert watched.page.evaluate("globalThis.wasRun") is None
-    watched.close()
 
 
 @pytest.fixture(scope="module")

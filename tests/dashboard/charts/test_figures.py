@@ -154,12 +154,6 @@ def test_one_number_makes_no_landscape_and_names_in_it_are_escaped() -> None:
     assert "<img" not in as_html(figure)
 
 
-def test_a_configuration_that_could_not_run_has_a_word_and_no_time() -> None:
-    figure = autotune_figure(make_autotuning(1_000.0, None))
-    failed = trace(figure, "could not run")
-    assert (list(failed.y), list(failed.text)) == (["BLOCK=256"], ["✕ could not run"])
-
-
 def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
     spent = {
         make_commit_ref(1): {f"family {number}": 10.0 - number for number in range(8)},

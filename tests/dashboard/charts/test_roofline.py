@@ -8,8 +8,6 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.dashboard.charts.roofline import bandwidth_figure, moved, place, roofline_figure
 from tests.builders import (
     CASE_ID,
@@ -22,16 +20,12 @@ from tests.builders import (
 from tests.dashboard.values import make_series
 
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
-
-
 CEILINGS = (
     make_ceiling(per_s=1e10),
     make_ceiling(level="cache", per_s=1e11),
     make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e12),
     make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=5e11),
 )
-
-
 CASE = make_case(flop_count=40_000.0, memory_bytes=20_000.0)
 
 
@@ -63,27 +57,6 @@ def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
     assert not [name for name in names(figure) if "bfloat16" in name]
 
 
-def test_the_datasheet_s_ceilings_are_thin_dotted_and_named_so() -> None:
-    published = make_ceiling(per_s=2e10, source="datasheet")
-    figure = roofline_figure(place([CASE], [make_measurement()]), [*CEILINGS, published], UTC)
-    line = trace(figure, "roof: dram 20 GB/s, datasheet").line
-    assert (line.dash, line.width) == ("dot", 1)
-    assert trace(figure, "roof: dram 10 GB/s").line.width == 2
-
-
-@pytest.mark.parametrize(
-    ("case", "measurement"),
-    [
-        (CASE, make_measurement(outcome=Outcome.OUT_OF_MEMORY)),
-        (make_case(flop_count=0.0), make_measurement()),
-        (make_case(memory_bytes=0.0), make_measurement()),
-    ],
-    ids=["failed", "no FLOP", "no bytes"],
-)
-def test_what_has_no_place_on_a_roofline_is_left_out(case: CaseRecord, measurement: Measurement) -> None:
-    assert place([case], [measurement]) == []
-
-
 def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
     placed = place([CASE], [make_measurement()])
     path = trace(
@@ -108,8 +81,6 @@ def test_text_from_records_is_escaped() -> None:
 
 
 COPY = "memory_copy/n=8/float32/fwd"
-
-
 MEMORY_CEILINGS = (
     make_ceiling(per_s=1e10),
     make_ceiling(level="cache", per_s=1e11),
@@ -149,10 +120,3 @@ def test_a_collective_stands_at_the_bandwidth_of_its_links_without_the_memory_s_
     assert set(by_name(figure)) == {"eager"}
     assert list(by_name(figure)["eager"].x) == [pytest.approx(2e9)]
     assert figure.layout.xaxis.title.text == "bus bandwidth (B/s), higher is better"
-
-
-def test_what_computes_or_moves_nothing_or_was_not_timed_is_not_among_it() -> None:
-    cases = [copying(), copying("a/n=1/float32/fwd", flop_count=1.0), copying("b/n=1/float32/fwd", memory_bytes=0.0)]
-    measured = [make_measurement(case.case_id) for case in cases]
-    failed = make_measurement(COPY, implementation="triton", outcome=Outcome.CRASHED)
-    assert [one.case.case_id for one in moved(cases, [*measured, failed])] == [COPY]

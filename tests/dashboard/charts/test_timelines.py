@@ -97,11 +97,6 @@ def test_of_thousands_of_blocks_those_that_tell_of_each_moment_stay() -> None:
     assert list(drawn.marker.pattern.shape).count("x") == 1
 
 
-def test_few_values_are_all_kept_and_a_stretch_without_any_keeps_its_gap() -> None:
-    assert thinned([1.0, None, 2.0]) == [0, 1, 2]
-    assert thinned([None] * 8, max_points=6) == [0, 4]
-
-
 def test_text_from_records_is_escaped_on_the_timeline() -> None:
     case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
     record = make_record(measurements=[make_measurement(case_id, implementation=HOSTILE)])

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from roofwatch.dashboard.charts.trend import Scale, series_names, setting_changes, trend_figure
-from roofwatch.db.values import Regression, RegressionState, RunSetting, Series
+from roofwatch.db.values import Regression, RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import make_point, make_series
 
@@ -37,14 +37,6 @@ def test_points_stand_in_commit_order_in_seconds() -> None:
     assert list(values.y) == pytest.approx([2e-3, 3e-3, 4e-3])
     assert figure.layout.yaxis.title.text == "time (s), lower is better"
     assert figure.layout.yaxis.ticksuffix == "s"
-
-
-def test_whiskers_reach_the_quartiles() -> None:
-    series = make_series([1e6])
-    point = make_point(0, 1e6, low=0.9e6, high=1.3e6)
-    values = drawn([replace(series, points=(point,))], []).data[0]
-    assert list(values.error_y.array) == pytest.approx([0.3e-3])
-    assert list(values.error_y.arrayminus) == pytest.approx([0.1e-3])
 
 
 def test_a_failed_run_is_a_mark_with_its_outcome_and_no_number() -> None:
@@ -74,12 +66,6 @@ def test_a_change_point_names_commit_author_subject_and_standing() -> None:
     for part in (commit.short_sha, commit.author, commit.subject, "+20.0%", "10 µs → 12 µs", "confirmed"):
         assert part in mark.hovertext[0]
     assert [shape.x0 for shape in figure.layout.shapes] == [1]
-
-
-def test_a_dismissed_change_point_says_so() -> None:
-    regression = make_regression(1, state=RegressionState.DISMISSED)
-    figure = drawn([make_series([1e6, 2e6])], [regression])
-    assert "dismissed: not confirmed when measured again" in trace(figure, "regressed").hovertext[0]
 
 
 def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
@@ -137,20 +123,6 @@ def test_points_of_a_thinned_series_lie_where_their_commits_do() -> None:
     assert figure.layout.xaxis.tickvals[-1] == 4_999
 
 
-@pytest.mark.parametrize(
-    ("metric", "title", "suffix"),
-    [
-        ("flop_per_s", "compute rate (FLOP/s), higher is better", "FLOP/s"),
-        ("local_bytes", "local memory per thread (bytes), lower is better", " B"),
-        ("utilisation", "utilisation of the roof (share), higher is better", ""),
-        ("rmse_ratio", "error (RMSE / RMS) (ratio), lower is better", ""),
-    ],
-)
-def test_every_axis_names_its_unit(metric: str, title: str, suffix: str) -> None:
-    figure = drawn([make_series([1.0], key=make_series_key(metric))], [])
-    assert (figure.layout.yaxis.title.text, figure.layout.yaxis.ticksuffix) == (title, suffix)
-
-
 def test_a_long_history_keeps_few_tick_labels_and_the_newest_commit() -> None:
     figure = drawn([make_series([1e6] * 500)], [])
     assert len(figure.layout.xaxis.tickvals) <= 16
@@ -170,8 +142,6 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
 
 
 OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),))
-
-
 NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
 
 
@@ -186,10 +156,6 @@ def test_a_change_names_what_was_and_what_is() -> None:
 
     assert change.commit.sha == sha_of(2)
     assert change.words == ("driver 550.1 → 560.2", "triton 3.6.0 → 3.7.0")
-
-
-def test_runners_are_followed_each_by_itself() -> None:
-    assert setting_changes([measured_with(OLD, OLD), measured_with(NEW, NEW, runner_class="B")]) == []
 
 
 def timed_by(*timings: str, case_id: str = "softmax/n=1/float32/fwd") -> Series:

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.app import VIEWS
 from roofwatch.db.engine.readers import grant_reader
@@ -29,9 +28,8 @@ from tests.builders import (
     make_static_facts,
 )
 from tests.dashboard.conftest import OpenView, forget_everything
-from tests.dashboard.gpu_history import SOFTMAX
 from tests.dashboard.history import store_history
-from tests.dashboard.seen import HOSTILE, address, choice, figures, texts
+from tests.dashboard.seen import HOSTILE, address, choice, texts
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Of the view Runners."""
@@ -67,29 +65,6 @@ def test_a_view_with_data_shows_no_error_and_its_address_opens_it_again(
     assert address(again) == address(first)
     assert texts(again) == texts(first)
     assert not again.warning
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("view", "asked"),
-    [
-        ("run", {}),
-        ("fleet", {}),
-        ("kernel", {"kernel": "softmax", "path": f"{SOFTMAX} triton"}),
-        *(("runners", {"show": part}) for part in PARTS),
-    ],
-)
-def test_a_view_of_a_watched_gpu_is_drawn_and_its_address_opens_it_again(
-    open_view: OpenView, records: list[RunRecord], view: str, asked: dict[str, str]
-) -> None:
-    app = open_view(view, **asked)
-    assert not app.exception
-    assert not app.error
-    assert not app.warning
-    assert figures(app) or asked.get("show") == "environments"
-    again = open_view(view, **address(app))
-    assert address(again) == address(app)
-    assert texts(again) == texts(app)
 
 
 @pytest.mark.slow
@@ -137,15 +112,6 @@ def test_a_database_that_goes_away_is_said_and_found_again_when_it_is_back(
     admin.dispose()
     assert not app.exception
     assert not app.error
-
-
-def test_a_setting_that_cannot_be_read_is_an_error_and_no_traceback(
-    open_view: OpenView, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "mysql://user:secret@localhost/x")
-    app = open_view("overview")
-    assert not app.exception
-    assert "not Postgres" in app.error[0].value
 
 
 def test_project_and_filters_follow_the_reader_to_other_views_and_their_addresses(

@@ -27,18 +27,12 @@ from tests.builders import (
     sha_of,
 )
 from tests.dashboard.conftest import OpenView
-from tests.dashboard.seen import choice, read_at_most, table, texts
+from tests.dashboard.seen import read_at_most, table, texts
 from tests.databases import TEMPLATE, Databases
 
 SOFTMAX, GEMM = "softmax/n=8/float16/fwd", "gemm/M=8/float32/fwd"
-
-
 SOFTMAX_WIDE = "softmax/n=8/float32/fwd"
-
-
 MINE, OTHER = make_environment(), make_environment(device_name="Other CPU")
-
-
 _CASES = tuple(
     make_case(case_id, family=family, tags=tags)
     for case_id, family, tags in (
@@ -47,12 +41,8 @@ _CASES = tuple(
         (GEMM, "matmul", ("full", "prefill")),
     )
 )
-
-
 NARROWED = {"branch": "old", "class": OTHER.runner_class, "dtype": "float32"}
 """Family, tag and owner act as dtype does, through `Filters.case_ids`, which `test_filters.py` has."""
-
-
 VIEWS: dict[str, dict[str, str]] = {
     "overview": {"window": "all"},
     "regression": {},
@@ -160,15 +150,6 @@ def test_two_commits_are_compared_on_the_runner_class_that_is_chosen(
     assert not app.warning
 
 
-def test_runs_of_other_branches_and_runners_are_not_offered_to_compare(look: Callable[..., AppTest]) -> None:
-    app = look("compare", by="runs", branch="old", **{"class": OTHER.runner_class})
-    assert len(choice(app, "Base").options) == len(choice(app, "Head").options) == 2
-
-    # one alone is left
-    app = look("compare", by="devices", branch="old", **{"class": OTHER.runner_class})
-    assert "within the filters there are runs of 1" in app.info[0].value
-
-
 def test_where_nothing_is_within_the_filters_a_view_says_to_widen_them(look: Callable[..., AppTest]) -> None:
     nothing = {"branch": "calibrated", "class": OTHER.runner_class}
     for view in ("overview", "regression", "trends", "kernel", "run", "runners", "fleet"):
@@ -185,10 +166,3 @@ def test_a_silent_runner_stays_in_sight_behind_newer_runs_of_another(
         MINE.runner_class: 1,
         OTHER.runner_class: 1,
     }
-
-
-def test_the_fleet_says_of_what_it_adds_up_whole_runs(look: Callable[..., AppTest]) -> None:
-    whole = [one.value for one in look("fleet", tag="prefill", show="activity").caption if "or whole runs" in one.value]
-    app = look("fleet", tag="prefill", show="family")
-    assert (len(whole), len([one for one in app.caption if "or whole runs" in one.value])) == (3, 2)
-    assert set(table(app, "slowest launch")["case"]) == {GEMM}

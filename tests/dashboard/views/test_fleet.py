@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.ingest.ingest import ingest_record
-from tests.builders import (
-    make_record,
-)
 from tests.dashboard.conftest import OpenView
-from tests.dashboard.gpu_history import GEMM, RUN_COUNT
+from tests.dashboard.gpu_history import RUN_COUNT
 from tests.dashboard.seen import address, choice, figures, table, texts
 
 
@@ -26,13 +21,6 @@ def test_the_fleet_adds_up_device_time_and_energy(open_view: OpenView, records: 
     assert runners["runs"].tolist() == [RUN_COUNT + 2]
     assert "money" not in runners.columns
     assert runners["checks"].item() == pytest.approx(9 / 30)
-
-
-def test_the_dearest_cases_and_families_come_first(open_view: OpenView, records: list[RunRecord]) -> None:
-    app = open_view("fleet")
-    assert table(app, "kernel family")["kernel family"].tolist() == ["matmul", "reduction"]
-    cases = table(app, "slowest launch")
-    assert (cases["case"][0], cases["runs"][0]) == (GEMM, RUN_COUNT)
 
 
 def test_a_price_turns_hours_into_money(
@@ -54,10 +42,3 @@ def test_the_fleet_s_bars_show_what_is_asked_for(open_view: OpenView, records: l
         assert not app.exception
         assert address(app)["show"] == [show]
         assert figures(app) == 1
-
-
-def test_a_dear_cpu_suite_has_no_energy_to_show(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record())
-    app = open_view("fleet", show="runner-energy")
-    assert "not read" in texts(app)
-    assert app.warning

@@ -18,13 +18,12 @@ from tests.builders import (
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import SOFTMAX, SOFTMAX_SMALL
 from tests.dashboard.history import (
-    FASTER_AT,
     RMS_NORM,
     RMS_NORM_BWD,
     SPILLS_AT,
     store_history,
 )
-from tests.dashboard.seen import address, figures, table, texts
+from tests.dashboard.seen import figures, table, texts
 
 
 def test_the_kernel_view_names_the_fastest_implementation_and_every_failure(open_view: OpenView, store: Engine) -> None:
@@ -56,11 +55,6 @@ def test_the_kernel_view_shows_the_error_of_every_check(open_view: OpenView, sto
     assert checks.loc[(RMS_NORM_BWD, "eager"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
 
 
-def test_the_kernel_view_opens_with_the_newest_commit(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    assert address(open_view("kernel"))["commit"] == [sha_of(FASTER_AT)]
-
-
 def test_the_kernel_view_tells_whether_the_best_is_beyond_the_noise(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
@@ -69,13 +63,6 @@ def test_the_kernel_view_tells_whether_the_best_is_beyond_the_noise(
     assert best.loc[SOFTMAX, "lead"] == "+55.0% against eager"
     assert best.loc[SOFTMAX, "significant?"] == "● clearly faster"
     assert best.loc[SOFTMAX_SMALL, "significant?"] == "= as fast"
-
-
-def test_the_kernel_view_tells_occupancy_and_what_limits_it(open_view: OpenView, records: list[RunRecord]) -> None:
-    static = table(open_view("kernel", kernel="softmax"), "occupancy")
-    assert set(static["limited by"]) == {"registers"}
-    assert set(static["occupancy"]) == {0.5}
-    assert set(static["changed"]) == {"◆ code changed, registers 68 → 69"}
 
 
 def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(

@@ -16,10 +16,10 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import Cause, Regression, Suspect, Verdict
-from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_regression
+from tests.builders import PROJECT, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
-from tests.dashboard.seen import address, choice, many, table, texts
+from tests.dashboard.seen import address, choice, table, texts
 
 
 def decide(store: Engine, regression: Regression, state: TriageState) -> None:
@@ -98,18 +98,6 @@ def test_a_row_names_the_worst_change_with_its_levels_and_the_likeliest_cause(
         assert part in said
 
 
-def test_more_regressions_than_a_page_holds_are_shown_on_request(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1))
-    judged = [make_regression(1, kernel=f"kernel_{number}", summary=f"number {number}") for number in range(25)]
-    replace_regressions(store, PROJECT, judged)
-    app = open_view("overview")
-    assert len(rows(app, judged)) == 10
-    app.toggle[0].set_value(True).run()
-    assert len(rows(app, judged)) == 25
-    assert address(app)["all"] == ["yes"]
-
-
 def test_the_table_of_movements_says_what_the_heat_map_does_within_the_window(
     open_view: OpenView, store: Engine
 ) -> None:
@@ -153,22 +141,6 @@ def test_the_false_alarm_rate_counts_what_was_refuted_or_called_invalid_among_wh
     assert shown == {"False-alarm rate": "50%", "Reported": "4", "False": "2", "Not triaged": "0"}
 
 
-def test_a_filter_narrows_every_part_and_follows_the_reader_to_other_views(open_view: OpenView, store: Engine) -> None:
-    judged = store_history(store)
-    ingest_record(
-        store,
-        make_record(0, measurements=[make_measurement("softmax/n=8/float16/fwd")]),
-    )
-    app = open_view("overview", dtype="float16")
-    assert rows(app, judged) == []
-    assert "Only dtype `float16`." in texts(app)
-    app.switch_page("views/regression.py")
-    app.query_params.clear()
-    app.run()
-    assert many(app, "Dtype").value == ["float16"]
-    assert address(app)["dtype"] == ["float16"]
-
-
 @pytest.fixture
 def owned(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """rms_norm by its file and CODEOWNERS, matmul by the rules' own table."""
@@ -195,13 +167,6 @@ def test_each_row_names_the_owner_of_its_kernel(open_view: OpenView) -> None:
     said = texts(open_view("overview"))
     assert said.count("@ml/norms") == 2
     assert said.count("ada@example.com") == 1
-
-
-@pytest.mark.usefixtures("owned")
-def test_the_regression_and_the_kernel_name_the_owner_too(open_view: OpenView, store: Engine) -> None:
-    slower = store_history(store)[0]
-    assert "Owner: @ml/norms" in texts(open_view("regression", regression=str(regression_id(slower))))
-    assert "Owner: `@ml/norms`" in texts(open_view("kernel", kernel="rms_norm"))
 
 
 def test_rules_that_cannot_be_read_cost_no_view(

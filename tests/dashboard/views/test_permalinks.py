@@ -31,14 +31,8 @@ VIEWS = {
     "runners": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
 }
-
-
 FILTERS = {"branch", "class", "family", "dtype", "tag", "owner"}
-
-
 _OPEN = "open"
-
-
 PARTS = {
     "overview": ("table", "improvements", "settled"),
     "trends": ("values",),

@@ -10,17 +10,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text, update
-from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.measurement import MemoryUse
 from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.fleet import list_fleet_runs
 from roofwatch.db.schema.runs import RunRow
 from tests.builders import (
     CASE_ID,
-    PROJECT,
     make_activity,
     make_commit,
     make_measurement,
@@ -134,15 +131,6 @@ def test_a_run_whose_samples_have_aged_out_is_said_to_be_that_and_no_error(open_
     assert "no longer kept" in app.info[0].value
 
 
-@pytest.mark.parametrize("asked", ["not-an-id", "00000000-0000-0000-0000-000000000000"])
-def test_a_run_that_is_not_there_falls_back_to_the_newest_with_a_notice(
-    open_view: OpenView, records: list[RunRecord], asked: str
-) -> None:
-    app = open_view("run", run=asked)
-    assert app.warning
-    assert address(app)["run"] == [str(records[-1].run_id)]
-
-
 def with_trace(content: bytes) -> RunRecord:
     artefact = Artefact(
         name="trace.json.gz",
@@ -189,17 +177,9 @@ def test_a_trace_that_cannot_be_read_is_a_notice_and_can_still_be_taken_away(
 
 
 WORDS = "(no longer on its branch)"
-
-
 ON_BRANCH = [make_record(0), make_record(1)]
-
-
 LEFT_SHA = sha_of(9)
-
-
 LEFT = make_record(9, commit=make_commit(9), measurements=[make_measurement(median_ns=20_000.0)])
-
-
 NEWEST = make_record(10, commit=make_commit(2), started_at=LEFT.finished_at, finished_at=LEFT.finished_at)
 
 
@@ -280,15 +260,3 @@ def test_a_quarantined_run_counts_for_no_other_view(open_view: OpenView, half_tr
     assert table(open_view("fleet"), "per commit")["runs"].tolist() == [2]
     values = table(open_view("trends", values="open"), "value")
     assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]
-
-
-def test_as_many_runs_of_the_quarantine_are_found_as_of_the_project(half_trusted: Engine) -> None:
-    doubted = str(DOUBTED.run_id)
-    with Session(half_trusted) as session:
-        trusted = list_fleet_runs(session, PROJECT, limit=1, or_run=doubted)
-        both = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True)
-        of_a_fork = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True, branches=("fork",))
-
-    assert [run.run_id for run in trusted] == [str(TRUSTED[-1].run_id)]
-    assert [(run.run_id, run.is_quarantined) for run in both] == [(doubted, True), (str(TRUSTED[-1].run_id), False)]
-    assert [run.run_id for run in of_a_fork] == [doubted]

@@ -38,11 +38,6 @@ def test_the_noise_of_a_case_stands_beside_what_can_be_detected(open_view: OpenV
     assert noise["A/A verdict"].tolist() == ["✓ none"]
 
 
-def test_a_runner_that_was_never_calibrated_says_how_to(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record())
-    assert "roofwatch calibrate" in texts(open_view("runners"))
-
-
 def test_the_history_of_a_case_counts_runs_in_which_the_device_was_not_itself(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:

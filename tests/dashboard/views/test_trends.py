@@ -44,19 +44,6 @@ def test_trends_open_where_the_address_points(open_view: OpenView, store: Engine
     assert address(app)["implementation"] == ["compile"]
 
 
-def test_a_choice_on_trends_is_written_into_the_address(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("trends", kernel="rms_norm", case=RMS_NORM)
-    choice(app, "Metric").select("utilisation").run()
-    assert address(app)["metric"] == ["utilisation"]
-    many(app, "Implementations").set_value(["eager"]).run()
-    assert address(app)["implementation"] == ["eager"]
-    choice(app, "Kernel").select("matmul").run()
-    assert address(app)["kernel"] == ["matmul"]
-    assert not app.exception
-    assert not app.warning
-
-
 def test_trends_list_stored_change_points_with_commit_and_standing(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     changes = table(open_view("trends", kernel="rms_norm", case=RMS_NORM), "verdict")
@@ -107,30 +94,6 @@ def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: Op
     assert address(app)["further"] == ["utilisation"]
     assert address(app)["beside"] == [RMS_NORM_BWD]
     assert "utilisation" in texts(app)
-
-
-@pytest.mark.slow
-def test_what_has_no_option_is_offered_only_where_an_address_asks_for_one(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("trends", kernel="matmul")
-    assert COMMIT_COUNT <= 100
-    assert "Commits" not in {box.label for box in app.selectbox}
-    assert "Beside it" not in {box.label for box in app.multiselect}
-    assert not app.warning
-
-    app = open_view("trends", kernel="matmul", beside="no/such")
-    assert "beside it" in app.warning[0].value
-
-
-@pytest.mark.slow
-def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_view: OpenView, store: Engine) -> None:
-    for number in range(130):
-        ingest_record(store, make_record(number, measurements=[make_measurement()]))
-    app = open_view("trends", window="100", values="open")
-    assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(30, 130)]
-
-    app = open_view("trends", window="100", end=sha_of(109), values="open")
-    assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(10, 110)]
 
 
 def test_a_runner_that_measured_a_branch_alone_is_offered_where_that_branch_is_chosen(
@@ -197,11 +160,7 @@ def test_a_reader_who_asks_for_nothing_sees_the_newest_regression_that_stands(
 
 
 MINE, OTHER = make_environment(), make_environment(device_name="Other CPU")
-
-
 SOFTMAX, WIDE, GEMM = "softmax/n=8/float32/fwd", "softmax/n=16/float32/fwd", "gemm/M=8/float32/fwd"
-
-
 BASE = {"kernel": "softmax", "case": SOFTMAX, "runner": MINE.runner_class, "values": "open"}
 
 
@@ -228,14 +187,6 @@ def test_two_runners_share_a_figure_and_an_address(open_view: OpenView, two_runn
     assert len(app.dataframe) == 2
     for environment in (MINE, OTHER):
         assert environment.runner_class in texts(app)
-
-
-def test_a_reader_who_leaves_no_runner_sees_one_all_the_same(open_view: OpenView, two_runners: Engine) -> None:
-    app = open_view("trends", **BASE)
-    runners(app).set_value([]).run()
-    app.run()
-    assert len(runners(app).value) == 1
-    assert not app.exception
 
 
 def test_two_kernels_share_a_figure(open_view: OpenView, two_runners: Engine) -> None:

@@ -87,13 +87,6 @@ def test_without_a_policy_nothing_is_pruned_and_the_way_to_one_is_said(db: Comma
     assert "no retention is configured: set days in [retention] of roofwatch.toml" in pruned.error
 
 
-def test_a_reader_without_a_password_is_not_made(db: Command, tmp_path: Path) -> None:
-    granted = db("grant-reader", "nobody there")
-
-    assert granted.status == 2
-    assert "set ROOFWATCH_READER_PASSWORD" in granted.error
-
-
 def test_an_export_is_a_folder_of_tables(store: Engine, db: Command, tmp_path: Path) -> None:
     old_history(store)
 
@@ -103,12 +96,3 @@ def test_an_export_is_a_folder_of_tables(store: Engine, db: Command, tmp_path: P
     assert {table["name"]: table["row_count"] for table in exported.parsed}["run"] == 3
     assert (tmp_path / "out" / "run.parquet").is_file()
     assert again.status == 2
-
-
-def test_a_folder_that_is_not_there_is_one_clear_line(db: Command, tmp_path: Path) -> None:
-    done = db("backup", "nowhere/copy")
-
-    assert done.status == 2
-    assert (
-        done.error == "roofwatch: nowhere/copy: cannot be written: No such file or directory; nothing was left there\n"
-    )

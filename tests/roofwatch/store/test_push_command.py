@@ -60,13 +60,6 @@ def test_a_refused_record_is_named_with_the_reason_and_where_it_is(door: Door, t
     assert "HTTP 422: no such project" in done.output
 
 
-def test_who_names_no_record_where_none_waits_hears_that(door: Door, tmp_path: Path) -> None:
-    done = push(tmp_path, "--url", door.url)
-    assert done.status == 0, done.error
-    assert "no records to send in " in done.output
-    assert "name record files or their folder" in done.output
-
-
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

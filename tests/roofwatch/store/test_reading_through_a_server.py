@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pytest
 from sqlalchemy import URL, Engine
@@ -13,7 +12,6 @@ from typer.main import get_command
 
 from roofwatch.api.limits import Limits
 from roofwatch.bisection.backfill import known_to_source
-from roofwatch.cli import show
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
@@ -28,7 +26,7 @@ from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import check_project, read_sides
-from roofwatch.store.server import Server, TooMuchError
+from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
 from roofwatch.store.source import SeriesQuestion, Source
 from tests.api.serving import served, token_of_today
@@ -145,15 +143,6 @@ def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_ti
                 assert QUESTIONS[name](server) == QUESTIONS[name](database), (name, most)
 
 
-@pytest.mark.slow
-def test_times_that_cannot_be_told_apart_are_refused_with_the_reason(filled: Filled) -> None:
-    ingest_record(filled.engine, make_record(2))
-    with served(filled.engine, limits=Limits(points=1)) as (host, port):
-        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
-        with pytest.raises(TooMuchError, match="a page has at most 1: narrow the time"):
-            server.read_series(SeriesQuestion(PROJECT))
-
-
 @dataclass(frozen=True)
 class Ran:
     status: int
@@ -215,13 +204,6 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert from_database[nothing].output.endswith("has no such series; excluded: dirty work trees (--dirty)\n")
     assert "expected by Example Engineer" in from_database[decided].output
     assert json.loads(projects.output) == {"projects": [PROJECT]}
-
-
-def test_every_state_can_be_asked_for() -> None:
-    asked = get_type_hints(show.regressions)
-
-    assert set(get_args(get_args(asked["state"])[0])) == set(RegressionState)
-    assert set(get_args(get_args(asked["triage"])[0])) == set(TriageState)
 
 
 def test_a_side_that_is_no_file_needs_a_project_and_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

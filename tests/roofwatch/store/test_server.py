@@ -95,13 +95,6 @@ def test_half_an_answer_is_none(door: Door, said: Say) -> None:
         server_of(door).get("/v1/runs")
 
 
-def test_an_answer_without_an_end_is_not_held(door: Door) -> None:
-    door.answers = [answer(200, bytes(3_000_000))]
-
-    with pytest.raises(SpoolError, match="an answer of more than 1000 bytes"):
-        server_of(door).get("/v1/runs", max_bytes=1_000)
-
-
 def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
