@@ -14,7 +14,8 @@ from roofwatch.api.auth import Principal, Reader, Sender
 from roofwatch.api.models import Cursor, Limit, Page, StoredFile, as_json, page, position, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
-from roofwatch.db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
+from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
+from roofwatch.db.queries.results import StoredArtefact
 
 router = APIRouter(tags=["artefacts"], responses=PROBLEMS)
 

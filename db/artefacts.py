@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO
 from uuid import UUID
 
@@ -16,23 +15,11 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.engine.session import WAIT_FOR_DISK
 from roofwatch.db.errors import IngestError, StoreError
+from roofwatch.db.queries.results import StoredArtefact
 from roofwatch.db.schema.runs import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3
-
-
-@dataclass(frozen=True)
-class StoredArtefact:
-    """A file that the record of a run names."""
-
-    name: str
-    kind: str
-    """`trace`, `ncu_report`, `nsys_export`, `disassembly`, `html`, `other`."""
-    sha256: str
-    size_bytes: int
-    is_stored: bool
-    """Its content was sent."""
 
 
 def list_artefacts(session: Session, run_id: UUID) -> list[StoredArtefact]:

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from roofwatch.collector.workers.protocol import KernelInfo
     from roofwatch.db.auth.values import Triage
     from roofwatch.db.engine.migrate import StoreStatus
-    from roofwatch.db.queries.results import RunSummary
+    from roofwatch.db.queries.results import RunSummary, StoredArtefact
     from roofwatch.db.values import Regression, Series
-    from roofwatch.store.source import OfferedArtefact
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
@@ -212,7 +211,7 @@ def status(store: StoreStatus) -> Table:
     return table
 
 
-def artefacts(offered: Iterable[OfferedArtefact]) -> Table:
+def artefacts(offered: Iterable[StoredArtefact]) -> Table:
     """The files of a run."""
     table = make_table("name", "kind", "size", "sha256", "stored", right=("size",))
     for one in offered:

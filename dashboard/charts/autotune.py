@@ -42,7 +42,6 @@ def autotune_figure(tuned: Autotuning) -> go.Figure:
             name=name,
             marker={"color": colour, "symbol": symbol, "size": 12, "line": {"color": GREY, "width": 1}},
             hovertext=[f"{name}<br>{format_ns(_time_ns(one))}" for name, one in zip(names, own, strict=True)],
-            hoverinfo="text",
         )
     if failed:
         figure.add_scatter(
@@ -94,7 +93,6 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
             text=[[_cell_text(cells.get(at, []), tuned.chosen) for at in line] for line in places],
             hovertext=[[_cell_hover(cells.get(at, []), fastest_ns) for at in line] for line in places],
             texttemplate="%{text}",
-            hoverinfo="text",
             colorscale=[[0, BLUE], [1, "#D9E9F3"]],
             showscale=False,
             xgap=2,

@@ -44,7 +44,6 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
                     for value, share in zip(ordered[kept], shares[kept], strict=True)
                 ),
             ],
-            hoverinfo="text",
             row=1,
             col=1,
         )
@@ -59,7 +58,6 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
                 f"<b>{name}</b>: block {number} of {len(medians_ns)}, median {escape(format_ns(median_ns))}"
                 for number, median_ns in enumerate(medians_ns, start=1)
             ],
-            hoverinfo="text",
             row=2,
             col=1,
         )

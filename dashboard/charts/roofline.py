@@ -81,10 +81,7 @@ def roofline_figure(
 ) -> go.Figure:
     """Draw compute rate over arithmetic intensity, both logarithmic, under the ceilings of the device.
 
-    Args:
-        placed: One entry per case and implementation.
-        ceilings: Measured ceilings, and thin dotted ones of the datasheet.
-        path: Times of one case over commits, drawn as its path.
+    Ceilings of the datasheet are thin and dotted. `path` is one case over commits.
 
     Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009).
     """
@@ -101,7 +98,6 @@ def roofline_figure(
             name=escape(name),
             marker=marker_of(index, 12),
             hovertext=[_hover(one, metric("flop_per_s").format(one.flop_per_s)) for one in own],
-            hoverinfo="text",
         )
     return lay_out(
         figure,
@@ -144,7 +140,6 @@ def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.
             name=escape(name),
             marker=marker_of(index),
             hovertext=[_hover(one, one.rate.format(one.bytes_per_s)) for one in own],
-            hoverinfo="text",
         )
     return lay_out(
         figure,
@@ -193,7 +188,6 @@ def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: t
             + "<br>".join(commit_lines(point.commit, zone))
             for (point, _), rate in zip(steps, rates, strict=True)
         ],
-        hoverinfo="text",
     )
 
 

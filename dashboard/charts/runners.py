@@ -37,11 +37,7 @@ MAX_ROWS = 40
 
 
 def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
-    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled or shared runs.
-
-    Args:
-        series: Times with device conditions, at least one value.
-    """
+    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled or shared runs."""
     points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
     offered: list[tuple[str, str, list[float | None], str, str]] = [
         ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points], BLUE, "circle"),
@@ -59,7 +55,6 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             line={"color": colour, "width": 1},
             marker={"color": colour, "symbol": symbol, "size": 7},
             hovertext=[_hover(point, zone) for point in points],
-            hoverinfo="text",
             row=row,
             col=1,
         )
@@ -74,7 +69,6 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             name="throttled or shared",
             marker={"symbol": "x-thin", "size": 14, "line": {"color": VERMILLION, "width": 2}},
             hovertext=[_hover(point, zone) for point in doubtful],
-            hoverinfo="text",
             row=1,
             col=1,
         )
@@ -95,11 +89,7 @@ def _hover(point: SeriesPoint, zone: tzinfo) -> str:
 
 
 def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
-    """Draw each ceiling as a share of the datasheet, or of the highest measured if it is not in a datasheet.
-
-    Args:
-        runs: Runs of one runner class with at least one measured ceiling.
-    """
+    """Draw each ceiling as a share of the datasheet, or of the highest measured if it is not in a datasheet."""
     by_name: defaultdict[str, list[tuple[datetime, Ceiling]]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.started_at):
         for ceiling in run.ceilings:
@@ -123,7 +113,6 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
                 f"{ceiling.per_s / whole:.1%} of the {against}, {escape(ceiling.method)}"
                 for _, ceiling in found
             ],
-            hoverinfo="text",
         )
     figure.add_hline(y=1.0, line={"color": GREY, "dash": "dot", "width": 1})
     return lay_out(

@@ -12,15 +12,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from roofwatch.dashboard.charts.style import (
-    GREY,
-    LEFT_OVER,
     NAMED_PARTS,
     commit_lines,
     commit_ticks,
-    hatched,
     lay_out,
-    pattern_of,
-    style_of,
+    part_marker,
 )
 from roofwatch.dashboard.wording import shortened
 from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
@@ -181,13 +177,7 @@ OTHERS = "all others"
 def spending_figure(
     spent: Mapping[CommitRef, Mapping[str, float]], *, title: str, unit: str, zone: tzinfo
 ) -> go.Figure:
-    """Draw one bar per commit, oldest to newest, with the largest parts named.
-
-    Args:
-        spent: Amounts by commit and part.
-        title: Axis title with unit.
-        unit: Unit after a value.
-    """
+    """Draw one bar per commit, oldest to newest, with the largest parts named."""
     commits = sorted(spent)
     tick_format = "~s" if unit in _PREFIXED else "~g"
     totals: Counter[str] = Counter()
@@ -199,16 +189,12 @@ def spending_figure(
         bars[OTHERS] = [sum(value for name, value in spent[one].items() if name not in named) for one in commits]
     figure = go.Figure()
     for index, (name, values) in enumerate(bars.items()):
-        is_rest = name not in named
         label = escape(shortened(name.replace("_", " ")))
         figure.add_bar(
             x=list(range(len(commits))),
             y=values,
             name=label,
-            marker={
-                "color": GREY if is_rest else style_of(index)[0],
-                "pattern": hatched(pattern_of(LEFT_OVER if is_rest else index)),
-            },
+            marker=part_marker(index if name in named else None),
             hovertext=["<br>".join(commit_lines(commit, zone)) for commit in commits],
             hovertemplate=f"<b>%{{y:.3{tick_format}}} {escape(unit)}</b> {label}<br>%{{hovertext}}<extra></extra>",
         )

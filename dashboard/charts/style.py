@@ -32,8 +32,6 @@ _STYLES = (
 NAMED_PARTS = len(_STYLES)
 """Parts with a colour of their own; all others are drawn together."""
 _PATTERNS = ("", "/", ".", "\\", "-", "|")
-LEFT_OVER = len(_PATTERNS) - 1
-"""Pattern of the parts that are drawn together."""
 DOUBTFUL = "x"
 """Pattern of a bar with a doubtful value."""
 _MAX_COMMIT_TICKS = 16
@@ -69,13 +67,14 @@ AXES: Mapping[str, Axis] = {
 
 
 def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
-    """Apply the common layout, with a legend on top, and then the figure's own."""
+    """Apply the common layout, with a legend on top, and then the figure's own. A hover text is shown alone."""
     common = {
         "margin": {"l": 10, "r": 20, "t": 40, "b": 10},
         "hovermode": "closest",
         "showlegend": True,
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
     }
+    figure.update_traces(hoverinfo="text", selector=lambda trace: trace.hovertext is not None)
     return figure.update_layout({**common, "height": height, **layout})
 
 
@@ -103,6 +102,13 @@ def pattern_of(index: int) -> str:
 def hatched(shape: str | Sequence[str]) -> dict[str, object]:
     """Return a bar pattern over the colour, one for all bars or one each."""
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.7)", "solidity": 0.3, "size": 6}
+
+
+def part_marker(index: int | None) -> dict[str, object]:
+    """Return the bars of the n-th part, or of all others for None."""
+    if index is None:
+        return {"color": GREY, "pattern": hatched(pattern_of(len(_PATTERNS) - 1))}
+    return {"color": style_of(index)[0], "pattern": hatched(pattern_of(index))}
 
 
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:

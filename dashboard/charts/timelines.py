@@ -24,7 +24,6 @@ from roofwatch.dashboard.charts.style import (
     DOUBTFUL,
     GREEN,
     GREY,
-    LEFT_OVER,
     NAMED_PARTS,
     ORANGE,
     VERMILLION,
@@ -32,6 +31,7 @@ from roofwatch.dashboard.charts.style import (
     clock_times,
     hatched,
     lay_out,
+    part_marker,
     pattern_of,
     rows_of,
     style_of,
@@ -81,11 +81,7 @@ class _TimedBlock:
 
 
 def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
-    """Draw clocks, power, temperature and throttle reasons above the blocks of samples.
-
-    Args:
-        record: Record with at least one block or reading.
-    """
+    """Draw clocks, power, temperature and throttle reasons above the blocks of samples."""
     telemetry = record.telemetry
     panels = {} if telemetry is None else _panels(telemetry)
     reasons = {} if telemetry is None else _reasons(telemetry)
@@ -148,7 +144,7 @@ def thinned(values: Sequence[float | None], max_points: int = _MAX_POINTS) -> li
     """Return positions to draw, in order: the lowest, highest and first missing value of each stretch."""
     if len(values) <= max_points:
         return list(range(len(values)))
-    known = pd.Series(values, dtype=float)
+    known = pd.Series(list(values), dtype="float64")
     stretch = known.index * (max_points // 3) // len(values)
     lowest = known.fillna(math.inf).groupby(stretch).idxmin()
     highest = known.fillna(-math.inf).groupby(stretch).idxmax()
@@ -187,7 +183,6 @@ def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Se
             name=f"throttled: {title}",
             showlegend=False,
             hovertext=[f"{escape(name)} for {length.total_seconds():.1f} s" for length in lengths],
-            hoverinfo="text",
             row=row,
             col=1,
         )
@@ -220,7 +215,6 @@ def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, 
             },
             name=escape(implementation),
             hovertext=[one.hover for one in own],
-            hoverinfo="text",
             row=row,
             col=1,
         )
@@ -256,18 +250,13 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
             y=[_stream(one) for one in own],
             base=[(one.start_ns - began_ns) / 1e9 for one in own],
             x=[one.duration_ns / 1e9 for one in own],
-            marker={
-                "color": GREY if name is None else style_of(index)[0],
-                "line": {"width": 0},
-                "pattern": hatched("" if name is None else pattern_of(index)),
-            },
+            marker={**part_marker(None if name is None else index), "line": {"width": 0}},
             name="all others" if name is None else escape(shortened(name)),
             hovertext=[
                 f"<b>{escape(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
                 f"from {format_ns(one.start_ns - began_ns)} on"
                 for one in own
             ],
-            hoverinfo="text",
         )
     rows = sorted({_stream(activity) for activity in shown})
     return lay_out(
@@ -296,10 +285,9 @@ def spent_time_figure(spent_ns: Mapping[str, float], wall_ns: float) -> go.Figur
             text=[f"{format_ns(value)}, {value / whole_ns:.0%}" for value in parts.values()],
             textposition="outside",
             cliponaxis=False,
-            hoverinfo="text",
             marker={
                 "color": [GREY if name == UNCOUNTED else BLUE for name in parts],
-                "pattern": hatched([pattern_of(LEFT_OVER) if name == UNCOUNTED else "" for name in parts]),
+                "pattern": hatched([DOUBTFUL if name == UNCOUNTED else "" for name in parts]),
             },
         )
     )

@@ -64,13 +64,8 @@ def trend_figure(
     """Draw series over commits, oldest to newest, one row per metric.
 
     Points have whiskers at the quartiles. Failed runs are in a row of their own, by outcome. Change points are vertical
-    lines with a marker on top. A shaded band starts where the measurement setting changed.
-
-    Args:
-        series: The metric of the first one gets the tallest row.
-        regressions: Stored regressions; change points of other series are ignored.
-        scale: Scale of all values.
-        places: Position of each commit by sha; None for consecutive positions.
+    lines with a marker on top. A shaded band starts where the measurement setting changed. The metric of the first
+    series gets the tallest row. `places` has the position of each commit by sha; None for consecutive positions.
     """
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
@@ -202,7 +197,6 @@ def _add_values(
         line={"color": colour, "width": 1.5, "dash": dash},
         marker={"color": colour, "symbol": symbol, "size": 8 if is_short else 4, "line": {"color": GREY, "width": 0.5}},
         hovertext=[_point_hover(series, point, zone) for point in series.points],
-        hoverinfo="text",
     )
 
 
@@ -238,7 +232,6 @@ def _add_failures(
             + "<br>".join([escape(series.key.label), *commit_lines(point.commit, zone)])
             for series, point in failed
         ],
-        hoverinfo="text",
     )
 
 
@@ -271,7 +264,6 @@ def _add_bands(
             )
             for change in shown
         ],
-        hoverinfo="text",
     )
 
 
@@ -319,7 +311,6 @@ def _add_changes(
             name=VERDICT_MARKS[verdict].word,
             marker={"color": colour, "symbol": symbol, "size": 11},
             hovertext=[_change_hover(regression, change, zone) for _, regression, change in own],
-            hoverinfo="text",
         )
 
 

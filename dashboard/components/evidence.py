@@ -20,7 +20,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View
-from roofwatch.dashboard.components.table import NO_VALUE, show_figure, show_table
+from roofwatch.dashboard.components.table import NO_VALUE, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, code_span, counter_text, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
@@ -78,7 +78,7 @@ def _show_samples(found: SideBySide) -> None:
     if not any(side is not None and side.samples_ns for side in (found.base, found.head)):
         st.markdown(f"Neither side has a time. {said}")
         return
-    show_figure(distribution_figure(found.base, found.head), key=MAIN_FIGURE)
+    st.plotly_chart(distribution_figure(found.base, found.head), key=MAIN_FIGURE)
     st.caption(f"{said} Raw samples; a curve further left is faster.")
 
 
@@ -118,10 +118,10 @@ def _base_and_head(rows: dict[str, list[str]]) -> pd.DataFrame:
 
 def _show_environment(found: SideBySide) -> None:
     st.subheader("Environment", anchor=False)
-    if found.environment:
-        show_table(_base_and_head({one.name: list(one.values) for one in found.environment}))
-    else:
-        st.text("The same machine, driver and toolchain on both sides.")
+    show_table(
+        _base_and_head({one.name: list(one.values) for one in found.environment}),
+        if_empty="The same machine, driver and toolchain on both sides.",
+    )
     for choice in found.choices:
         st.markdown(f"◆ {_inert(choice)}")
 

@@ -89,8 +89,8 @@ class Permalink:
         self._chosen[parameter] = [_YES if is_on else _NO]
         return is_on
 
-    def unfold(self, label: str, *, parameter: str) -> DeltaGenerator | None:
-        """Return an expander if it is open, else None, to avoid reading for a folded part."""
+    def unfold(self, label: str, show: Callable[[], None], *, parameter: str) -> None:
+        """Show an expander, and its content only if it is open."""
         key = self._key(parameter)
         asked = self._asked(parameter, label, [_OPEN, _FOLDED])
         if asked is not None:
@@ -98,7 +98,8 @@ class Permalink:
         part = st.expander(label, key=key, on_change="rerun")
         if part.open:
             self._chosen[parameter] = [_OPEN]
-        return part if part.open else None
+            with part:
+                show()
 
     def pin(self, *, parameter: str, picked: str | None) -> str | None:
         """Return what was selected on a figure last, else what the address asks for.

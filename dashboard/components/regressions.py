@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -103,31 +104,29 @@ def trend_of(change_point: ChangePoint) -> dict[str, str]:
 
 def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
     """Show improvements, inconclusive changes and settled regressions."""
-    kinds = (
-        ("improvements", "Improvements", [one for one in found if one.is_improvement]),
-        ("inconclusive", "Inconclusive", [one for one in found if one.is_inconclusive]),
-        ("settled", "Settled", [one for one in found if one.is_settled]),
-    )
-    for parameter, title, rows in kinds:
-        part = view.link.unfold(f"{title}: {len(rows)}", parameter=parameter) if rows else None
-        if part is None:
-            continue
-        with part:
-            show_table(
-                pd.DataFrame(
-                    {
-                        "open": [
-                            view.address_of("regression", regression=str(one.triage.regression_id)) for one in rows
-                        ],
-                        "kernel": [one.regression.kernel for one in rows],
-                        "what": [one.regression.summary for one in rows],
-                        "change": [change_text(worst_change_point(one.regression)) for one in rows],
-                        "commit": [one.regression.commit.short_sha for one in rows],
-                        "subject": [one.regression.commit.subject for one in rows],
-                        "age": [age_text(one.regression.commit.committed_at, now=now) for one in rows],
-                        "state": [one.settled_by for one in rows],
-                        "reason": [one.triage.reason or "" for one in rows],
-                    }
-                ),
-                links={"open": "why"},
-            )
+    kinds = {
+        "Improvements": [one for one in found if one.is_improvement],
+        "Inconclusive": [one for one in found if one.is_inconclusive],
+        "Settled": [one for one in found if one.is_settled],
+    }
+    for title, rows in kinds.items():
+        if rows:
+            view.link.unfold(f"{title}: {len(rows)}", partial(_show_table, view, rows, now), parameter=title.lower())
+
+
+def _show_table(view: View, found: Sequence[Triaged], now: datetime) -> None:
+    rows = [
+        {
+            "open": view.address_of("regression", regression=str(one.triage.regression_id)),
+            "kernel": one.regression.kernel,
+            "what": one.regression.summary,
+            "change": change_text(worst_change_point(one.regression)),
+            "commit": one.regression.commit.short_sha,
+            "subject": one.regression.commit.subject,
+            "age": age_text(one.regression.commit.committed_at, now=now),
+            "state": one.settled_by,
+            "reason": one.triage.reason or "",
+        }
+        for one in found
+    ]
+    show_table(pd.DataFrame(rows), links={"open": "why"})

@@ -12,7 +12,7 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.dashboard.wording import outcome_text, rate_text
-from roofwatch.db.artefacts import StoredArtefact
+from roofwatch.db.queries.results import StoredArtefact
 
 _COMPILED = "function and target"
 """Column of compilations only."""

@@ -1,4 +1,4 @@
-"""Show a table or a figure."""
+"""Show a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 NO_VALUE = "–"
@@ -21,6 +20,7 @@ def show_table(
     formats: Mapping[str, Callable[[Any], str]] | None = None,
     help_texts: Mapping[str, str] | None = None,
     links: Mapping[str, str] | None = None,
+    if_empty: str | None = None,
     key: str | None = None,
 ) -> None:
     """Show a table; text from records is never interpreted.
@@ -30,8 +30,12 @@ def show_table(
         formats: Number formats by column.
         help_texts: Help by column, as Markdown.
         links: Link text by column of addresses.
+        if_empty: Shown instead of a table without rows.
         key: Key of the table.
     """
+    if frame.empty and if_empty is not None:
+        st.text(if_empty)
+        return
     config = {
         **{name: st.column_config.Column(help=text) for name, text in (help_texts or {}).items()},
         **{name: st.column_config.LinkColumn(display_text=word) for name, word in (links or {}).items()},
@@ -47,7 +51,3 @@ def show_table(
         height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
         key=key,
     )
-
-
-def show_figure(figure: go.Figure, *, key: str) -> None:
-    st.plotly_chart(figure, key=key)

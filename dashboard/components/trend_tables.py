@@ -91,35 +91,30 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
         }
         for regression, change in changes_of(series, regressions)
     ]
-    if rows:
-        show_table(pd.DataFrame(rows))
-    else:
-        st.text("None stored for these series.")
+    show_table(pd.DataFrame(rows), if_empty="None stored for these series.")
 
 
 def show_values(view: View, series: Sequence[Series]) -> None:
-    table = view.link.unfold("The values as a table", parameter="values")
-    if table is None:
-        return
-    with table:
-        for one, name in zip(series, series_names(series), strict=True):
-            shown = one.points[-_MOST_ROWS:]
-            st.markdown(f"{code_span(name)}, {one.key.definition.title}")
-            if len(shown) < len(one.points):
-                st.caption(f"The last {len(shown):,} of {len(one.points):,} points of the figure.")
-            show_table(
-                pd.DataFrame(
-                    {
-                        "commit": [point.commit.short_sha for point in shown],
-                        "subject": [point.commit.subject for point in shown],
-                        "outcome": [outcome_text(point.outcome) for point in shown],
-                        "value": [point.value for point in shown],
-                        "first quartile": [point.low for point in shown],
-                        "third quartile": [point.high for point in shown],
-                        "message": [point.message for point in shown],
-                        "run": [view.address_of("run", run=point.run_id) for point in shown],
-                    }
-                ),
-                formats=dict.fromkeys(["value", "first quartile", "third quartile"], one.key.definition.format),
-                links={"run": "open"},
-            )
+    for one, name in zip(series, series_names(series), strict=True):
+        shown = one.points[-_MOST_ROWS:]
+        st.markdown(f"{code_span(name)}, {one.key.definition.title}")
+        if len(shown) < len(one.points):
+            st.caption(f"The last {len(shown):,} of {len(one.points):,} points of the figure.")
+        rows = [
+            {
+                "commit": point.commit.short_sha,
+                "subject": point.commit.subject,
+                "outcome": outcome_text(point.outcome),
+                "value": point.value,
+                "first quartile": point.low,
+                "third quartile": point.high,
+                "message": point.message,
+                "run": view.address_of("run", run=point.run_id),
+            }
+            for point in shown
+        ]
+        show_table(
+            pd.DataFrame(rows),
+            formats=dict.fromkeys(["value", "first quartile", "third quartile"], one.key.definition.format),
+            links={"run": "open"},
+        )

@@ -58,9 +58,6 @@ def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
 
 def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
     """Show triage decisions, newest first."""
-    if not entries:
-        st.text("No triage decisions yet.")
-        return
     show_table(
         pd.DataFrame(
             {
@@ -71,7 +68,8 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
                 "reason": [entry.reason or "" for entry in entries],
                 "signed in as": [entry.actor for entry in entries],
             }
-        )
+        ),
+        if_empty="No triage decisions yet.",
     )
 
 

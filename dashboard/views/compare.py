@@ -22,7 +22,6 @@ from roofwatch.dashboard.comparison import (
 )
 from roofwatch.dashboard.components.compare_tables import comparison_table, offer_files, show_comparison
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_how_to_begin, say_widen
-from roofwatch.dashboard.components.table import show_figure
 from roofwatch.dashboard.wording import choice_text, code_span, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunDetail
@@ -162,7 +161,7 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
         next((one for one in record.measurements if one.implementation == row.implementation), None)
         for record in records
     )
-    show_figure(distribution_figure(before, after), key="distribution")
+    st.plotly_chart(distribution_figure(before, after), key="distribution")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from roofwatch.dashboard.charts.spending import (
     spending_figure,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
-from roofwatch.dashboard.components.table import show_figure, show_table
+from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun, KernelCost
@@ -157,7 +157,7 @@ def _show_trend(view: View, fleet: _Fleet) -> None:
     if not any(spent.values()):
         st.info("Not known for these runs.", icon=":material/bar_chart:")
         return
-    show_figure(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
+    st.plotly_chart(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
     st.caption(
         "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
         "*Timed* counts timed launches only, without checks, compilation and the time between launches."

@@ -29,7 +29,7 @@ from roofwatch.dashboard.components.kernel_tables import (
     without_constants,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
-from roofwatch.dashboard.components.table import show_figure, show_table
+from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
@@ -138,7 +138,7 @@ def _show_roofline(view: View, part: RunRecord) -> None:
     ceilings = [*(ceiling for ceiling in part.ceilings if ceiling.source == "measured"), *published]
     if placed:
         path = _choose_path(view, part)
-        show_figure(roofline.roofline_figure(placed, ceilings, view.zone, path), key=MAIN_FIGURE)
+        st.plotly_chart(roofline.roofline_figure(placed, ceilings, view.zone, path), key=MAIN_FIGURE)
         st.caption(
             "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, "
             "where it is known. How far a point lies below its line is the factor that could be won, and above the "
@@ -157,7 +157,7 @@ def _show_roofline(view: View, part: RunRecord) -> None:
 
 def _show_bandwidth(moves: Sequence[roofline.Moved], ceilings: Sequence[Ceiling], *, key: str) -> None:
     """Show bandwidths of cases that have no point on a roofline."""
-    show_figure(roofline.bandwidth_figure(moves, ceilings), key=key)
+    st.plotly_chart(roofline.bandwidth_figure(moves, ceilings), key=key)
     count = len({one.case.case_id for one in moves})
     more = f" The first {roofline.MAX_ROWS} of {count} cases." if count > roofline.MAX_ROWS else ""
     if moves[0].is_over_links:
@@ -200,10 +200,9 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
         return
     for one in diagnoses[:_DIAGNOSES_TOLD]:
         st.markdown(_diagnosis_text(one))
-    table = view.link.unfold("Every diagnosis as a table", parameter="diagnoses")
-    if table is not None:
-        with table:
-            show_table(diagnosis_table(diagnoses))
+    view.link.unfold(
+        "Every diagnosis as a table", lambda: show_table(diagnosis_table(diagnoses)), parameter="diagnoses"
+    )
     st.caption("For every finding with its evidence, run `roofwatch diagnose` with the record and the case.")
 
 
@@ -270,19 +269,16 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
     if landscape is None:
         _show_tried(chosen)
         return
-    show_figure(landscape, key="landscape")
+    st.plotly_chart(landscape, key="landscape")
     st.caption(
         "Each cell is the fastest configuration with these values of the two parameters that explain "
         "most of the time; stronger colour is faster. ★ is the chosen one, ✕ failed."
     )
-    every = view.link.unfold("Every configuration by its time", parameter="configurations")
-    if every is not None:
-        with every:
-            _show_tried(chosen)
+    view.link.unfold("Every configuration by its time", lambda: _show_tried(chosen), parameter="configurations")
 
 
 def _show_tried(tuned: Autotuning) -> None:
-    show_figure(autotune.autotune_figure(tuned), key="autotune")
+    st.plotly_chart(autotune.autotune_figure(tuned), key="autotune")
     if len(tuned.timings) > autotune.MAX_ROWS:
         st.caption(f"The fastest {autotune.MAX_ROWS} of {len(tuned.timings)} configurations.")
 

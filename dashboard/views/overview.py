@@ -119,25 +119,21 @@ def _show_movements(
         "fastest: + is slower, − is faster, = is measured without a judged change, and an empty cell is not "
         f"measured. A click on a change opens its trend.{rest}"
     )
-    table = view.link.unfold("As a table", parameter="table") if moved else None
-    if table is not None:
-        with table:
-            show_table(
-                pd.DataFrame(
-                    [
-                        {
-                            "open": view.address_of("trends", kernel=one.kernel, runner=one.runner_class),
-                            "kernel": one.kernel,
-                            "runner class": one.runner_class,
-                            "change of the time": movement_text(one),
-                            "series slower or failing": one.slower_count,
-                            "series faster": one.faster_count,
-                        }
-                        for one in moved.values()
-                    ]
-                ),
-                links={"open": "trend"},
-            )
+    if moved:
+        rows = [
+            {
+                "open": view.address_of("trends", kernel=one.kernel, runner=one.runner_class),
+                "kernel": one.kernel,
+                "runner class": one.runner_class,
+                "change of the time": movement_text(one),
+                "series slower or failing": one.slower_count,
+                "series faster": one.faster_count,
+            }
+            for one in moved.values()
+        ]
+        view.link.unfold(
+            "As a table", lambda: show_table(pd.DataFrame(rows), links={"open": "trend"}), parameter="table"
+        )
 
 
 def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]:

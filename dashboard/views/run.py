@@ -34,7 +34,7 @@ from roofwatch.dashboard.components.run_tables import (
     launches_table,
     profile_table,
 )
-from roofwatch.dashboard.components.table import show_figure, show_table
+from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.wording import (
     choice_text,
     code_span,
@@ -44,9 +44,8 @@ from roofwatch.dashboard.wording import (
     shortened,
     written,
 )
-from roofwatch.db.artefacts import StoredArtefact
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FleetRun
+from roofwatch.db.queries.results import FleetRun, StoredArtefact
 
 _RUNS_OFFERED = 100
 _MAX_READ_BYTES = 64 * 2**20
@@ -94,10 +93,7 @@ def show() -> None:
         _show_launches(record)
         _show_profile(view, record)
         _show_ceilings(record)
-        table = view.link.unfold("Environment", parameter="environment")
-        if table is not None:
-            with table:
-                show_table(environment_table(record))
+        view.link.unfold("Environment", lambda: show_table(environment_table(record)), parameter="environment")
         _show_artefacts(view, record)
 
 
@@ -193,7 +189,7 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     if not has_readings and not any(measurement.blocks for measurement in record.measurements):
         st.info("There are no device readings and no samples.", icon=":material/timeline:")
         return
-    show_figure(run_timeline_figure(record, zone), key=MAIN_FIGURE)
+    st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
         "Each bar is one block of samples, as long as their total time; in a crossed one the device was "
         "throttled or shared. Of thousands of blocks, crossed ones and the longest are drawn. "
@@ -210,7 +206,7 @@ def _show_spent_time(record: RunRecord) -> None:
     if not record.spent_ns:
         st.text("Not recorded.")
         return
-    show_figure(spent_time_figure(record.spent_ns, _wall_ns(record)), key="spent")
+    st.plotly_chart(spent_time_figure(record.spent_ns, _wall_ns(record)), key="spent")
 
 
 def _show_launches(record: RunRecord) -> None:
@@ -282,11 +278,11 @@ def _profile_text(profile: CaseProfile) -> str:
 
 def _show_ceilings(record: RunRecord) -> None:
     st.subheader("Ceilings", anchor=False)
-    ceilings = ceilings_table(record)
-    if ceilings.empty:
-        st.text("This run measured no ceilings.")
-        return
-    show_table(ceilings, formats={"share of datasheet": "{:.1%}".format})
+    show_table(
+        ceilings_table(record),
+        formats={"share of datasheet": "{:.1%}".format},
+        if_empty="This run measured no ceilings.",
+    )
 
 
 def _show_artefacts(view: View, record: RunRecord) -> None:
@@ -332,7 +328,7 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     if not activities:
         st.info("The trace has no kernel, copy or fill on a device.", icon=":material/timeline:")
         return
-    show_figure(device_timeline_figure(activities), key="trace")
+    st.plotly_chart(device_timeline_figure(activities), key="trace")
     if len(activities) > MAX_SHOWN:
         st.caption(f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all.")
 

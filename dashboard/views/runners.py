@@ -27,7 +27,7 @@ from roofwatch.dashboard.components.runner_tables import (
     narrowed_noise,
     noise_table,
 )
-from roofwatch.dashboard.components.table import show_figure, show_table
+from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.wording import natural_order
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
@@ -95,7 +95,7 @@ def _show_health(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_clas
         )
         st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
         return
-    show_figure(noise_figure(own.cases), key="noise")
+    st.plotly_chart(noise_figure(own.cases), key="noise")
     if len(own.cases) > MAX_ROWS:
         st.caption(f"The noisiest {MAX_ROWS} of {len(own.cases)}; the table has all.")
     table = noise_table(own)
@@ -131,7 +131,7 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
     implementation = view.link.choose("Implementation", list(history), parameter="implementation", place=choices)
     series = history[implementation]
     st.subheader("Time, clock and temperature", anchor=False)
-    show_figure(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
+    st.plotly_chart(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
     timed = [point for point in series.points if point.value is not None]
     doubtful = sum(bool(point.degraded_by) for point in timed)
     st.caption(
@@ -141,10 +141,7 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
     )
     st.subheader("What was judged of it", anchor=False)
     moves = moves_table(series.key, data.list_regressions(view.project))
-    if moves.empty:
-        st.text("No stored steps or drifts of this series.")
-    else:
-        show_table(moves)
+    show_table(moves, if_empty="No stored steps or drifts of this series.")
 
 
 def _say_of_whole_runs(view: View) -> None:
@@ -159,7 +156,7 @@ def _show_ceilings(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_cl
     if table.empty:
         st.info("No measured ceilings on this runner class.", icon=":material/roofing:")
         return
-    show_figure(ceiling_history_figure(runs[runner_class], view.zone), key=MAIN_FIGURE)
+    st.plotly_chart(ceiling_history_figure(runs[runner_class], view.zone), key=MAIN_FIGURE)
     show_table(table, formats={"share of datasheet": "{:.1%}".format})
     st.caption("Utilisation uses measured ceilings; those of the datasheet are for comparison.")
 
@@ -171,10 +168,7 @@ def _show_environments(view: View, runs: Mapping[str, Sequence[FleetRun]], runne
     st.caption("Times are comparable within a row if timer and cache state are equal too, but not between rows.")
     st.subheader("Differences within comparable runs", anchor=False)
     differences = differences_table(runs[runner_class], view.zone)
-    if differences.empty:
-        st.text("All runs on this runner class had the same environment.")
-    else:
-        show_table(differences)
+    show_table(differences, if_empty="All runs on this runner class had the same environment.")
 
 
 _PARTS: Mapping[str, Callable[[View, Mapping[str, Sequence[FleetRun]], str], None]] = {

@@ -85,7 +85,7 @@ def show() -> None:
         _explain(trend)
         show_picked_commit(view, pin, series, regressions)
         show_changes(series, regressions)
-        show_values(view, series)
+        view.link.unfold("The values as a table", lambda: show_values(view, series), parameter="values")
 
 
 def _explain(trend: Trend) -> None:

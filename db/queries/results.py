@@ -266,3 +266,16 @@ class ProfiledRun:
     runner_class: str
     commit: CommitRef
     profile: CaseProfile
+
+
+@dataclass(frozen=True)
+class StoredArtefact:
+    """A file that the record of a run names."""
+
+    name: str
+    kind: str
+    """`trace`, `ncu_report`, `nsys_export`, `disassembly`, `html`, `other`."""
+    sha256: str
+    size_bytes: int
+    is_stored: bool
+    """Its content was sent."""

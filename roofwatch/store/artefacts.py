@@ -12,7 +12,8 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.redaction import Redaction
-from roofwatch.store.source import OfferedArtefact, Source
+from roofwatch.db.queries.results import StoredArtefact
+from roofwatch.store.source import Source
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
     from sqlalchemy import Engine
@@ -98,7 +99,7 @@ def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: 
     return paths
 
 
-def _choose(offered: Sequence[OfferedArtefact], names: Sequence[str], run_id: UUID) -> list[Artefact]:
+def _choose(offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID) -> list[Artefact]:
     known = {one.name: one for one in offered}
     for name in names:
         if name not in known:

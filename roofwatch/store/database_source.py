@@ -21,7 +21,7 @@ from roofwatch.db.queries.comparing import resolve_revisions
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.question import Question
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.results import RunSummary
+from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.runs import list_projects, list_runs
 from roofwatch.db.queries.series import read_series
@@ -29,7 +29,7 @@ from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series
-from roofwatch.store.source import OfferedArtefact, SeriesQuestion, TriagedRegression
+from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -86,11 +86,11 @@ class DatabaseSource:
         with reading_session(self.engine) as session:
             return question.ask(session, *args, **kwargs)
 
-    def list_artefacts(self, run_id: UUID) -> Sequence[OfferedArtefact]:
+    def list_artefacts(self, run_id: UUID) -> Sequence[StoredArtefact]:
         with reading_session(self.engine) as session:
             if read_run_state(session, run_id) is None:
                 raise StoreError(f"run {run_id}: not in this database; ingest its record file first, or use --url")
-            return [OfferedArtefact(**vars(found)) for found in list_artefacts(session, run_id)]
+            return list_artefacts(session, run_id)
 
     def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
         ArtefactFolder(path.parent).receive(artefact, read_artefact(self.engine, run_id, artefact.sha256), path)

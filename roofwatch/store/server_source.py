@@ -20,10 +20,10 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import AgedError
-from roofwatch.db.queries.results import RunSummary
+from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.server import GoneError, Server, TooMuchError
-from roofwatch.store.source import OfferedArtefact, SeriesQuestion, TriagedRegression
+from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.question import Question
@@ -51,7 +51,7 @@ _NAMES = TypeAdapter(list[str])
 RUNS = TypeAdapter(list[RunSummary])
 _SERIES = TypeAdapter(list[Series])
 _REGRESSIONS = TypeAdapter(list[TriagedRegression])
-_ARTEFACTS = TypeAdapter(list[OfferedArtefact])
+_ARTEFACTS = TypeAdapter(list[StoredArtefact])
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class ServerSource:
         except GoneError as error:
             raise AgedError(str(error)) from None
 
-    def list_artefacts(self, run_id: UUID) -> Sequence[OfferedArtefact]:
+    def list_artefacts(self, run_id: UUID) -> Sequence[StoredArtefact]:
         return list(self.server.pages(f"/v1/runs/{run_id}/artefacts", {}, _ARTEFACTS, size=_PAGE_SIZE))
 
     def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:

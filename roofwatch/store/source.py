@@ -11,7 +11,7 @@ from uuid import UUID
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.db.auth.values import Triage, TriageState
-from roofwatch.db.queries.results import RunSummary
+from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.db.values import Regression, RegressionState, Series
 
 if TYPE_CHECKING:
@@ -41,17 +41,6 @@ class TriagedRegression:
     """The same in every analysis."""
     regression: Regression
     triage: Triage
-
-
-@dataclass(frozen=True)
-class OfferedArtefact:
-    """A file that the record of a run names."""
-
-    name: str
-    kind: str
-    sha256: str
-    size_bytes: int
-    is_stored: bool
 
 
 class Source(Protocol):
@@ -85,7 +74,7 @@ class Source(Protocol):
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         """Answer a question of the dashboard."""
 
-    def list_artefacts(self, run_id: UUID) -> Sequence[OfferedArtefact]:
+    def list_artefacts(self, run_id: UUID) -> Sequence[StoredArtefact]:
         """List the files that the record of a run names."""
 
     def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:

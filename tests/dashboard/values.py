@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import plotly.graph_objects as go
+
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.results import CeilingValue, FleetRun, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
@@ -19,6 +21,20 @@ from tests.builders import (
     make_series_key,
 )
 from tests.dashboard.gpu_history import gpu, gpu_ceilings
+
+HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+
+
+def trace(figure: go.Figure, name: str) -> Any:
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def names(figure: go.Figure) -> list[str]:
+    return [trace.name for trace in figure.data]
+
+
+def as_html(figure: go.Figure) -> str:
+    return str(figure.to_json()).replace("\\u003c", "<")
 
 
 def make_point(number: int, value: float | None = 10_000.0, **fields: Any) -> SeriesPoint:

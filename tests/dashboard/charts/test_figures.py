@@ -7,7 +7,6 @@ from datetime import UTC, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import plotly.graph_objects as go
 import pytest
 
 from roofwatch.ci.ab.noise_floor import CaseNoise
@@ -26,21 +25,7 @@ from tests.builders import (
     make_measurement,
     make_series_key,
 )
-from tests.dashboard.values import make_fleet_run, make_point, make_series
-
-HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-def trace(figure: go.Figure, name: str) -> Any:
-    return next(trace for trace in figure.data if trace.name == name)
-
-
-def names(figure: go.Figure) -> list[str]:
-    return [trace.name for trace in figure.data]
-
-
-def as_html(figure: go.Figure) -> str:
-    return str(figure.to_json()).replace("\\u003c", "<")
+from tests.dashboard.values import HOSTILE, as_html, make_fleet_run, make_point, make_series, names, trace
 
 
 def test_times_stand_at_the_reader_s_clock_above_the_device_s_clock_and_temperature() -> None:
@@ -82,8 +67,8 @@ def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
 
 def test_the_noise_floor_stands_beside_what_can_be_told_with_more_blocks() -> None:
     figure = noise_figure([make_noise()])
-    assert [trace.x[0] for trace in figure.data] == [0.01, 0.05, 0.04, 0.035]
-    assert len({trace.marker.symbol for trace in figure.data}) == 4
+    assert [one.x[0] for one in figure.data] == [0.01, 0.05, 0.04, 0.035]
+    assert len({one.marker.symbol for one in figure.data}) == 4
     assert "<img" not in as_html(noise_figure([make_noise(implementation=HOSTILE)]))
 
 
@@ -163,8 +148,8 @@ def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
     assert names(figure) == [*(f"family {number}" for number in range(5)), OTHERS]
     assert list(figure.data[0].y) == [1.0, 10.0]
     assert list(figure.data[-1].y) == [0.0, 5.0 + 4.0 + 3.0]
-    assert len({(trace.marker.color, trace.marker.pattern.shape) for trace in figure.data}) == 6
-    assert len({trace.marker.pattern.shape for trace in figure.data}) == 6
+    assert len({(one.marker.color, one.marker.pattern.shape) for one in figure.data}) == 6
+    assert len({one.marker.pattern.shape for one in figure.data}) == 6
     assert figure.layout.barmode == "stack"
 
 
@@ -177,7 +162,7 @@ def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
 
 def test_every_sample_stands_below_the_curve_of_its_side() -> None:
     figure = distribution_figure(make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0))
-    curves = {trace.name: trace for trace in figure.data if trace.mode == "lines"}
+    curves = {one.name: one for one in figure.data if one.mode == "lines"}
     head = curves["head, 6 samples"]
     assert (head.y[0], head.y[-1]) == (0.0, 1.0)
     assert (head.x[0], head.x[-1]) == (1_980e-9, 2_020e-9)

@@ -19,12 +19,11 @@ from roofwatch.dashboard.charts.timelines import (
 )
 from tests.builders import make_measurement, make_record
 from tests.dashboard.gpu_history import BLOCK_COUNT, HOT_AT, gpu_record
-
-HOSTILE = "<img src=x onerror=alert(1)>"
+from tests.dashboard.values import HOSTILE, as_html
 
 
 def traces(figure: go.Figure, name: str) -> list[Any]:
-    return [trace for trace in figure.data if trace.name == name]
+    return [one for one in figure.data if one.name == name]
 
 
 def axis_titles(figure: go.Figure) -> list[str]:
@@ -100,7 +99,7 @@ def test_of_thousands_of_blocks_those_that_tell_of_each_moment_stay() -> None:
 def test_text_from_records_is_escaped_on_the_timeline() -> None:
     case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
     record = make_record(measurements=[make_measurement(case_id, implementation=HOSTILE)])
-    assert "<img" not in run_timeline_figure(record, UTC).to_json().replace("\\u003c", "<")
+    assert "<img" not in as_html(run_timeline_figure(record, UTC))
 
 
 def test_what_no_activity_claims_of_a_run_is_not_counted() -> None:
@@ -132,7 +131,7 @@ def test_a_stream_of_a_device_is_a_row_and_time_begins_at_its_first_activity() -
 
 def test_the_names_that_took_most_have_a_colour_and_the_rest_share_one() -> None:
     activities = [make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)]
-    names = [trace.name for trace in device_timeline_figure(activities).data]
+    names = [one.name for one in device_timeline_figure(activities).data]
     assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
 
 

@@ -13,21 +13,11 @@ import pytest
 from roofwatch.dashboard.charts.trend import Scale, series_names, setting_changes, trend_figure
 from roofwatch.db.values import Regression, RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
-from tests.dashboard.values import make_point, make_series
-
-HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+from tests.dashboard.values import HOSTILE, as_html, make_point, make_series, trace
 
 
 def drawn(series: Sequence[Series], regressions: Sequence[Regression], zone: tzinfo = UTC, **asked: Any) -> go.Figure:
     return trend_figure(series, regressions, zone, **asked)
-
-
-def trace(figure: go.Figure, name: str) -> Any:
-    return next(trace for trace in figure.data if trace.name == name)
-
-
-def names(figure: go.Figure) -> list[str]:
-    return [trace.name for trace in figure.data]
 
 
 def test_points_stand_in_commit_order_in_seconds() -> None:
@@ -72,9 +62,9 @@ def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
     keys = [make_series_key(implementation=name) for name in ("compile", "eager", "triton")]
     figure = drawn([make_series([1e6, 2e6], key=key) for key in keys], [])
     for style in (
-        [trace.marker.color for trace in figure.data],
-        [trace.marker.symbol for trace in figure.data],
-        [trace.line.dash for trace in figure.data],
+        [one.marker.color for one in figure.data],
+        [one.marker.symbol for one in figure.data],
+        [one.line.dash for one in figure.data],
     ):
         assert len(set(style)) == 3
 
@@ -138,7 +128,7 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
     )
     change = make_change_point(1, series=key, commit=hostile_commit, evidence=HOSTILE)
     figure = drawn([replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))])
-    assert "<img" not in figure.to_json().replace("\\u003c", "<")
+    assert "<img" not in as_html(figure)
 
 
 OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),))
