@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
-from roofwatch.api import artefacts, comparison, health, problems, questions, records, regressions, runs, series
-from roofwatch.api.auth import GITHUB, Authenticator, Workflows
+from roofwatch.api import artefacts, comparison, problems, questions, records, regressions, runs, series
+from roofwatch.api.auth import GITHUB, Authenticator, Reader, Workflows
 from roofwatch.api.background import (
     ALERTS_INTERVAL_S,
     ANALYSIS_INTERVAL_S,
@@ -21,9 +27,19 @@ from roofwatch.api.background import (
     send_alerts,
 )
 from roofwatch.api.limits import BodyReader, Limits
-from roofwatch.api.state import Metrics, RequestLog, State
+from roofwatch.api.models import Health
+from roofwatch.api.problems import PROBLEMS, unavailable
+from roofwatch.api.state import Metrics, RequestLog, State, state_of
 from roofwatch.ci.alerts.delivery import AlertSetup
+from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.engine.session import connections_of
+from roofwatch.db.errors import StoreError
+
+_RETRY_S = 10
+
+_log = logging.getLogger("roofwatch.api")
+
+_health = APIRouter(tags=["health"])
 
 
 def create_app(
@@ -55,13 +71,10 @@ def create_app(
     limits = limits or Limits()
     alerting = analysis = None
     if alerts is not None:
-        chosen = alerts
-        alerting = BackgroundThread(
-            "alerts", lambda is_stopping: send_alerts(engine, chosen, now, is_stopping), ALERTS_INTERVAL_S
-        )
+        alerting = BackgroundThread("alerts", partial(send_alerts, engine, alerts, now), ALERTS_INTERVAL_S)
     if analyses:
 
-        def analyse(_: Callable[[], bool]) -> None:
+        def analyse() -> None:
             if analyse_waiting(engine) and alerting is not None:
                 alerting.wake()
 
@@ -103,7 +116,38 @@ def create_app(
         wake_analysis=(lambda: None) if analysis is None else analysis.wake,
     )
     problems.install(app)
-    for module in (records, runs, artefacts, series, comparison, regressions, questions, health):
+    for module in (records, runs, artefacts, series, comparison, regressions, questions):
         app.include_router(module.router)
+    app.include_router(_health)
     app.add_middleware(RequestLog, metrics=metrics)
     return app
+
+
+@_health.get("/healthz", summary="Liveness", response_model=Health)
+async def healthz() -> Health:
+    """Answers while the process runs. Needs no token."""
+    return Health(status="ok")
+
+
+@_health.get("/readyz", summary="Readiness", response_model=Health, responses={503: PROBLEMS[503]})
+def readyz(request: Request) -> Health:
+    """Checks that the database is reachable with the schema of this version. Needs no token."""
+    try:
+        ensure_current(state_of(request).engine)
+    except (StoreError, SQLAlchemyError) as error:
+        _log.warning("not ready: %s", type(error).__name__)
+        detail = "the database is unreachable or has another schema; see the server's log"
+        raise unavailable(detail, _RETRY_S) from None
+    return Health(status="ok")
+
+
+@_health.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **PROBLEMS},
+)
+def metrics(request: Request, reader: Reader) -> Response:
+    """Metrics of this process in Prometheus' text format, without project names."""
+    del reader
+    return Response(generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -26,11 +26,11 @@ class BackgroundThread:
 
     Args:
         name: Of the thread, also in the log.
-        task: Called with a function that returns whether to stop.
+        task: What to do.
         interval_s: Between two calls.
     """
 
-    def __init__(self, name: str, task: Callable[[Callable[[], bool]], object], interval_s: float) -> None:
+    def __init__(self, name: str, task: Callable[[], object], interval_s: float) -> None:
         self._task = task
         self._interval_s = interval_s
         self._wake = threading.Event()
@@ -52,7 +52,7 @@ class BackgroundThread:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._task(self._stopping.is_set)
+                self._task()
             except Exception as error:  # noqa: BLE001  the next call may succeed
                 # without the message, which may quote a secret
                 _log.error("%s failed: %s", self._thread.name, type(error).__name__)
@@ -65,10 +65,10 @@ def analyse_waiting(engine: Engine) -> list[str]:
     with reading_session(engine) as session:
         waiting = list_waiting(session)
     analysed = []
-    for project, asked_at in waiting:
+    for project, requested_at in waiting:
         try:
             analyse_project(engine, project)
-            finish_analysis(engine, project, asked_at)
+            finish_analysis(engine, project, requested_at)
         except Exception:  # noqa: BLE001  analyse the other projects
             _log.exception("project %r could not be analysed", project)
         else:
@@ -76,12 +76,9 @@ def analyse_waiting(engine: Engine) -> list[str]:
     return analysed
 
 
-def send_alerts(
-    engine: Engine, alerts: AlertSetup, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
-) -> None:
+def send_alerts(engine: Engine, alerts: AlertSetup, now: Callable[[], datetime]) -> None:
     """Evaluate alerts, and send waiting messages even if that fails."""
     try:
         raise_alerts(engine, alerts.plan, now())
     finally:
-        while not is_stopping() and deliver_waiting(engine, alerts.channels, now, limit=1):
-            pass
+        deliver_waiting(engine, alerts.channels, now)

@@ -22,8 +22,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import open_store
-from roofwatch.db.schema.measurements import MeasurementRow
-from roofwatch.db.schema.partitions import ensure_partitions
+from roofwatch.db.schema.measurements import MeasurementRow, ensure_partitions
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _PROJECT = "scale"

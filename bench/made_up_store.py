@@ -21,7 +21,7 @@ from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.queries.runs import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.schema.partitions import ensure_partitions
+from roofwatch.db.schema.measurements import ensure_partitions
 from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.bisections import BisectionRow
+from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import BisectionRange, BisectionState, CommitRef
@@ -200,13 +200,8 @@ def note_progress(engine: Engine, claim: Claim, progress: BisectionProgress) -> 
     Raises:
         ClaimLostError: another runner has taken it over.
     """
-    with Session(engine) as session, session.begin():
-        _update(
-            session,
-            claim,
-            progress=_PROGRESS.dump_python(progress, mode="json"),
-            leased_until=func.now() + LEASE,
-        )
+    document = _PROGRESS.dump_python(progress, mode="json")
+    _update(engine, claim, progress=document, leased_until=func.now() + LEASE)
 
 
 def release_bisection(engine: Engine, claim: Claim) -> None:
@@ -215,8 +210,7 @@ def release_bisection(engine: Engine, claim: Claim) -> None:
     Raises:
         ClaimLostError: another runner has taken it over.
     """
-    with Session(engine) as session, session.begin():
-        _update(session, claim, state=BisectionState.REQUESTED, claim_id=None, leased_until=None)
+    _update(engine, claim, state=BisectionState.REQUESTED, claim_id=None, leased_until=None)
 
 
 def finish_bisection(
@@ -233,19 +227,12 @@ def finish_bisection(
     Raises:
         ClaimLostError: another runner has taken it over.
     """
-    with Session(engine) as session, session.begin():
-        ended: dict[str, Any] = {
-            "state": state,
-            "finished_at": func.now(),
-            "claim_id": None,
-            "leased_until": None,
-            "note": note,
-        }
-        if progress is not None:
-            ended["progress"] = _PROGRESS.dump_python(progress, mode="json")
-        if answer is not None:
-            ended["answer"] = _ANSWER.dump_python(answer, mode="json")
-        _update(session, claim, **ended)
+    ended = {"state": state, "finished_at": func.now(), "claim_id": None, "leased_until": None, "note": note}
+    if progress is not None:
+        ended["progress"] = _PROGRESS.dump_python(progress, mode="json")
+    if answer is not None:
+        ended["answer"] = _ANSWER.dump_python(answer, mode="json")
+    _update(engine, claim, **ended)
 
 
 def read_bisection(session: Session, bisection_id: UUID) -> Bisection | None:
@@ -303,8 +290,8 @@ def _take(session: Session, condition: ColumnElement[bool]) -> Claim | None:
     return claim
 
 
-def _update(session: Session, claim: Claim, **values: Any) -> None:
+def _update(engine: Engine, claim: Claim, **values: Any) -> None:
     ours = and_(BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id)
-    changed = session.execute(update(BisectionRow).where(ours).values(values).returning(BisectionRow.bisection_id))
-    if not changed.all():
-        raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")
+    with engine.begin() as connection:
+        if connection.execute(update(BisectionRow).where(ours).values(values)).rowcount == 0:
+            raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")

@@ -7,7 +7,7 @@ import uuid
 from sqlalchemy import URL, create_engine, text
 
 from roofwatch.db.engine import migrate
-from roofwatch.db.schema.partitions import ensure_partitions
+from roofwatch.db.schema.measurements import ensure_partitions
 from tests.builders import NOON
 
 TEMPLATE = "roofwatch_template"

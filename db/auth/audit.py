@@ -11,28 +11,10 @@ from roofwatch.db.schema.table import to_value
 
 
 def add_entry(
-    session: Session,
-    *,
-    actor: str,
-    action: str,
-    project: str | None,
-    subject: str,
-    person: str | None = None,
-    before: str | None = None,
-    after: str | None = None,
-    reason: str | None = None,
+    session: Session, *, actor: str, action: str, project: str | None, subject: str, **details: str | None
 ) -> None:
-    """Add an entry in the transaction that makes the change."""
-    entry = {
-        "actor": actor,
-        "person": person,
-        "action": action,
-        "project": project,
-        "subject": subject,
-        "before": before,
-        "after": after,
-        "reason": reason,
-    }
+    """Add an entry in the transaction that makes the change. Details: `person`, `before`, `after`, `reason`."""
+    entry = {"actor": actor, "action": action, "project": project, "subject": subject, **details}
     session.execute(insert(AuditEntryRow), [entry])
 
 

@@ -55,9 +55,7 @@ def upgrade(engine: Engine) -> None:
         return
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        revision = _revision(connection)
-        if revision is not None and not _is_known(revision):
-            raise StoreError(_too_new(engine, revision))
+        _refuse_newer(engine, _revision(connection))
         command.upgrade(configuration(connection), "head")
 
 
@@ -68,16 +66,10 @@ def ensure_current(engine: Engine) -> None:
         StoreError: the schema is missing, older or newer.
     """
     revision = current_revision(engine)
-    if revision == head_revision():
-        return
-    if revision is None:
-        raise StoreError(f"{_where(engine)}: no roofwatch schema; run: roofwatch db upgrade")
-    if _is_known(revision):
-        raise StoreError(
-            f"{_where(engine)}: the schema is at revision {revision}, this roofwatch needs {head_revision()}; "
-            "run: roofwatch db upgrade"
-        )
-    raise StoreError(_too_new(engine, revision))
+    if revision != head_revision():
+        _refuse_newer(engine, revision)
+        found = "no roofwatch schema" if revision is None else f"schema revision {revision}, not {head_revision()}"
+        raise StoreError(f"{database_name(engine.url)}: {found}; run: roofwatch db upgrade")
 
 
 def read_status(engine: Engine) -> StoreStatus:
@@ -105,6 +97,11 @@ def server_name(url: URL) -> str:
     return f"{url.host or url.query.get('host')}:{url.port or url.query.get('port', 5432)}"
 
 
+def database_name(url: URL) -> str:
+    """Name and server of a database, for messages."""
+    return f"database {url.database!r} on {server_name(url)}"
+
+
 def configuration(connection: Connection) -> Config:
     """Alembic's configuration, on one connection."""
     config = Config()
@@ -121,16 +118,8 @@ def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _is_known(revision: str) -> bool:
-    return revision in {script.revision for script in _scripts().walk_revisions()}
-
-
-def _where(engine: Engine) -> str:
-    return f"database {engine.url.database!r} on {server_name(engine.url)}"
-
-
-def _too_new(engine: Engine, revision: str) -> str:
-    return (
-        f"{_where(engine)}: the schema is at revision {revision}, newer than this roofwatch "
-        f"({head_revision()}); use the roofwatch that upgraded it"
-    )
+def _refuse_newer(engine: Engine, revision: str | None) -> None:
+    if revision is not None and revision not in {script.revision for script in _scripts().walk_revisions()}:
+        raise StoreError(
+            f"{database_name(engine.url)}: schema revision {revision} is newer than this roofwatch; upgrade roofwatch"
+        )

@@ -41,12 +41,6 @@ _NO_TIMEOUTS = text(
 )
 ANALYSIS = 7_001_003
 """First key of the advisory lock of an analysis; the second is the project."""
-_CONNECTION_HINTS = (
-    (("certificate", "ssl", "encryption"), "check sslmode and sslrootcert in the URL, and TLS on the server"),
-    (("too many", "connection slots"), "lower database_connections of its clients, or raise the limit on the server"),
-    (("password",), "correct the user or password in the URL, PGPASSWORD or PGPASSFILE"),
-)
-"""What to do if a connection is refused, by words in the message."""
 
 
 @contextmanager
@@ -107,15 +101,13 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
         max_overflow=0,
         pool_timeout=_POOL_WAIT_S,
     )
-    where = f"database {url.database!r} on {migrate.server_name(url)}"
+    where = migrate.database_name(url)
     try:
         try:
             engine.connect().close()
         except (OperationalError, InterfaceError) as error:
-            reason = _first_line(error)
-            hints = (hint for words, hint in _CONNECTION_HINTS if any(word in reason.lower() for word in words))
-            hint = next(hints, "start it, or correct the database URL")
-            raise StoreError(f"{where}: cannot be reached: {reason}; {hint}") from None
+            hint = "start the server, or correct the database URL"
+            raise StoreError(f"{where}: cannot be reached: {_first_line(error)}; {hint}") from None
         try:
             yield engine
         except (DBAPIError, PoolTimeoutError) as error:

@@ -19,7 +19,7 @@ from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, Store
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.schema.partitions import ensure_partitions
+from roofwatch.db.schema.measurements import ensure_partitions
 from roofwatch.db.schema.runs import ProjectRow, RunRow
 
 _REFUSED = ("22", "23", "54")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
-from collections.abc import Callable, Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.audit import add_entry
-from roofwatch.db.engine.client_programs import describe_server, find_client, run_client
+from roofwatch.db.engine.embedded import wheel_programs
 from roofwatch.db.engine.migrate import upgrade
 from roofwatch.db.engine.session import driver_connection, open_url
 from roofwatch.db.errors import StoreError
@@ -22,8 +27,6 @@ from roofwatch.db.maintenance.verify import Verification, verify_store
 
 _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
-
-OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,17 @@ class Restored:
     """Name of the previous database; None if it was dropped."""
 
 
+@dataclass(frozen=True)
+class Server:
+    """How client programs reach a server."""
+
+    major_version: int
+    conninfo: str
+    """Without the password: other users can read command lines."""
+    password: str | None
+    is_encrypted: bool
+
+
 def write_backup(engine: Engine, path: Path) -> None:
     """Write a snapshot of the database to a file.
 
@@ -41,13 +55,18 @@ def write_backup(engine: Engine, path: Path) -> None:
         StoreError: pg_dump is missing or failed; the file is not usable then.
     """
     server = describe_server(engine)
-    client = find_client("pg_dump", server)
     options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s", f"--file={path}"]
-    run_client(client, "pg_dump", options, server)
+    _run_program(find_program("pg_dump", server), options, server)
 
 
 def restore_backup(
-    engine: Engine, path: Path, *, replaces: bool, keeps_old: bool, actor: str, on_step: OnStep = lambda _text: None
+    engine: Engine,
+    path: Path,
+    *,
+    replaces: bool,
+    keeps_old: bool,
+    actor: str,
+    on_step: Callable[[str], None] = lambda _text: None,
 ) -> Restored:
     """Restore a backup into a new database, verify it, and rename it to replace the current one.
 
@@ -65,10 +84,10 @@ def restore_backup(
         StoreError: not a backup, the database is not empty, or a step failed; the database is unchanged.
     """
     server = describe_server(engine)
-    client = find_client("pg_restore", server)
+    pg_restore = find_program("pg_restore", server)
     if not path.is_file():
         raise StoreError(f"{path}: no such file")
-    if _ENTRY_OF_OURS not in run_client(client, "pg_restore", ["--list", str(path)], None):
+    if _ENTRY_OF_OURS not in _run_program(pg_restore, ["--list", str(path)], None):
         raise StoreError(f"{path}: not a backup of a roofwatch database")
     if not replaces:
         _refuse_to_replace(engine)
@@ -77,7 +96,7 @@ def restore_backup(
         with open_url(engine.url.set(database=new_name)) as restored:
             on_step("restoring")
             options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
-            run_client(client, "pg_restore", options, describe_server(restored))
+            _run_program(pg_restore, options, describe_server(restored))
             upgrade(restored)
             with restored.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 connection.execute(text("ANALYZE"))  # a backup holds no statistics
@@ -94,6 +113,78 @@ def restore_backup(
             return Restored(verification, kept_as=before)
         _run(admin, "DROP DATABASE {} WITH (FORCE)", before)
     return Restored(verification, kept_as=None)
+
+
+def describe_server(engine: Engine) -> Server:
+    """How client programs reach the database of an engine.
+
+    Raises:
+        StoreError: the engine connects through PgBouncer.
+    """
+    with engine.connect() as connection:
+        major_version = int(connection.scalar(text("SHOW server_version_num"))) // 10_000
+        driver = driver_connection(connection)
+        is_encrypted = driver.pgconn.ssl_in_use
+        if connection.scalar(text("SELECT pg_backend_pid()")) != driver.pgconn.backend_pid:
+            raise StoreError(
+                "backup and restore do not work through PgBouncer; name the server itself in the database URL"
+            )
+    _, given = engine.dialect.create_connect_args(engine.url)
+    parameters = {name: str(value) for name, value in given.items() if isinstance(value, (str, int))}
+    if is_encrypted and parameters.get("sslmode", os.environ.get("PGSSLMODE", "prefer")) in {"allow", "prefer"}:
+        parameters["sslmode"] = "require"  # never fall back to no encryption
+    password = parameters.pop("password", None)
+    return Server(major_version, make_conninfo("", **parameters), password, is_encrypted)
+
+
+def find_program(name: str, server: Server) -> Path:
+    """Find the oldest installation of a client program that is not older than the server.
+
+    Raises:
+        StoreError: there is none; the message says what to install.
+    """
+    wheel = wheel_programs()  # built without TLS
+    folders = [] if wheel is None or server.is_encrypted else [wheel]
+    folders += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    versions: dict[Path, int] = {}
+    for folder in folders:
+        if shutil.which(name, path=str(folder)) is not None:
+            shown = subprocess.run([folder / name, "--version"], capture_output=True, text=True, check=False).stdout
+            version = re.search(r"\(PostgreSQL\) (\d+)", shown)
+            if version is not None and int(version[1]) >= server.major_version:
+                versions[folder / name] = int(version[1])
+    if not versions:
+        raise StoreError(
+            f"no {name}{' with TLS' if server.is_encrypted else ''} of Postgres {server.major_version} or newer; "
+            f"install postgresql-client-{server.major_version}"
+        )
+    return min(versions, key=lambda program: versions[program])
+
+
+def _run_program(program: Path, arguments: Sequence[str], server: Server | None) -> str:
+    """Run a client program and return its output. Without a server it only reads a file.
+
+    Raises:
+        StoreError: it failed; the message is its own.
+    """
+    environment = {**os.environ, "LC_ALL": "C"}
+    if server is not None and server.password is not None:
+        environment["PGPASSWORD"] = server.password
+    connection = [] if server is None else [f"--dbname={server.conninfo}", "--no-password"]
+    done = subprocess.run(
+        [str(program), *connection, *arguments],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+    )
+    if done.returncode != 0:
+        errors = [line.partition("error: ")[2] for line in done.stderr.splitlines() if "error: " in line]
+        raise StoreError(f"{program.name}: {errors[0] if errors else f'exit status {done.returncode}'}")
+    return done.stdout
 
 
 def _refuse_to_replace(engine: Engine) -> None:

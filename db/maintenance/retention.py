@@ -5,24 +5,21 @@ The newest run of each series and the runs of open regressions are kept: new run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Select, delete, exists, func, literal_column, null, select, tuple_, update
+from sqlalchemy import ColumnElement, Engine, Select, delete, exists, func, null, select, update
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.artefacts import drop_unlinked
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.projects import QUARANTINE
-from roofwatch.db.schema.every import Base
 from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
-from roofwatch.db.schema.partitions import PARTITIONED
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
-from roofwatch.db.schema.runs import ArtefactChunkRow, ProjectRow, RunArtefactRow, RunRow
+from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow
 
 _BATCH_RUNS = 200
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)
@@ -47,10 +44,7 @@ class Pruned:
 
     part: Part
     older_than: datetime
-    run_count: int = 0
-    row_count: int = 0
-    size_bytes: int = 0
-    """As stored by the server."""
+    run_count: int
 
 
 def prune(
@@ -62,7 +56,7 @@ def prune(
     actor: str,
     on_progress: Callable[[Pruned], None] = lambda _so_far: None,
 ) -> list[Pruned]:
-    """Remove old parts of runs, in batches, so that ingest can go on.
+    """Remove old parts of runs, in batches of one transaction each.
 
     Args:
         engine: Of a store with a current schema.
@@ -70,20 +64,27 @@ def prune(
         now: The time.
         is_dry_run: Only count.
         actor: For the audit trail.
-        on_progress: Called after each batch with the counts so far.
+        on_progress: Called after each batch with the count so far.
     """
     pruned = []
     for part in Part:
         if part not in days:
             continue
-        total = Pruned(part, now - timedelta(days=days[part]))
-        for run_count, row_count, size_bytes in _batches(engine, total, now, is_dry_run=is_dry_run):
-            total = replace(
-                total,
-                run_count=total.run_count + run_count,
-                row_count=total.row_count + row_count,
-                size_bytes=total.size_bytes + size_bytes,
-            )
+        kept_days = days[part]
+        total = Pruned(part, now - timedelta(days=kept_days), 0)
+        due = _due(part, total.older_than)
+        if is_dry_run:
+            with Session(engine) as session:
+                count = session.scalars(select(func.count()).select_from(due.subquery())).one()
+            total = replace(total, run_count=count)
+        while not is_dry_run:
+            with Session(engine) as session, session.begin():
+                batch = due.order_by(RunRow.run_id).limit(_BATCH_RUNS).with_for_update(skip_locked=True)
+                runs = session.scalars(batch).all()
+                if not runs:
+                    break
+                _remove(session, part, runs, now)
+            total = replace(total, run_count=total.run_count + len(runs))
             on_progress(total)
         pruned.append(total)
         if total.run_count and not is_dry_run:
@@ -94,68 +95,10 @@ def prune(
                     action="store.prune",
                     project=None,
                     subject=part,
-                    after=f"{total.run_count} runs, {total.row_count} rows, {total.size_bytes} bytes",
-                    reason=f"older than {days[part]} days",
+                    after=f"{total.run_count} runs",
+                    reason=f"older than {kept_days} days",
                 )
     return pruned
-
-
-def _batches(engine: Engine, total: Pruned, now: datetime, *, is_dry_run: bool) -> Iterator[tuple[int, int, int]]:
-    """Runs, rows and bytes of each batch, which is removed unless it is a dry run."""
-    age = RunRow.ingested_at if total.part is Part.QUARANTINED else RunRow.started_at
-    query = _due(total.part).where(age < total.older_than).order_by(age, RunRow.run_id).limit(_BATCH_RUNS)
-    last: tuple[datetime, UUID] | None = None
-    while True:
-        with Session(engine) as session, session.begin():
-            batch = query if last is None else query.where(tuple_(age, RunRow.run_id) > last)
-            if not is_dry_run:
-                batch = batch.with_for_update(skip_locked=True)
-            runs = session.scalars(batch).all()
-            if not runs:
-                return
-            last = (runs[-1].ingested_at if total.part is Part.QUARANTINED else runs[-1].started_at, runs[-1].run_id)
-            row_count, size_bytes = _measure(session, total.part, runs)
-            if not is_dry_run:
-                _remove(session, total.part, runs, now)
-        if row_count:
-            yield len(runs), row_count, size_bytes
-
-
-def _measure(session: Session, part: Part, runs: Sequence[RunRow]) -> tuple[int, int]:
-    """Rows and bytes of a part of some runs."""
-    chosen = RunRow.run_id.in_([run.run_id for run in runs])
-    packed = select(func.sum(func.octet_length(ArtefactChunkRow.packed)))
-    file_bytes = packed.where(ArtefactChunkRow.sha256 == RunArtefactRow.content_sha256).scalar_subquery()
-    of_part: dict[Part, list[Select[int, int | None]]] = {
-        Part.TELEMETRY: [select(func.count(), func.sum(func.pg_column_size(RunRow.telemetry))).where(chosen)],
-        Part.SAMPLES: [_size_of_rows("sample_set", runs)],
-        Part.ARTEFACTS: [
-            select(func.count(), func.sum(file_bytes)).where(
-                RunArtefactRow.run_id.in_([run.run_id for run in runs]), RunArtefactRow.content_sha256.is_not(None)
-            )
-        ],
-        Part.QUARANTINED: [
-            select(func.count(), func.sum(func.pg_column_size(literal_column("run"))))
-            .select_from(RunRow)
-            .where(chosen),
-            *(_size_of_rows(table, runs) for table in PARTITIONED),
-        ],
-    }
-    sizes = [session.execute(query).one() for query in of_part[part]]
-    return sum(rows for rows, _ in sizes), sum(int(size_bytes or 0) for _, size_bytes in sizes)
-
-
-def _size_of_rows(table_name: str, runs: Sequence[RunRow]) -> Select[int, int | None]:
-    table = Base.metadata.tables[table_name]
-    size_bytes: ColumnElement[int | None] = func.sum(func.pg_column_size(literal_column(table_name)))
-    return (
-        select(func.count(), size_bytes)
-        .select_from(table)
-        .where(
-            table.c.run_number.in_([run.number for run in runs]),
-            table.c.measured_on.in_({run.measured_on for run in runs}),  # opens only these partitions
-        )
-    )
 
 
 def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime) -> None:
@@ -180,18 +123,19 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
         drop_unlinked(session.connection())
 
 
-def _due(part: Part) -> Select[RunRow]:
-    """Runs that still have the part and may lose it."""
+def _due(part: Part, older_than: datetime) -> Select[RunRow]:
+    """Old runs that still have the part and may lose it."""
     if part is Part.QUARANTINED:
         is_quarantined = ProjectRow.name.endswith(QUARANTINE, autoescape=True)
-        return select(RunRow).where(RunRow.project_id.in_(select(ProjectRow.id).where(is_quarantined)))
+        in_quarantine = RunRow.project_id.in_(select(ProjectRow.id).where(is_quarantined))
+        return select(RunRow).where(in_quarantine, RunRow.ingested_at < older_than)
     has_file = exists().where(RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None))
     has_part = {
         Part.SAMPLES: RunRow.samples_pruned_at.is_(None),
         Part.TELEMETRY: RunRow.telemetry.is_not(None),
         Part.ARTEFACTS: has_file,
     }[part]
-    return select(RunRow).where(has_part, ~_is_evidence(), ~_is_newest_of_a_series())
+    return select(RunRow).where(has_part, RunRow.started_at < older_than, ~_is_evidence(), ~_is_newest_of_a_series())
 
 
 def _is_evidence() -> ColumnElement[bool]:

@@ -15,7 +15,6 @@ from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, re
 from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.results import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.queries.run_filter import is_on, project_id
-from roofwatch.db.schema.bisections import BisectionRow
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -24,6 +23,7 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import MeasuredCommit, bound_of
 

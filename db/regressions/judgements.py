@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -31,9 +30,8 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
     """Replace all regressions of a project in one transaction. Their triage follows (`triage.py`).
 
     Raises:
-        StoreError: the project or a commit was never ingested, a regression is of another project, or two are equal.
+        StoreError: the project or a commit was never ingested.
     """
-    _check(project, regressions)
     with Session(engine) as session, session.begin():
         project_id = lock_project(session, project)
         shas = {commit.sha for regression in regressions for commit in _commits(regression)}
@@ -110,21 +108,6 @@ def list_triaged(
         decision = Triage(regression_id(regression)) if decided is None else to_value(Triage, decided)
         found.append((regression, decision))
     return found
-
-
-def _check(project: str, regressions: Sequence[Regression]) -> None:
-    for regression in regressions:
-        named = {regression.project, *(point.series.project for point in regression.change_points)}
-        if named != {project}:
-            raise StoreError(
-                f"regression of {regression.kernel} at {regression.commit.short_sha} is of project "
-                f"{', '.join(sorted(named))}, not only of {project}"
-            )
-    for (_, sha, kernel, verdict), count in Counter(regression.key for regression in regressions).items():
-        if count > 1:
-            raise StoreError(
-                f"{count} regressions of {kernel} at {sha[:8]} are {verdict}; group them into one before storing"
-            )
 
 
 def _commits(regression: Regression) -> list[CommitRef]:

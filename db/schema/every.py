@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofwatch.db.schema import access, alerts, bisections, measurements, regressions, runs
+from roofwatch.db.schema import access, alerts, measurements, regressions, runs
 from roofwatch.db.schema.table import Base
 
-__all__ = ["Base", "access", "alerts", "bisections", "measurements", "regressions", "runs"]
+__all__ = ["Base", "access", "alerts", "measurements", "regressions", "runs"]

@@ -1,4 +1,4 @@
-"""The tables of results. They grow with every run and are partitioned by month (`partitions.py`).
+"""The tables of results. They grow with every run and are partitioned by month.
 
 Partitioned tables have no foreign keys, which would take most of the time of an ingest. A run and its results are
 written in one transaction, and a trigger on `run` deletes the results with it.
@@ -6,7 +6,7 @@ written in one transaction, and a trigger on `run` deletes the results with it.
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -14,6 +14,8 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
+    Connection,
+    Engine,
     ForeignKey,
     Identity,
     Index,
@@ -21,6 +23,7 @@ from sqlalchemy import (
     LargeBinary,
     SmallInteger,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -35,6 +38,15 @@ _OUTCOMES = (
     *("crashed", "timed_out", "unsupported", "invalid"),
 )
 """Rows store the index in this list."""
+
+
+class _CaseResult:
+    """Key of a result of one case and implementation in one run."""
+
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
 
 
 class SeriesRow(Base):
@@ -119,7 +131,7 @@ class SampleSetRow(Base):
     content: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class AccuracyRow(Base):
+class AccuracyRow(_CaseResult, Base):
     __tablename__ = "accuracy"
     __table_args__ = (
         Index(None, "case_id"),
@@ -128,25 +140,17 @@ class AccuracyRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     position: Mapped[int]
     executor: Mapped[str]
     outcome: Mapped[str]
     message: Mapped[str | None]
 
 
-class TensorErrorRow(Base):
+class TensorErrorRow(_CaseResult, Base):
     __tablename__ = "tensor_error"
     __table_args__ = (*not_negative("max_abs_error", "rmse_ratio", "baseline_rmse_ratio"), _BY_MONTH)
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     tensor: Mapped[str]
     max_abs_error: Mapped[float]
     rmse_ratio: Mapped[float]
@@ -206,7 +210,7 @@ class CompilationRow(Base):
     compile_ns: Mapped[dict[str, Any]]
 
 
-class CountersRow(Base):
+class CountersRow(_CaseResult, Base):
     __tablename__ = "counters"
     __table_args__ = (
         Index(None, "case_id"),
@@ -214,19 +218,15 @@ class CountersRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
     function: Mapped[str] = mapped_column(primary_key=True)
     launch_index: Mapped[int] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     position: Mapped[int]
     source: Mapped[str]
     values: Mapped[dict[str, Any]]
     findings: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
 
 
-class ProfileRow(Base):
+class ProfileRow(_CaseResult, Base):
     """A profile of some calls of one case. Its activities are in `ProfileActivityRow`."""
 
     __tablename__ = "profile"
@@ -237,10 +237,6 @@ class ProfileRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     position: Mapped[int]
     source: Mapped[str]
     call_count: Mapped[int]
@@ -251,7 +247,7 @@ class ProfileRow(Base):
     left_out_ns: Mapped[int]
 
 
-class ProfileActivityRow(Base):
+class ProfileActivityRow(_CaseResult, Base):
     """All activities of one kind and name on one device, the longest first."""
 
     __tablename__ = "profile_row"
@@ -261,11 +257,7 @@ class ProfileActivityRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     kind: Mapped[str]
     name: Mapped[str]
     device: Mapped[str]
@@ -279,3 +271,37 @@ class ProfileActivityRow(Base):
     shared_bytes: Mapped[int | None]
     estimated_occupancy: Mapped[float | None]
     configuration_count: Mapped[int | None]
+
+
+PARTITIONED = tuple(
+    table.name for table in Base.metadata.sorted_tables if table.dialect_options["postgresql"]["partition_by"]
+)
+PARTITION_SCHEMA = "partitions"
+_PARTITION_LOCK = 7_340_582
+"""Key of the advisory lock for creating partitions."""
+
+
+def ensure_partitions(engine: Engine, day: date) -> None:
+    """Create the partitions of a day's month; one query if they exist."""
+    month = day.replace(day=1)
+    names = {f"{table}_{month:%Y_%m}": table for table in PARTITIONED}
+    with engine.connect() as connection:
+        if names.keys() <= list_partitions(connection):
+            return
+    with engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PARTITION_LOCK})
+        following = (month + timedelta(days=31)).replace(day=1)
+        for name in sorted(names.keys() - list_partitions(connection)):
+            table = names[name]
+            # CREATE ... PARTITION OF would lock out readers of the table
+            connection.execute(text(f"CREATE TABLE {PARTITION_SCHEMA}.{name} (LIKE {table} INCLUDING ALL)"))
+            bounds = f"FROM ('{month}') TO ('{following}')"
+            connection.execute(
+                text(f"ALTER TABLE {table} ATTACH PARTITION {PARTITION_SCHEMA}.{name} FOR VALUES {bounds}")
+            )
+
+
+def list_partitions(connection: Connection) -> set[str]:
+    """Names of all partitions, for example `measurement_2026_03`."""
+    names = text("SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(:schema) AND relispartition")
+    return set(connection.scalars(names, {"schema": PARTITION_SCHEMA}))

@@ -134,16 +134,15 @@ def prune_store(
     with progress("pruning") as show:
 
         def on_progress(so_far: Pruned) -> None:
-            show(Progress(so_far.run_count, 0, f"{_PART_NAMES[so_far.part]}: {so_far.row_count} rows"))
+            show(Progress(so_far.run_count, 0, f"{_PART_NAMES[so_far.part]}: {so_far.run_count} runs"))
 
         return prune(engine, days, now=datetime.now(UTC), is_dry_run=is_dry_run, actor=ACTOR, on_progress=on_progress)
 
 
 def pruned_table(pruned: Sequence[Pruned], *, is_dry_run: bool) -> Table:
-    table = Table("what", "older than", "runs", "rows", "size", title="would be removed" if is_dry_run else "removed")
+    table = Table("what", "older than", "runs", title="would be removed" if is_dry_run else "removed")
     for one in pruned:
-        counts = (str(one.run_count), str(one.row_count), format_bytes(one.size_bytes))
-        table.add_row(_PART_NAMES[one.part], f"{one.older_than:%Y-%m-%d}", *counts)
+        table.add_row(_PART_NAMES[one.part], f"{one.older_than:%Y-%m-%d}", str(one.run_count))
     return table
 
 

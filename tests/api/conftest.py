@@ -1,4 +1,4 @@
-"""The app on a fresh store, asked without a network, and tokens for it."""
+"""The app on a fresh store, without a network, and tokens for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.builders import PROJECT
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 MakeToken = Callable[..., NewToken]
-UNHURRIED = Limits(requests="1000000 per 1 second", failures="1000000 per 1 second")
+UNLIMITED = Limits(requests="1000000 per 1 second", failures="1000000 per 1 second")
 
 
 @pytest.fixture
@@ -50,6 +50,6 @@ def make_app(store: Engine, limits: Limits | None = None, *, analyses: bool = Fa
 
 @pytest.fixture
 def client(store: Engine, make_token: MakeToken) -> Iterator[TestClient]:
-    """May do everything in the usual project."""
-    with TestClient(make_app(store, UNHURRIED), headers=headers_of(make_token())) as client:
+    """A client with all scopes in the default project."""
+    with TestClient(make_app(store, UNLIMITED), headers=headers_of(make_token())) as client:
         yield client

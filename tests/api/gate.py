@@ -1,4 +1,4 @@
-"""A way to a database that a test can close and open again: what a client of it sees when the database is down."""
+"""A proxy to a database that a test can close and open again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 class Gate:
-    """Passes bytes between whoever connects to `port` and the socket of a server, while it is open."""
+    """Passes bytes between clients of `port` and the socket of a server while it is open."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -24,7 +24,7 @@ class Gate:
         threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
 
     def close(self) -> None:
-        """From now on nobody is let in, and who is in is put out."""
+        """Refuse new connections and close the others."""
         if self._listening is not None:
             with contextlib.suppress(OSError):
                 self._listening.shutdown(socket.SHUT_RDWR)

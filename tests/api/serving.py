@@ -20,7 +20,7 @@ from tests.builders import PROJECT
 
 
 def token_of_today(store: Engine, scope: Scope) -> str:
-    """What lets in whoever asks a server by the real clock."""
+    """A token that is valid by the real clock."""
     made = create_token(
         store,
         name="of a test",
@@ -35,14 +35,14 @@ def token_of_today(store: Engine, scope: Scope) -> str:
 
 @contextmanager
 def served(store: Engine, limits: Limits | None = None) -> Iterator[tuple[str, int]]:
-    """Its address."""
+    """Serve the app, and yield its address."""
     chosen = limits or Limits()
     server = uvicorn.Server(configure(make_app(store, chosen), chosen))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            # whoever connects before it is ready waits in the socket's queue
+            # early clients wait in the socket's queue
             yield listening.getsockname()[:2]
         finally:
             server.should_exit = True

@@ -1,4 +1,4 @@
-"""Who gets in where: every route, every scope, other projects, and tokens that are none."""
+"""Access: every route with every scope, other projects, and invalid tokens."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from roofwatch.db.auth.values import Scope
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from tests.api.conftest import NOW, UNHURRIED, MakeToken, headers_of, make_app
+from tests.api.conftest import NOW, UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 
 OTHER = "other/project"
 RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
 SECOND_RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
 RECORD = make_record(run_id=RUN_ID, artefacts=[make_artefact()])
-OPEN = {("get", "/healthz"), ("get", "/readyz")}
+PUBLIC = {("get", "/healthz"), ("get", "/readyz")}
 DESCRIPTION = ("get", "/v1/openapi.json")
 
 
@@ -39,7 +39,7 @@ class Route:
     query: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] | bytes | None = None
     refusal_elsewhere: int | None = 403
-    """What a token of another project gets; None where the answer is merely another one."""
+    """Status for a token of another project; None if it is allowed."""
 
     def ask(self, client: TestClient, headers: Any) -> Any:
         path = self.path.format(
@@ -52,7 +52,7 @@ class Route:
         return client.request(self.method, path, params=self.query, headers=headers, **body)
 
 
-SAID = {"person": "Example Engineer", "reason": "because"}
+DECISION = {"person": "Example Engineer", "reason": "because"}
 OF_PROJECT = {"project": PROJECT}
 ROUTES = [
     Route("post", "/v1/records", Scope.INGEST, body=RECORD.model_dump(mode="json")),
@@ -64,13 +64,13 @@ ROUTES = [
     Route("get", "/v1/runs/{run_id}", Scope.READ, refusal_elsewhere=404),
     Route("get", "/v1/runs/{run_id}/status", Scope.READ, refusal_elsewhere=404),
     Route("get", "/v1/runs/{run_id}/record", Scope.READ, refusal_elsewhere=404),
-    Route("post", "/v1/runs/{run_id}/release", Scope.ADMIN, body=SAID, refusal_elsewhere=404),
+    Route("post", "/v1/runs/{run_id}/release", Scope.ADMIN, body=DECISION, refusal_elsewhere=404),
     Route("get", "/v1/series", Scope.READ, OF_PROJECT),
     Route("get", "/v1/series/points", Scope.READ, OF_PROJECT),
     Route("get", "/v1/comparison", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/comparison/runs", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
-    Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, SAID | {"state": "expected"}),
+    Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, DECISION | {"state": "expected"}),
     Route("post", "/v1/questions/{question}", Scope.READ, body=OF_PROJECT),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
@@ -88,33 +88,33 @@ def filled(store: Engine) -> Engine:
 
 
 @pytest.fixture
-def anybody(filled: Engine) -> TestClient:
+def anonymous(filled: Engine) -> TestClient:
     return TestClient(make_app(filled))
 
 
-def served_by(app: Any) -> Iterator[Any]:
-    """Its routes themselves, those too that a description may leave out."""
+def routes_of(app: Any) -> Iterator[Any]:
+    """All routes, including those outside the OpenAPI document."""
     for route in app.routes:
         if hasattr(route, "original_router"):
-            yield from served_by(route.original_router)
+            yield from routes_of(route.original_router)
         else:
             yield route
 
 
-def test_every_route_is_in_the_matrix_and_in_the_description(filled: Engine) -> None:
+def test_every_route_is_documented_and_tested(filled: Engine) -> None:
     app = make_app(filled)
     described = {(method, path) for path, methods in app.openapi()["paths"].items() for method in methods}
-    served = {(method.lower(), route.path) for route in served_by(app) for method in route.methods if method != "HEAD"}
+    served = {(method.lower(), route.path) for route in routes_of(app) for method in route.methods if method != "HEAD"}
 
-    assert {(route.method, route.path) for route in ROUTES} | OPEN == described
+    assert {(route.method, route.path) for route in ROUTES} | PUBLIC == described
     assert served == described | {DESCRIPTION}
 
 
-def test_each_scope_opens_its_own_routes_and_admin_all(anybody: TestClient, make_token: MakeToken) -> None:
+def test_scopes_open_their_routes(anonymous: TestClient, make_token: MakeToken) -> None:
     for scope in Scope:
         headers = headers_of(make_token(scope))
         for route in ROUTES:
-            answer = route.ask(anybody, headers)
+            answer = route.ask(anonymous, headers)
 
             if scope in (route.scope, Scope.ADMIN):
                 assert answer.status_code < 300 or answer.status_code == 409, (route, scope, answer.text)
@@ -123,21 +123,21 @@ def test_each_scope_opens_its_own_routes_and_admin_all(anybody: TestClient, make
                 assert f'scope="{route.scope}"' in answer.headers["WWW-Authenticate"]
 
 
-def test_a_token_of_another_project_opens_nothing_of_this_one(anybody: TestClient, make_token: MakeToken) -> None:
+def test_token_of_another_project_is_refused(anonymous: TestClient, make_token: MakeToken) -> None:
     headers = headers_of(make_token(*Scope, project=OTHER))
     for route in ROUTES:
-        answer = route.ask(anybody, headers)
+        answer = route.ask(anonymous, headers)
 
         assert answer.status_code == (route.refusal_elsewhere or 200), route
         assert PROJECT not in answer.text, route
         assert str(SECOND_RUN_ID) not in answer.text, route
 
 
-def test_who_has_no_good_token_gets_nowhere_and_is_not_told_why(filled: Engine, make_token: MakeToken) -> None:
-    anybody = TestClient(make_app(filled, UNHURRIED))
+def test_invalid_tokens_are_refused_alike(filled: Engine, make_token: MakeToken) -> None:
+    anonymous = TestClient(make_app(filled, UNLIMITED))
     good, revoked, expired = make_token(), make_token(), make_token(days=1e-9)
     revoke_token(filled, revoked.token.token_id, now=NOW, actor="test")
-    later = TestClient(make_app(filled, UNHURRIED, now=lambda: NOW + timedelta(seconds=1)))
+    later = TestClient(make_app(filled, UNLIMITED, now=lambda: NOW + timedelta(seconds=1)))
     other_secret = good.text[:-1] + ("A" if good.text[-1] != "A" else "B")
     other_id = f"rw_{'0' * 12}_{good.text[16:]}"
     unknown = [revoked.text, other_secret, other_id, good.text + "x", "rw_", "garbage", "e.y.J"]
@@ -148,10 +148,10 @@ def test_who_has_no_good_token_gets_nowhere_and_is_not_told_why(filled: Engine, 
     ]
 
     for route in ROUTES:
-        refused = [route.ask(anybody, headers_of(text)) for text in unknown]
+        refused = [route.ask(anonymous, headers_of(text)) for text in unknown]
         refused.append(route.ask(later, headers_of(expired)))
-        refused.append(route.ask(anybody, {b"Authorization": b"Bearer \xff\xfe"}))
-        unnamed = [route.ask(anybody, headers) for headers in no_bearer]
+        refused.append(route.ask(anonymous, {b"Authorization": b"Bearer \xff\xfe"}))
+        unnamed = [route.ask(anonymous, headers) for headers in no_bearer]
 
         assert {answer.status_code for answer in refused + unnamed} == {401}, route
         assert len({answer.json()["detail"] for answer in refused}) == 1
@@ -159,18 +159,18 @@ def test_who_has_no_good_token_gets_nowhere_and_is_not_told_why(filled: Engine, 
         assert all(answer.headers["WWW-Authenticate"] == 'Bearer realm="roofwatch"' for answer in unnamed)
 
 
-def test_a_token_that_asks_too_often_waits_and_others_do_not(filled: Engine, make_token: MakeToken) -> None:
-    hasty, other = headers_of(make_token(Scope.READ)), headers_of(make_token(Scope.READ))
+def test_rate_limit_per_token(filled: Engine, make_token: MakeToken) -> None:
+    busy, other = headers_of(make_token(Scope.READ)), headers_of(make_token(Scope.READ))
     client = TestClient(make_app(filled, Limits(requests="2 per 1 hour")))
 
-    said = [client.get("/v1/projects", headers=hasty) for _ in range(3)]
+    answers = [client.get("/v1/projects", headers=busy) for _ in range(3)]
 
-    assert [answer.status_code for answer in said] == [200, 200, 429]
-    assert 3_590 < int(said[-1].headers["Retry-After"]) <= 3_600
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert 3_590 < int(answers[-1].headers["Retry-After"]) <= 3_600
     assert client.get("/v1/projects", headers=other).status_code == 200
 
 
-def test_wrong_tokens_from_one_address_wait_and_right_ones_never(filled: Engine, make_token: MakeToken) -> None:
+def test_rate_limit_of_wrong_tokens_per_address(filled: Engine, make_token: MakeToken) -> None:
     app = make_app(filled, Limits(failures="3 per 1 hour"))
     here, elsewhere = (TestClient(app, client=(host, 1)) for host in ("192.0.2.1", "192.0.2.2"))
     right = make_token(Scope.READ).text
@@ -179,23 +179,23 @@ def test_wrong_tokens_from_one_address_wait_and_right_ones_never(filled: Engine,
         return client.get("/v1/projects", headers=headers_of(text) | {"X-Forwarded-For": "192.0.2.9"})
 
     wrong = right[:-1] + ("A" if right[-1] != "A" else "B")
-    said = [ask(wrong) for _ in range(4)]
-    assert [answer.status_code for answer in said] == [401, 401, 401, 429]
-    assert int(said[-1].headers["Retry-After"]) > 0
-    assert "too many wrong tokens" in said[-1].json()["detail"]
+    answers = [ask(wrong) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [401, 401, 401, 429]
+    assert int(answers[-1].headers["Retry-After"]) > 0
+    assert "too many wrong tokens" in answers[-1].json()["detail"]
     assert ask(right).status_code == 200
     assert ask(wrong, elsewhere).status_code == 401
-    assert here.get("/v1/projects").status_code == 401, "no token is not a wrong one"
+    assert here.get("/v1/projects").status_code == 401
 
 
-def test_no_log_line_has_a_token_or_what_a_client_wrote(
-    anybody: TestClient, make_token: MakeToken, caplog: pytest.LogCaptureFixture
+def test_log_has_no_tokens_and_no_client_text(
+    anonymous: TestClient, make_token: MakeToken, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = make_token()
     with caplog.at_level("DEBUG"):
-        anybody.get("/v1/runs", params={"project": "a\nforged line", "token": token.text}, headers=headers_of(token))
-        anybody.get(f"/v1/{token.text}%0aforged", headers=headers_of(token))
-        anybody.get("/v1/projects", headers=headers_of(token.text + "x"))
+        anonymous.get("/v1/runs", params={"project": "a\nforged line", "token": token.text}, headers=headers_of(token))
+        anonymous.get(f"/v1/{token.text}%0aforged", headers=headers_of(token))
+        anonymous.get("/v1/projects", headers=headers_of(token.text + "x"))
 
     ours = [record.getMessage() for record in caplog.records if record.name == "roofwatch.api"]
     assert len(ours) == 3

@@ -1,4 +1,4 @@
-"""Every route that takes a body reads none of it before it knows who sends it, and then never more than its limit."""
+"""Routes with a body read it after authentication, up to a limit."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ NAMED = {
     "regression": str(regression_id(make_regression(1))),
     "question": "list_commits",
 }
-ASKING = f"/v1/questions/{NAMED['question']}"
-"""Takes a body and changes nothing: who may read may send it."""
+QUESTION = f"/v1/questions/{NAMED['question']}"
+"""Has a body and needs only the scope `read`."""
 KIB = 2**10
 LIMITS = Limits(body_bytes=256 * KIB, question_bytes=64 * KIB, silence_s=0.02)
-MOST_BYTES = {"/v1/records": LIMITS.body_bytes, ASKING: LIMITS.question_bytes}
+MAX_BYTES = {"/v1/records": LIMITS.body_bytes, QUESTION: LIMITS.question_bytes}
 CHUNK = b"x" * 16 * KIB
 ENDLESS = 1_000
-"""Chunks, after which the sender gives up so that the test ends whatever is read."""
+"""Chunks after which the sender stops."""
 
 
 @dataclass
 class Sent:
-    """One request, its body in chunks for as long as somebody reads them."""
+    """A request whose body is sent in chunks while the app reads."""
 
     chunk_count: int = ENDLESS
-    """0: the body never comes."""
+    """0: no body is sent."""
     read_bytes: int = 0
     status: int = 0
     body: bytes = b""
@@ -75,7 +75,6 @@ class Sent:
         }
 
         async def run() -> None:
-            # a sender that is waited for without end would hang the test
             async with asyncio.timeout(10):
                 await app(scope, self.receive, self.answer)
 
@@ -92,22 +91,16 @@ def app(store: Engine) -> FastAPI:
     return make_app(store, LIMITS)
 
 
-def taking(app: FastAPI) -> Iterator[tuple[str, str]]:
-    """Method and path of every route that a body is sent to."""
+def routes_with_body(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Method and path of every route with a body."""
     for path, operations in app.openapi()["paths"].items():
         for method in operations:
             if method not in {"get", "head"}:
                 yield method.upper(), path.format(**NAMED)
 
 
-def test_every_route_that_changes_something_is_known(app: FastAPI) -> None:
-    assert len(list(taking(app))) == 5
-    for path, operations in app.openapi()["paths"].items():
-        assert all("requestBody" in said for method, said in operations.items() if method != "get"), path
-
-
-def test_nothing_is_read_of_a_body_from_nobody(app: FastAPI) -> None:
-    for method, path in taking(app):
+def test_body_is_not_read_without_authentication(app: FastAPI) -> None:
+    for method, path in routes_with_body(app):
         for chunk_count in (0, ENDLESS):
             for headers in ({}, {"content-length": str(10**12)}, headers_of("garbage")):
                 sent = Sent(chunk_count, headers=headers).ask(app, method, path)
@@ -115,36 +108,28 @@ def test_nothing_is_read_of_a_body_from_nobody(app: FastAPI) -> None:
                 assert (sent.status, sent.read_bytes) == (401, 0), (method, path, headers)
 
 
-def test_nothing_is_read_of_a_body_from_one_who_may_not_send(app: FastAPI, make_token: MakeToken) -> None:
-    for method, path in taking(app):
-        headers = headers_of(make_token(Scope.INGEST if path == ASKING else Scope.READ))
+def test_body_is_not_read_without_the_scope(app: FastAPI, make_token: MakeToken) -> None:
+    for method, path in routes_with_body(app):
+        headers = headers_of(make_token(Scope.INGEST if path == QUESTION else Scope.READ))
         sent = Sent(headers=headers).ask(app, method, path)
 
         assert (sent.status, sent.read_bytes) == (403, 0), (method, path)
 
 
-def test_a_body_is_read_no_further_than_its_limit(app: FastAPI, make_token: MakeToken) -> None:
+def test_body_is_read_up_to_its_limit(app: FastAPI, make_token: MakeToken) -> None:
     headers = headers_of(make_token())
-    for method, path in taking(app):
+    for method, path in routes_with_body(app):
         endless = Sent(headers=headers).ask(app, method, path)
         announced = Sent(headers=headers | {"content-length": str(10**12)}).ask(app, method, path)
 
-        most_bytes = MOST_BYTES.get(path, LIMITS.decision_bytes)
+        max_bytes = MAX_BYTES.get(path, LIMITS.decision_bytes)
         assert endless.status == 413, (method, path, endless.body)
-        assert endless.read_bytes <= most_bytes + len(CHUNK), (method, path)
+        assert endless.read_bytes <= max_bytes + len(CHUNK), (method, path)
         assert (announced.status, announced.read_bytes) == (413, 0), (method, path)
         assert json.loads(endless.body)["type"] == "urn:roofwatch:problem:too-large"
 
 
-def test_a_body_that_never_comes_is_waited_for_no_longer_than_its_limit(app: FastAPI, make_token: MakeToken) -> None:
-    headers = headers_of(make_token())
-    for method, path in taking(app):
-        sent = Sent(0, headers=headers).ask(app, method, path)
-
-        assert sent.status == 408, (method, path, sent.body)
-
-
-def test_a_body_counts_for_as_long_as_it_is_held() -> None:
+def test_bodies_in_memory_are_limited() -> None:
     bodies = BodyReader(Limits(upload_bytes=3 * len(CHUNK)))
 
     async def run() -> None:
@@ -153,10 +138,10 @@ def test_a_body_counts_for_as_long_as_it_is_held() -> None:
 
         async with bodies.read(sent(), LIMITS.body_bytes) as body:
             assert body == CHUNK * 2
-            with pytest.raises(ProblemError) as told:
+            with pytest.raises(ProblemError) as caught:
                 async with bodies.read(sent(), LIMITS.body_bytes):
                     pass
-            assert (told.value.status, int(told.value.headers["Retry-After"]) > 0) == (503, True)
+            assert (caught.value.status, int(caught.value.headers["Retry-After"]) > 0) == (503, True)
 
         async with bodies.read(sent(), LIMITS.body_bytes) as body:
             assert body == CHUNK * 2

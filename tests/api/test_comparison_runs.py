@@ -1,4 +1,4 @@
-"""Which runs two sides name: `GET /v1/comparison/runs`, and the comparison itself."""
+"""`GET /v1/comparison` and `/v1/comparison/runs`."""
 
 from typing import Any
 
@@ -10,22 +10,20 @@ from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import PROJECT, make_commit, make_environment, make_pair_of_records, make_record, sha_of
 from tests.ci.values import make_noisy_calibration
 
-LIKE_A = "beef" + "a" * 36
-LIKE_B = "beef" + "b" * 36
+SHA_A = "beef" + "a" * 36
+SHA_B = "beef" + "b" * 36
 
 
 @pytest.fixture
 def chosen(client: TestClient) -> Any:
     def choose(base: str, head: str, **query: str) -> Any:
-        asked = {"project": PROJECT, "base": base, "head": head, **query}
-        return client.get("/v1/comparison/runs", params=asked)
+        parameters = {"project": PROJECT, "base": base, "head": head, **query}
+        return client.get("/v1/comparison/runs", params=parameters)
 
     return choose
 
 
-def test_a_side_is_a_sha_its_beginning_or_a_run_and_both_routes_choose_the_same(
-    client: TestClient, store: Engine, chosen: Any
-) -> None:
+def test_sides_are_commits_abbreviations_or_runs(client: TestClient, store: Engine, chosen: Any) -> None:
     pair = make_pair_of_records(0, 1)
     alone, aside = make_record(1), make_record(2)
     for record in (alone, *pair):
@@ -40,11 +38,12 @@ def test_a_side_is_a_sha_its_beginning_or_a_run_and_both_routes_choose_the_same(
     query = {"project": PROJECT, "base": sha_of(0)[:7], "head": sha_of(1)[:7]}
     judged = client.get("/v1/comparison", params=query).json()
     assert {name: judged[name] for name in ids} == ids
+    assert judged["judgement"]["is_paired"] is True
+    comment = client.get("/v1/comparison", params=query | {"format": "markdown"})
+    assert "rms_norm" in comment.text
 
 
-def test_the_stored_noise_of_the_runner_counts_unless_it_is_not_to(
-    client: TestClient, store: Engine, chosen: Any
-) -> None:
+def test_stored_noise_floor_is_applied_unless_disabled(client: TestClient, store: Engine, chosen: Any) -> None:
     pair = make_pair_of_records(0, 1, head_median_ns=12_000.0, block_count=12)
     aside = make_record(1)
     for record in pair:
@@ -66,22 +65,22 @@ def test_the_stored_noise_of_the_runner_counts_unless_it_is_not_to(
     assert judge(head=str(aside.run_id))["judgement"]["noise_floor"]["commit_sha"] == sha_of(0)
 
 
-def test_a_side_that_cannot_be_told_is_refused_with_the_reason(store: Engine, chosen: Any) -> None:
-    for number, sha in enumerate((LIKE_A, LIKE_B)):
+def test_unknown_side_is_refused_with_the_reason(store: Engine, chosen: Any) -> None:
+    for number, sha in enumerate((SHA_A, SHA_B)):
         ingest_record(store, make_record(commit=make_commit(number, sha=sha, parents=())))
     elsewhere = make_record(3, project="other/project")
     ingest_record(store, elsewhere)
     here = make_environment().runner_class
 
-    assert chosen(LIKE_A, "beefb").status_code == 200
+    assert chosen(SHA_A, "beefb").status_code == 200
     for side, query, reason in (
-        ("beef", {}, f"beef: ambiguous in project {PROJECT} ({LIKE_A[:16]}, {LIKE_B[:16]})"),
+        ("beef", {}, f"beef: ambiguous in project {PROJECT} ({SHA_A[:16]}, {SHA_B[:16]})"),
         ("0000", {}, f"0000: project {PROJECT} has no run of it"),
         (str(elsewhere.run_id), {}, f"{elsewhere.run_id}: project {PROJECT} has no run of it"),
-        (LIKE_B, {"runner_class": f"not {here}"}, f"has no run of it on not {here}"),
+        (SHA_B, {"runner_class": f"not {here}"}, f"has no run of it on not {here}"),
     ):
-        refused = chosen(LIKE_A, side, **query)
+        refused = chosen(SHA_A, side, **query)
         assert refused.status_code == 404
         assert reason in refused.json()["detail"]
     for side in ("bee", "main", "BEEF", "beef" * 17):
-        assert chosen(LIKE_A, side).status_code == 422
+        assert chosen(SHA_A, side).status_code == 422

@@ -1,4 +1,4 @@
-"""Whatever is sent, the server is never at a loss: no status of 500 or above."""
+"""Fuzzing: no request causes a status of 500 or above."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
-from tests.api.test_access import OPEN, ROUTES
+from tests.api.conftest import UNLIMITED, MakeToken, headers_of, make_app
+from tests.api.test_access import PUBLIC, ROUTES
 from tests.builders import (
     PROJECT,
     make_accuracy,
@@ -46,7 +46,7 @@ from tests.builders import (
 
 
 def repeatable(examples: int) -> settings:
-    """The same examples each time, however slow the machine."""
+    """The same examples in each run, without a deadline."""
     return settings(
         max_examples=examples,
         derandomize=True,
@@ -111,7 +111,7 @@ def filled(store: Engine) -> Engine:
 @given(
     path=st.sampled_from(places(RECORD)), new=values, unknown=st.dictionaries(st.text(max_size=5), values, max_size=1)
 )
-def test_a_record_with_anything_anywhere_is_taken_or_refused(
+def test_mutated_records_are_stored_or_refused(
     client: TestClient, path: tuple[Any, ...], new: Any, unknown: dict[str, Any]
 ) -> None:
     body = json.dumps(replaced(RECORD, path, new) | unknown).encode(errors="surrogatepass")
@@ -130,7 +130,7 @@ def test_a_record_with_anything_anywhere_is_taken_or_refused(
     encoding=st.sampled_from(["identity", "gzip", "zstd", "br", "gzip, gzip", ""]),
     cut=st.integers(0, 30),
 )
-def test_a_body_of_any_bytes_is_refused(client: TestClient, body: bytes, pack: Any, encoding: str, cut: int) -> None:
+def test_random_bytes_are_refused(client: TestClient, body: bytes, pack: Any, encoding: str, cut: int) -> None:
     packed = pack(body)[: len(body) + 30 - cut]
 
     answer = client.post("/v1/records", content=packed, headers={"Content-Encoding": encoding})
@@ -138,7 +138,7 @@ def test_a_body_of_any_bytes_is_refused(client: TestClient, body: bytes, pack: A
     assert 400 <= answer.status_code < 500
 
 
-THERE = {
+EXISTING = {
     "project": PROJECT,
     "run_id": str(RUN_ID),
     "sha256": make_artefact().sha256,
@@ -147,47 +147,44 @@ THERE = {
     "head": sha_of(1),
     "question": "list_commits",
 }
-NEEDING_MORE = {"POST /v1/records", "POST /v1/questions/{question}", "PUT /v1/runs/{run_id}/artefacts/{sha256}"}
-"""Their schemas do not say all that a body must be: other tests send what is taken."""
-TAKING_NOTHING = {"GET /healthz", "GET /readyz"}
+INCOMPLETE_SCHEMAS = {"POST /v1/records", "POST /v1/questions/{question}", "PUT /v1/runs/{run_id}/artefacts/{sha256}"}
+"""Routes whose schema does not describe the whole body; other tests send valid bodies."""
+WITHOUT_INPUT = {"GET /healthz", "GET /readyz"}
 
-# what a test of the description's truth asks of an answer
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", GenerationMode)
-def test_what_the_description_allows_or_forbids_is_answered_as_it_says(
-    filled: Engine, make_token: MakeToken, mode: GenerationMode
-) -> None:
-    app = make_app(filled, UNHURRIED)
+def test_responses_conform_to_openapi(filled: Engine, make_token: MakeToken, mode: GenerationMode) -> None:
+    app = make_app(filled, UNLIMITED)
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
     headers = headers_of(make_token(project=None))
-    offered: set[str] = set()
+    labels: set[str] = set()
     answered: defaultdict[str, set[int]] = defaultdict(set)
 
     for found in schema.get_all_operations():
         assert isinstance(found, Ok)
         operation = found.ok()
         cases = operation.as_strategy(generation_mode=mode)
-        offered.add(operation.label)
+        labels.add(operation.label)
 
         @repeatable(12)
         @given(case=cases)
         def ask(case: Case[Any]) -> None:
-            if mode.is_positive:  # of what is there
-                known = THERE | {"run_id": str(QUARANTINED_ID)} if "/release" in case.path else THERE
+            if mode.is_positive:
+                known = EXISTING | {"run_id": str(QUARANTINED_ID)} if "/release" in case.path else EXISTING
                 case.path_parameters |= {name: known[name] for name in case.path_parameters}
                 case.query |= {name: known[name] for name in case.query if name in known}
             response = case.call(headers=headers)
             answered[case.operation.label].add(response.status_code // 100)
             case.validate_response(response, checks=CHECKS)
 
-        with suppress(Unsatisfiable):  # what takes nothing can be given nothing wrong
+        with suppress(Unsatisfiable):
             ask()
 
-    assert len(offered) == len(ROUTES) + len(OPEN)
+    assert len(labels) == len(ROUTES) + len(PUBLIC)
     if mode.is_positive:
-        assert {label for label in offered if 2 not in answered[label]} == NEEDING_MORE
+        assert {label for label in labels if 2 not in answered[label]} == INCOMPLETE_SCHEMAS
     else:
-        assert {label for label in offered if 4 not in answered[label]} == TAKING_NOTHING
+        assert {label for label in labels if 4 not in answered[label]} == WITHOUT_INPUT

@@ -1,4 +1,4 @@
-"""What was found, as clients read it."""
+"""Routes that read runs, series, regressions and metrics."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from roofwatch.api.background import analyse_waiting
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
+from tests.api.conftest import UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import (
     PROJECT,
     make_measurement,
-    make_pair_of_records,
     make_record,
     make_regression,
     make_static_facts,
@@ -34,7 +32,7 @@ from tests.builders import (
 
 
 def pages(client: TestClient, path: str, **query: Any) -> list[list[Any]]:
-    """All pages of a list, each with its entries."""
+    """All pages of a list."""
     found = []
     cursor = None
     while True:
@@ -50,9 +48,7 @@ def flat(found: list[list[Any]]) -> list[Any]:
     return [item for page in found for item in page]
 
 
-def test_runs_come_in_pages_the_last_first_and_one_that_comes_in_between_shifts_nothing(
-    client: TestClient, store: Engine
-) -> None:
+def test_runs_are_paged_newest_first(client: TestClient, store: Engine) -> None:
     records = [make_record(number // 2) for number in range(7)]  # two at a time started at once
     for record in records:
         ingest_record(store, record)
@@ -73,30 +69,16 @@ def test_runs_come_in_pages_the_last_first_and_one_that_comes_in_between_shifts_
 DEEP = base64.urlsafe_b64encode(b"[" * 1_000 + b"]" * 1_000).decode()
 
 
-@pytest.mark.parametrize(
-    "cursor", ["x", "W10=", "WyJhIiwgImIiXQ==", "bnVsbA==", "WyJcdTAwMDAiXQ==", "é", "W3RydWVd", DEEP]
-)
+@pytest.mark.parametrize("cursor", ["x", "W10=", "bnVsbA==", "WyJcdTAwMDAiXQ==", DEEP])
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/series", "/v1/regressions", "/v1/audit", "/v1/projects"])
-def test_a_cursor_of_somebody_s_own_is_refused(client: TestClient, path: str, cursor: str) -> None:
+def test_invalid_cursor_is_refused(client: TestClient, path: str, cursor: str) -> None:
     answer = client.get(path, params={"project": PROJECT, "cursor": cursor})
 
-    # a name is all that a cursor of projects says
+    # a cursor of projects is any name
     assert answer.status_code == 400 or (path == "/v1/projects" and answer.status_code == 200)
 
 
-def test_a_run_tells_everything_and_its_record_reads_back(client: TestClient, store: Engine) -> None:
-    record = make_record()
-    ingest_record(store, record)
-
-    detail = client.get(f"/v1/runs/{record.run_id}").json()
-    read = client.get(f"/v1/runs/{record.run_id}/record")
-
-    assert detail["summary"]["commit"]["sha"] == record.commit.sha
-    assert detail["cases"][0]["median_ns"] == 10_000.0
-    assert RunRecord.from_json(read.content, name="answer") == record
-
-
-def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine) -> None:
+def test_run_status_after_an_analysis(client: TestClient, store: Engine) -> None:
     record = make_record()
     client.post("/v1/records", content=record.to_json())
     path = f"/v1/runs/{record.run_id}/status"
@@ -108,7 +90,7 @@ def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine)
     assert before["content_hash"] == record.content_hash
 
 
-def test_series_come_in_pages_with_and_without_points(client: TestClient, store: Engine) -> None:
+def test_series_are_paged(client: TestClient, store: Engine) -> None:
     for number in range(3):
         ingest_record(store, make_record(number, measurements=[make_measurement()], static_facts=[make_static_facts()]))
     with Session(store) as session:
@@ -137,12 +119,12 @@ def test_series_come_in_pages_with_and_without_points(client: TestClient, store:
     ]
 
 
-def test_a_page_of_series_has_no_more_points_than_it_may(store: Engine, make_token: MakeToken) -> None:
+def test_points_of_a_page_are_limited(store: Engine, make_token: MakeToken) -> None:
     records = [make_record(number, measurements=[make_measurement()]) for number in range(3)]
     for record in records:
         ingest_record(store, record)
-    client = TestClient(make_app(store, replace(UNHURRIED, points=7)), headers=headers_of(make_token()))
-    narrow = TestClient(make_app(store, replace(UNHURRIED, points=2)), headers=headers_of(make_token()))
+    client = TestClient(make_app(store, replace(UNLIMITED, points=7)), headers=headers_of(make_token()))
+    narrow = TestClient(make_app(store, replace(UNLIMITED, points=2)), headers=headers_of(make_token()))
     path, query = "/v1/series/points", {"project": PROJECT}
     times = [record.started_at.isoformat() for record in records]
 
@@ -161,25 +143,6 @@ def test_a_page_of_series_has_no_more_points_than_it_may(store: Engine, make_tok
     assert narrow.get(path, params=query | {"since": "2026-03-01T12:00:00"}).status_code == 422
 
 
-def test_two_commits_are_compared_by_the_pair_that_measured_both(client: TestClient, store: Engine) -> None:
-    for record in (
-        make_record(0),
-        make_record(1),
-        *(pair := make_pair_of_records(0, 1, head_median_ns=20_000.0, block_count=12)),
-    ):
-        ingest_record(store, record)
-    query = {"project": PROJECT, "base": sha_of(0), "head": sha_of(1)}
-
-    answer = client.get("/v1/comparison", params=query).json()
-
-    assert (answer["base_run_id"], answer["head_run_id"]) == tuple(str(record.run_id) for record in pair)
-    assert answer["exit_code"] == 1
-    assert answer["judgement"]["verdict"] == "regressed"
-    assert answer["judgement"]["is_paired"] is True
-    comment = client.get("/v1/comparison", params=query | {"format": "markdown"})
-    assert "rms_norm" in comment.text
-
-
 @pytest.fixture
 def judged(store: Engine) -> Engine:
     for number in range(4):
@@ -194,7 +157,7 @@ def decide(client: TestClient, number: int, **decision: str) -> Any:
     return client.post(path, params={"project": PROJECT}, json=usual | decision)
 
 
-def test_regressions_come_the_newest_commit_first_in_pages(client: TestClient, judged: Engine) -> None:
+def test_regressions_are_paged_newest_first(client: TestClient, judged: Engine) -> None:
     found = flat(pages(client, "/v1/regressions", project=PROJECT, limit=2))
 
     assert [one["regression"]["commit"]["sha"] for one in found] == [sha_of(number) for number in (3, 2, 1)]
@@ -202,13 +165,13 @@ def test_regressions_come_the_newest_commit_first_in_pages(client: TestClient, j
     assert flat(pages(client, "/v1/regressions", project=PROJECT, state="dismissed")) == []
 
 
-def test_a_decision_outlives_the_next_judgement_and_is_in_the_audit_trail(client: TestClient, judged: Engine) -> None:
+def test_triage_survives_an_analysis_and_is_audited(client: TestClient, judged: Engine) -> None:
     assert decide(client, 2).json()["triage"]["state"] == "expected"
     assert decide(client, 2, state="fixed", reason="reverted", expected="expected").status_code == 200
-    replace_regressions(judged, PROJECT, [make_regression(number, summary="judged again") for number in (2, 3)])
+    replace_regressions(judged, PROJECT, [make_regression(number, summary="analysed again") for number in (2, 3)])
 
     (kept,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
-    assert (kept["regression"]["summary"], kept["triage"]["reason"]) == ("judged again", "reverted")
+    assert (kept["regression"]["summary"], kept["triage"]["reason"]) == ("analysed again", "reverted")
     trail = flat(pages(client, "/v1/audit", project=PROJECT, subject=kept["regression_id"], limit=1))
     assert [(entry["before"], entry["after"], entry["reason"]) for entry in trail] == [
         ("expected", "fixed", "reverted"),
@@ -217,7 +180,7 @@ def test_a_decision_outlives_the_next_judgement_and_is_in_the_audit_trail(client
     assert all(entry["person"] == "Example Engineer" and entry["actor"].startswith("token ") for entry in trail)
 
 
-def test_who_decides_on_what_is_no_longer_so_is_told(client: TestClient, judged: Engine) -> None:
+def test_stale_triage_is_refused(client: TestClient, judged: Engine) -> None:
     decide(client, 2)
 
     answer = decide(client, 2, state="invalid", expected="new")
@@ -230,15 +193,13 @@ def test_who_decides_on_what_is_no_longer_so_is_told(client: TestClient, judged:
     "decision",
     [{"state": "gone"}, {"person": ""}, {"person": "a\nb"}, {"reason": " "}, {"reason": "x" * 2_001}, {"more": "x"}],
 )
-def test_a_decision_without_state_person_or_reason_is_none(
-    client: TestClient, judged: Engine, decision: Mapping[str, str]
-) -> None:
+def test_invalid_triage_is_refused(client: TestClient, judged: Engine, decision: Mapping[str, str]) -> None:
     assert decide(client, 2, **decision).status_code == 422
     with Session(judged) as session:
         assert len(list_regressions(session, PROJECT)) == 3
 
 
-def test_health_and_readiness_need_no_token_and_metrics_count_without_names(client: TestClient, store: Engine) -> None:
+def test_health_and_metrics(client: TestClient, store: Engine) -> None:
     client.post("/v1/records", content=make_record().to_json())
     client.get("/no/such/page?project=secret")
 
@@ -252,14 +213,14 @@ def test_health_and_readiness_need_no_token_and_metrics_count_without_names(clie
     assert "secret" not in text
 
 
-def test_what_is_not_there_and_what_cannot_be_asked_say_where_to_look(client: TestClient) -> None:
+def test_errors_point_to_the_openapi_document(client: TestClient) -> None:
     for answer in (client.get("/v1/nothing"), client.delete("/v1/runs"), client.get("/v1/runs")):
         assert answer.headers["content-type"] == "application/problem+json"
         assert "/v1/openapi.json" in answer.json()["detail"]
         assert answer.json()["status"] == answer.status_code
 
 
-def test_a_run_without_its_samples_is_gone_as_a_record_and_stays_as_a_run(client: TestClient, store: Engine) -> None:
+def test_record_without_samples_is_gone(client: TestClient, store: Engine) -> None:
     record = make_record(1)
     ingest_record(store, record)
     ingest_record(store, make_record(2))

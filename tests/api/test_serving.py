@@ -1,8 +1,7 @@
-"""The door as the network meets it: real sockets, the real client, and a database that goes away."""
+"""The server on real sockets, with the real client and an unavailable database."""
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import subprocess
@@ -31,7 +30,7 @@ from tests.roofwatch.command import roofwatch
 
 @contextmanager
 def api_process(folder: Path, database_url: URL) -> Iterator[str]:
-    """`roofwatch api` as an operator runs it; its URL."""
+    """Run `roofwatch api`, and yield its URL."""
     environment = {
         **os.environ,
         "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
@@ -53,9 +52,7 @@ def api_process(folder: Path, database_url: URL) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_records_go_from_the_command_line_through_the_api_into_the_store_once(
-    database_url: URL, store: Engine, tmp_path: Path
-) -> None:
+def test_push_command_sends_records_once(database_url: URL, store: Engine, tmp_path: Path) -> None:
     url = database_url.render_as_string(hide_password=False)
     made = roofwatch(
         *("token", "create", "runner", "--project", PROJECT, "--scope", "ingest", "--json"),
@@ -80,7 +77,7 @@ def test_records_go_from_the_command_line_through_the_api_into_the_store_once(
         assert {run.run_id for run in list_runs(session, PROJECT)} == {str(record.run_id) for record in records}
 
 
-def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, tmp_path: Path) -> None:
+def test_token_commands(database_url: URL, tmp_path: Path) -> None:
     url = database_url.render_as_string(hide_password=False)
 
     def token(*arguments: str) -> tuple[int, str, str]:
@@ -104,7 +101,7 @@ def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, t
     assert "revoked" in token("list")[1]
 
 
-def test_a_record_waits_in_the_spool_while_the_database_is_down(
+def test_record_stays_in_the_spool_while_the_database_is_down(
     database_url: URL, store: Engine, make_token: MakeToken, tmp_path: Path
 ) -> None:
     gate = Gate(f"{database_url.query['host']}/.s.PGSQL.5432")
@@ -146,18 +143,15 @@ def status_of(url: str) -> tuple[int, str | None]:
 IMPATIENT = Limits(head_s=0.05, silence_s=0.05, body_s=0.2)
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", b"GET /healthz HTTP/1.1\r\nHost:", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: b\r\n"]
-)
-def test_who_never_finishes_the_head_is_cut_off(store: Engine, sent: bytes) -> None:
+def test_incomplete_head_times_out(store: Engine) -> None:
     with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
-        line.sendall(sent)
+        line.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
         answer = line.recv(100)
 
     assert answer == b""
 
 
-def test_who_never_finishes_a_body_is_told_and_cut_off(store: Engine, make_token: MakeToken) -> None:
+def test_incomplete_body_times_out(store: Engine, make_token: MakeToken) -> None:
     head = (
         f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
         "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
@@ -171,9 +165,7 @@ def test_who_never_finishes_a_body_is_told_and_cut_off(store: Engine, make_token
     assert b"urn:roofwatch:problem:timed-out" in whole
 
 
-def test_a_body_with_two_lengths_is_refused_and_what_follows_is_no_request(
-    store: Engine, make_token: MakeToken
-) -> None:
+def test_request_smuggling_is_refused(store: Engine, make_token: MakeToken) -> None:
     sent = (
         f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -189,29 +181,7 @@ def test_a_body_with_two_lengths_is_refused_and_what_follows_is_no_request(
     assert whole.count(b"HTTP/1.1") == 1
 
 
-def test_who_leaves_within_a_body_is_no_failure_of_the_server(
-    store: Engine, make_token: MakeToken, caplog: pytest.LogCaptureFixture
-) -> None:
-    head = (
-        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
-    )
-    with (
-        caplog.at_level(logging.INFO, logger="roofwatch.api"),
-        served(store) as address,
-        socket.create_connection(address) as line,
-        line.makefile("rb") as answer,
-    ):
-        line.sendall(head.encode())
-        assert answer.readline() == b"HTTP/1.1 100 Continue\r\n"  # the body is being waited for
-        line.sendall(b"{")
-
-    said = [record for record in caplog.records if record.name == "roofwatch.api"]
-    assert [record.levelname for record in said] == ["INFO"]
-    assert said[0].message.startswith("POST /v1/records 408 ")
-
-
-def test_a_project_that_a_token_is_not_for_holds_no_other(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
+def test_refused_project_does_not_block_others(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     ours = [spool.submit(make_record(number)).name for number in range(2)]
     theirs = [spool.submit(make_record(number, project="their/project")).name for number in range(2)]

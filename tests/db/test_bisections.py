@@ -1,4 +1,4 @@
-"""Bisections in the store: asked for once, claimed by one, written while they go on, read back equal."""
+"""Requests, claims, progress and results of bisections."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,11 +26,11 @@ from roofwatch.db.bisections import (
     request_bisection,
 )
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.bisections import BisectionRow
+from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 
-ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", sha_of(0), sha_of(4), "H200")
+RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", sha_of(0), sha_of(4), "H200")
 PROGRESS = BisectionProgress(
     commits=(
         BisectionCommit(make_commit_ref(1), 0.0, CommitStatus.SAME, "nothing that it is made from changed"),
@@ -47,9 +47,9 @@ PROGRESS = BisectionProgress(
 ANSWER = Answer(make_commit_ref(3), make_commit_ref(3), 0.99, 0.05, (0.04, 0.06))
 
 
-def ask(store: Engine, asked: BisectionRange = ASKED, *, requested_by: str = "rule: slow") -> UUID:
+def request(store: Engine, wanted: BisectionRange = RANGE, *, requested_by: str = "rule: slow") -> UUID:
     with Session(store) as session, session.begin():
-        return request_bisection(session, asked, requested_by=requested_by)
+        return request_bisection(session, wanted, requested_by=requested_by)
 
 
 def only(store: Engine) -> Bisection:
@@ -66,36 +66,34 @@ def claim_of(store: Engine, runner_class: str = "H200") -> Claim:
     return claim
 
 
-def test_a_request_waits_until_a_runner_takes_it(store: Engine) -> None:
-    bisection_id = ask(store)
+def test_request_waits_for_a_runner(store: Engine) -> None:
+    bisection_id = request(store)
 
     waiting = only(store)
 
     assert waiting.bisection_id == bisection_id
     assert waiting.state is BisectionState.REQUESTED
-    assert (waiting.case_id, waiting.implementation) == (ASKED.case_id, ASKED.implementation)
+    assert (waiting.case_id, waiting.implementation) == (RANGE.case_id, RANGE.implementation)
     assert claim_of(store).bisection_id == bisection_id
     assert only(store).state is BisectionState.RUNNING
     assert claim_bisection(store, PROJECT, "H200") is None
 
 
 @pytest.mark.parametrize("implementation", ["eager", None])
-def test_asking_twice_for_what_is_not_over_gives_the_same_and_after_its_end_another(
-    store: Engine, implementation: str | None
-) -> None:
-    asked = replace(ASKED, implementation=implementation)
-    first = ask(store, asked)
+def test_identical_unfinished_request_is_reused(store: Engine, implementation: str | None) -> None:
+    wanted = replace(RANGE, implementation=implementation)
+    first = request(store, wanted)
 
-    assert ask(store, asked, requested_by="somebody else") == first
+    assert request(store, wanted, requested_by="somebody else") == first
     claim = claim_of(store)
-    assert ask(store, asked) == first
+    assert request(store, wanted) == first
     finish_bisection(store, claim, BisectionState.NO_CHANGE)
-    assert ask(store, asked) != first
+    assert request(store, wanted) != first
 
 
-def test_each_of_many_runners_that_ask_at_once_gets_another_one(store: Engine) -> None:
+def test_concurrent_runners_get_different_requests(store: Engine) -> None:
     for number in range(5):
-        ask(store, replace(ASKED, bad_sha=sha_of(10 + number)))
+        request(store, replace(RANGE, bad_sha=sha_of(10 + number)))
 
     with ThreadPoolExecutor(8) as pool:
         claims = list(pool.map(lambda _: claim_bisection(store, PROJECT, "H200"), range(8)))
@@ -104,17 +102,17 @@ def test_each_of_many_runners_that_ask_at_once_gets_another_one(store: Engine) -
     assert len(taken) == len(set(taken)) == 5
 
 
-def test_a_runner_takes_what_is_for_its_class_or_any(store: Engine) -> None:
-    ask(store)
-    for_any = ask(store, replace(ASKED, runner_class=None))
+def test_runner_claims_requests_for_its_class_or_any(store: Engine) -> None:
+    request(store)
+    for_any = request(store, replace(RANGE, runner_class=None))
 
     assert claim_of(store, "CPU").bisection_id == for_any
     assert claim_bisection(store, PROJECT, "CPU") is None
     assert claim_bisection(store, "another project", "H200") is None
 
 
-def test_what_is_known_so_far_and_how_it_ended_read_back_equal(store: Engine) -> None:
-    bisection_id = ask(store)
+def test_progress_and_answer_read_back_equal(store: Engine) -> None:
+    bisection_id = request(store)
     claim = claim_of(store)
 
     note_progress(store, claim, PROGRESS)
@@ -128,8 +126,8 @@ def test_what_is_known_so_far_and_how_it_ended_read_back_equal(store: Engine) ->
     assert bisection.finished_at is not None
 
 
-def test_a_runner_that_gives_no_sign_of_life_loses_it_to_another_and_cannot_write_any_more(store: Engine) -> None:
-    ask(store)
+def test_expired_claim_is_taken_over(store: Engine) -> None:
+    request(store)
     dead = claim_of(store)
     with store.begin() as connection:
         connection.execute(text("UPDATE bisection SET leased_until = now() - interval '1 second'"))
@@ -145,8 +143,8 @@ def test_a_runner_that_gives_no_sign_of_life_loses_it_to_another_and_cannot_writ
     assert only(store).state is BisectionState.RUNNING
 
 
-def test_a_runner_that_is_stopped_gives_it_back_for_the_next(store: Engine) -> None:
-    ask(store)
+def test_released_bisection_can_be_claimed_again(store: Engine) -> None:
+    request(store)
     stopped = claim_of(store)
     note_progress(store, stopped, PROGRESS)
 
@@ -157,9 +155,9 @@ def test_a_runner_that_is_stopped_gives_it_back_for_the_next(store: Engine) -> N
     assert claim_of(store).bisection_id == stopped.bisection_id
 
 
-def test_what_nobody_asked_for_can_be_begun_and_what_runs_elsewhere_cannot(store: Engine) -> None:
-    begin_bisection(store, ASKED, requested_by="command line")
+def test_running_bisection_cannot_be_started_again(store: Engine) -> None:
+    begin_bisection(store, RANGE, requested_by="command line")
 
     assert only(store).state is BisectionState.RUNNING
     with pytest.raises(StoreError, match="another runner works on it"):
-        begin_bisection(store, ASKED, requested_by="command line")
+        begin_bisection(store, RANGE, requested_by="command line")

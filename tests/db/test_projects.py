@@ -1,4 +1,4 @@
-"""Whole projects go with everything they have, and nothing else."""
+"""Deletion of projects, and the status of the store."""
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -11,7 +11,7 @@ from roofwatch.db.regressions.judgements import list_regressions, replace_regres
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 
-def test_a_deleted_project_leaves_the_others_as_they_were(store: Engine) -> None:
+def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
     for number in range(2):
         record = make_record(
             number,
@@ -34,7 +34,7 @@ def test_a_deleted_project_leaves_the_others_as_they_were(store: Engine) -> None
     assert (counts["run"], counts["measurement"], counts["accuracy"], counts["static_fact"]) == (1, 1, 0, 0)
 
 
-def test_the_status_names_the_server(store: Engine) -> None:
+def test_status_names_the_server(store: Engine) -> None:
     status = read_status(store)
 
     assert status.server == f"{store.url.query['host']}:5432/{store.url.database}"

@@ -6,7 +6,7 @@ Revision: 0001, after nothing
 from alembic import op
 
 from roofwatch.db.schema.every import Base
-from roofwatch.db.schema.partitions import PARTITIONED, SCHEMA
+from roofwatch.db.schema.measurements import PARTITION_SCHEMA, PARTITIONED
 
 revision = "0001"
 down_revision = None
@@ -19,7 +19,7 @@ COMPRESSED = {"artefact_chunk": "packed", "sample_set": "content"}
 
 def upgrade() -> None:
     Base.metadata.create_all(op.get_bind(), checkfirst=False)
-    op.execute(f"CREATE SCHEMA {SCHEMA}")
+    op.execute(f"CREATE SCHEMA {PARTITION_SCHEMA}")
     for table, column in COMPRESSED.items():
         op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
     # instead of foreign keys, which are checked row by row

@@ -17,7 +17,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.analysis_requests import request_analysis
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.schema.bisections import BisectionRow
+from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.values import BisectionState, Verdict
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
 from tests.ci.alerts.receivers import Hook

@@ -21,7 +21,7 @@ def created(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def new_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a server, which is stopped in the end whoever has left it running."""
+    """A folder for a server, which is stopped after the test."""
     yield tmp_path / "store"
     if (tmp_path / "store" / "data").exists():
         with contextlib.suppress(StoreError):
@@ -30,6 +30,6 @@ def new_folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(new_folder: Path, created: Path) -> Path:
-    """The same with a server that has been created."""
+    """A folder with a created server."""
     subprocess.run(["cp", "-a", str(created), str(new_folder)], check=True)
     return new_folder

@@ -1,4 +1,4 @@
-"""Processes that use an embedded server, and what can be asked of one."""
+"""Processes that use an embedded server, and queries on one."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from sqlalchemy import URL, create_engine, make_url, text
 REPOSITORY = Path(__file__).parents[3]
 
 
-# starts using a server, tells its URL, and stops using it when its input ends
+# opens a server, prints its URL, and closes it at the end of input
 USE = """
 import sys
 from pathlib import Path
@@ -39,12 +39,12 @@ class User:
             text=True,
         )
 
-    def told(self) -> str:
+    def read_line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def url(self) -> URL:
-        return make_url(self.told())
+        return make_url(self.read_line())
 
     def end(self) -> int:
         assert self.process.stdin is not None

@@ -1,4 +1,4 @@
-"""A real PgBouncer in front of a server, which hands each transaction to whatever connection is free."""
+"""A PgBouncer in transaction mode in front of a server."""
 
 from __future__ import annotations
 
@@ -14,28 +14,25 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
-_A_MINUTE_S = 60
+_TIMEOUT_S = 60
 
 
 @contextmanager
 def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
-    """Start one for the time of a `with` block.
+    """Start a PgBouncer, and yield the URL of the database through it.
 
     Args:
         url: Of a database of the server.
-        connections: That it has to the server for one database.
-        settings: More of its own.
-
-    Returns:
-        The URL of the same database by way of it.
+        connections: Maximum to the server per database.
+        settings: Further settings.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # it refuses to be root, and nobody else may look into a folder of a test's
+    # PgBouncer refuses to run as root, and test folders are private
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        told = {
+        options = {
             "listen_addr": "127.0.0.1",
             "listen_port": port,
             "unix_socket_dir": "",
@@ -46,7 +43,7 @@ def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
         }
         lines = ["[databases]", f"* = host={url.query['host']} user={url.username}", "[pgbouncer]"]
         ini = folder / "pgbouncer.ini"
-        ini.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in told.items())]))
+        ini.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in options.items())]))
         command = ["pgbouncer", "--quiet", str(ini)]
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -56,15 +53,15 @@ def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
         log = folder / "log"
         with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as bouncer:
             try:
-                _wait_until_it_listens(bouncer, port, log)
-                # it takes no options of the server's in the beginning
+                _wait_until_listening(bouncer, port, log)
+                # PgBouncer refuses startup options
                 yield url.set(host="127.0.0.1", port=port, query={})
             finally:
                 bouncer.terminate()
 
 
-def _wait_until_it_listens(bouncer: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline_s = time.monotonic() + _A_MINUTE_S
+def _wait_until_listening(bouncer: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline_s = time.monotonic() + _TIMEOUT_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()

@@ -1,4 +1,4 @@
-"""What was acknowledged outlives a sudden death of the server, also of one that says so before its disk has it."""
+"""Acknowledged data survives a crash of a server with asynchronous commits."""
 
 import io
 from pathlib import Path
@@ -17,13 +17,13 @@ from tests.db.engine.embedded_server import ask, kill_server
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_sent", [False, True], ids=["the record", "its file"])
-def test_what_is_acknowledged_is_on_disk_where_the_server_does_not_wait_for_it(folder: Path, *, is_sent: bool) -> None:
+def test_acknowledged_data_survives_a_crash(folder: Path, *, is_sent: bool) -> None:
     record = make_record(artefacts=[make_artefact()])
     with embedded.start(folder) as server:
         engine = make_engine(server.url)
         migrate.upgrade(engine)
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            # its log goes to disk every ten seconds, and nobody waits for that
+            # commits do not wait for the WAL, which is flushed every 10 s
             for setting in ("synchronous_commit = off", "wal_writer_delay = '10s'"):
                 connection.execute(text(f"ALTER SYSTEM SET {setting}"))
             connection.execute(text("SELECT pg_reload_conf()"))

@@ -1,4 +1,4 @@
-"""The embedded server: one for all its users, never root, and whole again after whatever was killed."""
+"""The embedded server: shared by processes, never root, recovers from kills."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from roofwatch.db.engine.embedded import start
 server = start(Path(sys.argv[1]))
 child = os.fork()
 if child == 0:
-    sys.exit()  # with all that is done at exit
+    sys.exit()  # runs the exit handlers
 os.waitpid(child, 0)
 waiting = os.fork()
 if waiting == 0:
@@ -30,7 +30,7 @@ sys.stdin.read()
 """
 
 
-def test_what_was_written_is_there_at_the_next_start(new_folder: Path) -> None:
+def test_data_survives_a_restart(new_folder: Path) -> None:
     with embedded.start(new_folder) as server:
         ask(server.url, "CREATE TABLE kept AS SELECT 7 AS value")
 
@@ -39,7 +39,7 @@ def test_what_was_written_is_there_at_the_next_start(new_folder: Path) -> None:
         assert ask(server.url, "SELECT value FROM kept") == 7
 
 
-def test_the_server_is_durable_and_only_its_owner_reaches_it(folder: Path) -> None:
+def test_server_is_durable_and_private(folder: Path) -> None:
     settings = {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -57,7 +57,7 @@ def test_the_server_is_durable_and_only_its_owner_reaches_it(folder: Path) -> No
         assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
 
 
-def test_a_users_settings_for_another_postgres_are_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pg_environment_variables_are_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "PGDATA": "/nowhere",
         "PGHOST": "192.0.2.1",
@@ -73,14 +73,14 @@ def test_a_users_settings_for_another_postgres_are_not_followed(folder: Path, mo
         assert ask(server.url, "SELECT current_database()") == "postgres"
 
 
-def test_a_missing_wheel_is_named_with_both_ways_out(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_is_reported_with_both_fixes(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_WHEEL", "no_such_wheel")
 
     with pytest.raises(StoreError, match=r"ROOFWATCH_DATABASE_URL .*pip install"):
         embedded.start(new_folder)
 
 
-def test_a_process_id_left_behind_that_now_belongs_to_another_does_not_matter(folder: Path) -> None:
+def test_stale_pid_file_is_ignored(folder: Path) -> None:
     ours = f"{os.getpid()}\n{folder / 'data'}\n1700000000\n5432\n.\n\n 1 1\nready\n"
     (folder / "data" / "postmaster.pid").write_text(ours)
     (folder / "data" / ".s.PGSQL.5432.lock").write_text(ours)
@@ -89,7 +89,7 @@ def test_a_process_id_left_behind_that_now_belongs_to_another_does_not_matter(fo
         assert ask(server.url, "SELECT 1") == 1
 
 
-def test_what_a_killed_creation_left_is_cleared_away(new_folder: Path) -> None:
+def test_leftovers_of_a_killed_creation_are_removed(new_folder: Path) -> None:
     with using(new_folder) as first:
         while not list(new_folder.glob("data.new.*")):
             assert first.process.poll() is None
@@ -103,32 +103,19 @@ def test_what_a_killed_creation_left_is_cleared_away(new_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ['a\'s $H "q" `i` \\ %4 ü', "-l", "x" * 180])
-def test_a_folder_may_have_any_name_of_any_length(tmp_path: Path, name: str) -> None:
+def test_folder_may_have_any_name_and_length(tmp_path: Path, name: str) -> None:
     with embedded.start(tmp_path / name) as server:
         assert ask(server.url, "SELECT 1") == 1
 
 
-def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+def test_failed_start_reports_the_reason(folder: Path) -> None:
     (folder / "data" / "PG_VERSION").write_text("9\n")
 
     with pytest.raises(StoreError, match=f"{folder}: the embedded Postgres does not start: .*version 9"):
         embedded.start(folder)
 
 
-def test_two_uses_in_one_process_share_the_server(folder: Path) -> None:
-    first = embedded.start(folder)
-    second = embedded.start(folder)
-    assert second.url == first.url
-
-    first.close()
-    first.close()
-    assert ask(second.url, "SELECT 1") == 1
-
-    second.close()
-    assert not answers(second.url)
-
-
-def test_processes_that_start_at_once_share_a_server_and_the_last_one_stops_it(folder: Path) -> None:
+def test_processes_share_a_server_and_the_last_stops_it(folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         users = [stack.enter_context(using(folder)) for _ in range(3)]
         urls = {user.url() for user in users}
@@ -139,7 +126,7 @@ def test_processes_that_start_at_once_share_a_server_and_the_last_one_stops_it(f
     assert not answers(urls.pop())
 
 
-def test_a_server_whose_user_was_killed_is_found_and_stopped_in_the_end(folder: Path) -> None:
+def test_server_of_a_killed_process_is_reused_and_stopped(folder: Path) -> None:
     with using(folder) as owner:
         url = owner.url()
         owner.kill()
@@ -151,8 +138,8 @@ def test_a_server_whose_user_was_killed_is_found_and_stopped_in_the_end(folder: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ends by itself"])
-def test_a_server_that_is_lost_is_started_again_with_all_that_was_committed(folder: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["SIGKILL", "SIGQUIT"])
+def test_killed_server_is_restarted_with_committed_data(folder: Path, how: signal.Signals) -> None:
     with using(folder) as owner:
         ask(owner.url(), "CREATE TABLE kept AS SELECT 7 AS value")
         os.kill(server_pid(folder), how)
@@ -162,7 +149,7 @@ def test_a_server_that_is_lost_is_started_again_with_all_that_was_committed(fold
             assert ask(server.url, "SELECT value FROM kept") == 7
 
 
-def test_a_forked_child_neither_stops_nor_holds_the_server(folder: Path) -> None:
+def test_forked_child_does_not_hold_the_server(folder: Path) -> None:
     with using(folder, program=FORK) as parent:
         url = parent.url()
         assert ask(url, "SELECT 1") == 1
@@ -171,12 +158,12 @@ def test_a_forked_child_neither_stops_nor_holds_the_server(folder: Path) -> None
         parent.process.wait(timeout=120)
         with embedded.start(folder) as server:
             assert server.url == url
-        # the child lives on, since its input is still open
+        # the child still runs: its input is open
         assert not answers(url)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")
-def test_roots_server_is_not_root_and_opens_no_folder_on_its_way(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_server_of_root_runs_as_another_user(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     before = [path.stat() for path in (closed, *closed.parents)]

@@ -1,4 +1,4 @@
-"""The schema: what migrations make is what the models say, and it is never half-made."""
+"""Migrations: equal to the models, atomic, safe to run concurrently."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def blank(empty_database_url: URL) -> Iterator[Engine]:
 
 
 def definitions(engine: Engine) -> dict[str, set[tuple[str, ...]]]:
-    """Constraints, indexes and columns as Postgres itself writes them out."""
+    """Constraints, indexes and columns as Postgres prints them."""
     queries = {
         "constraints": (
             "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint "
@@ -42,7 +42,7 @@ def definitions(engine: Engine) -> dict[str, set[tuple[str, ...]]]:
         }
 
 
-def test_a_fresh_upgrade_equals_the_models(store: Engine, blank: Engine) -> None:
+def test_migrated_schema_equals_the_models(store: Engine, blank: Engine) -> None:
     Base.metadata.create_all(blank)
 
     with store.connect() as connection:
@@ -53,7 +53,7 @@ def test_a_fresh_upgrade_equals_the_models(store: Engine, blank: Engine) -> None
     assert len(checks) > 30
 
 
-def test_many_upgrades_at_once_make_one_schema(store: Engine, blank: Engine) -> None:
+def test_concurrent_upgrades_are_safe(store: Engine, blank: Engine) -> None:
     count = 6
     engine = create_engine(blank.url, pool_size=count)
     barrier = threading.Barrier(count)
@@ -70,9 +70,9 @@ def test_many_upgrades_at_once_make_one_schema(store: Engine, blank: Engine) -> 
     assert definitions(blank) == definitions(store)
 
 
-def test_an_upgrade_that_fails_leaves_nothing(blank: Engine) -> None:
+def test_failed_upgrade_is_rolled_back(blank: Engine) -> None:
     with blank.begin() as connection:
-        connection.execute(text("CREATE TABLE tensor_error (already text)"))  # the last that the upgrade makes
+        connection.execute(text("CREATE TABLE tensor_error (already text)"))
 
     with pytest.raises(Exception, match="already exists"):
         migrate.upgrade(blank)
@@ -80,10 +80,10 @@ def test_an_upgrade_that_fails_leaves_nothing(blank: Engine) -> None:
     assert inspect(blank).get_table_names() == ["tensor_error"]
 
 
-def test_a_newer_schema_is_refused_by_name(store: Engine) -> None:
+def test_newer_schema_is_refused(store: Engine) -> None:
     with store.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     for refuse in (migrate.ensure_current, migrate.upgrade):
-        with pytest.raises(StoreError, match=r"revision 9999, newer than this roofwatch"):
+        with pytest.raises(StoreError, match=r"revision 9999 is newer than this roofwatch"):
             refuse(store)

@@ -15,7 +15,7 @@ def text_of(url: URL, **query: str) -> str:
     return url.update_query_dict(query).render_as_string(hide_password=False)
 
 
-def test_a_session_that_reads_can_change_nothing_and_leaves_the_connection_as_it_was(database_url: URL) -> None:
+def test_reading_session_cannot_write_and_resets_the_connection(database_url: URL) -> None:
     replica_like = text_of(database_url, options="-c default_transaction_read_only=on")
     with open_store(replica_like, connections=1) as engine:
         with (
@@ -27,11 +27,11 @@ def test_a_session_that_reads_can_change_nothing_and_leaves_the_connection_as_it
         with reading_session(engine) as session:
             assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
         with Session(engine) as session:
-            # a replica refuses a transaction that is said to write
+            # a replica refuses read-write transactions
             assert session.scalar(text("SHOW transaction_read_only")) == "on"
 
 
-def test_one_state_is_seen_for_a_bounded_time_where_that_is_asked_for(store: Engine) -> None:
+def test_snapshot_and_statement_timeout(store: Engine) -> None:
     with reading_session(store, sees_one_state=True, timeout_s=Limits().query_s) as session:
         assert session.scalar(text("SHOW transaction_isolation")) == "repeatable read"
         assert session.scalar(text("SHOW statement_timeout")) == "30s"
@@ -39,7 +39,7 @@ def test_one_state_is_seen_for_a_bounded_time_where_that_is_asked_for(store: Eng
         assert session.scalar(text("SHOW statement_timeout")) == "0"
 
 
-def test_nothing_is_prepared_on_the_server(store: Engine) -> None:
+def test_no_prepared_statements(store: Engine) -> None:
     with reading_session(store) as session:
         for _ in range(10):
             session.scalar(text("SELECT :number + 1"), {"number": 1})

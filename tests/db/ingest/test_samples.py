@@ -1,4 +1,4 @@
-"""Samples come back from their bytes as they were, to the bit."""
+"""Packing of samples is lossless."""
 
 import struct
 
@@ -25,7 +25,7 @@ def make_sample_set(*blocks: list[float]) -> SampleSet:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(positive, min_size=1, max_size=5), max_size=4))
-def test_samples_come_back_to_the_bit(blocks: list[list[float]]) -> None:
+def test_unpacked_samples_equal_the_packed(blocks: list[list[float]]) -> None:
     before = make_sample_set(*blocks)
 
     after = unpack(pack(before))

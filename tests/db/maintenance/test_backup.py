@@ -1,4 +1,4 @@
-"""A backup is whole or not there, and restoring one leaves either it or what was before."""
+"""Backup and restore: complete, or the database is unchanged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,21 +18,21 @@ from tests.db.queries.test_records import full_record
 
 
 @pytest.fixture
-def left_over(store: Engine) -> Iterator[None]:
-    """Drops the databases that a restoring leaves beside the test's."""
+def drop_kept_databases(store: Engine) -> Iterator[None]:
+    """Drop the databases that a restore keeps."""
     yield
     admin = create_engine(store.url.set(database="template1"), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        query = text("SELECT datname FROM pg_database WHERE datname LIKE :beside")
-        for name in connection.scalars(query, {"beside": f"{store.url.database}\\_%"}).all():
+        query = text("SELECT datname FROM pg_database WHERE datname LIKE :pattern")
+        for name in connection.scalars(query, {"pattern": f"{store.url.database}\\_%"}).all():
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
 
 
-def beside(store: Engine) -> list[str]:
+def kept_databases(store: Engine) -> list[str]:
     with store.connect() as connection:
-        query = text("SELECT datname FROM pg_database WHERE datname LIKE :beside")
-        return list(connection.scalars(query, {"beside": f"{store.url.database}\\_%"}))
+        query = text("SELECT datname FROM pg_database WHERE datname LIKE :pattern")
+        return list(connection.scalars(query, {"pattern": f"{store.url.database}\\_%"}))
 
 
 def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool = False) -> str | None:
@@ -41,7 +41,7 @@ def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool
     return restored.kept_as
 
 
-def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Engine, tmp_path: Path) -> None:
+def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Path) -> None:
     record, later = full_record(), make_record(5)
     ingest_record(store, record)
     back_up(store, tmp_path / "roofwatch.dump")
@@ -50,7 +50,7 @@ def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Eng
     kept_as = restore(store, tmp_path / "roofwatch.dump")
 
     assert kept_as is None
-    assert beside(store) == []
+    assert kept_databases(store) == []
     verification = verify_store(store)
     assert (verification.run_count, verification.proven_count) == (1, 1)
     with Session(store) as session:
@@ -58,7 +58,7 @@ def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Eng
     assert ingest_record(store, later).was_new
 
 
-def test_an_empty_database_needs_no_word_and_one_that_is_not_does(store: Engine, tmp_path: Path) -> None:
+def test_database_with_data_is_replaced_only_on_request(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, make_record())
     back_up(store, path)
@@ -72,21 +72,21 @@ def test_an_empty_database_needs_no_word_and_one_that_is_not_does(store: Engine,
     assert verify_store(store).run_count == 1
 
 
-@pytest.mark.usefixtures("left_over")
-def test_the_database_of_before_is_kept_where_that_is_wished(store: Engine, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("drop_kept_databases")
+def test_old_database_is_kept_on_request(store: Engine, tmp_path: Path) -> None:
     back_up(store, tmp_path / "roofwatch.dump")
     ingest_record(store, make_record())
 
     kept_as = restore(store, tmp_path / "roofwatch.dump", keeps_old=True)
 
-    assert beside(store) == [kept_as]
+    assert kept_databases(store) == [kept_as]
     before = create_engine(store.url.set(database=kept_as))
     assert verify_store(before).run_count == 1
     before.dispose()
     assert verify_store(store).run_count == 0
 
 
-def test_a_backup_that_is_not_whole_in_itself_leaves_the_database_as_it_is(store: Engine, tmp_path: Path) -> None:
+def test_backup_with_damaged_runs_is_not_restored(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, make_record())
     with store.begin() as connection:
@@ -98,11 +98,11 @@ def test_a_backup_that_is_not_whole_in_itself_leaves_the_database_as_it_is(store
     restored = restore_backup(store, path, replaces=True, keeps_old=False, actor="a test")
 
     assert "reads back with other content" in restored.verification.problems[0]
-    assert beside(store) == []
+    assert kept_databases(store) == []
     assert verify_store(store).is_whole
 
 
-def test_a_backup_that_was_cut_leaves_the_database_as_it_is(store: Engine, tmp_path: Path) -> None:
+def test_truncated_backup_is_not_restored(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, full_record())
     back_up(store, path)
@@ -113,21 +113,11 @@ def test_a_backup_that_was_cut_leaves_the_database_as_it_is(store: Engine, tmp_p
         with pytest.raises(StoreError, match="pg_restore: "):
             restore(store, path)
 
-    assert beside(store) == []
+    assert kept_databases(store) == []
     assert verify_store(store).proven_count == 1
 
 
-def test_what_is_no_backup_is_refused(store: Engine, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no such file"):
-        restore(store, tmp_path / "nothing.dump")
-    (tmp_path / "text.dump").write_text("not a backup")
-    with pytest.raises(StoreError, match=r"pg_restore: input file (does not appear to be|is too short)"):
-        restore(store, tmp_path / "text.dump")
-
-
-def test_a_backup_of_another_program_s_database_is_refused(
-    store: Engine, empty_database_url: URL, tmp_path: Path
-) -> None:
+def test_backup_of_another_program_is_refused(store: Engine, empty_database_url: URL, tmp_path: Path) -> None:
     other = create_engine(empty_database_url)
     with other.begin() as connection:
         connection.execute(text("CREATE TABLE something (name text)"))
@@ -138,7 +128,7 @@ def test_a_backup_of_another_program_s_database_is_refused(
         restore(store, tmp_path / "other.dump")
 
 
-def test_only_its_owner_may_read_a_backup(store: Engine, tmp_path: Path) -> None:
+def test_backup_is_readable_only_by_its_owner(store: Engine, tmp_path: Path) -> None:
     back_up(store, tmp_path / "roofwatch.dump")
 
     assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600

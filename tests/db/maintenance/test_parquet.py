@@ -1,4 +1,4 @@
-"""An export to Parquet holds every row that the tables hold, and no secret."""
+"""Export to Parquet: all rows, no secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roofwatch.db.schema.every import Base
 from tests.db.queries.test_records import full_record
 
 
-def test_every_table_has_a_file_with_all_its_rows(store: Engine, tmp_path: Path) -> None:
+def test_all_rows_are_exported(store: Engine, tmp_path: Path) -> None:
     ingest_record(store, full_record())
     exported = export_parquet(store, tmp_path / "out")
     with store.connect() as connection:
@@ -26,7 +26,7 @@ def test_every_table_has_a_file_with_all_its_rows(store: Engine, tmp_path: Path)
     assert not [file for file in (tmp_path / "out").iterdir() if file.suffix != ".parquet"]
 
 
-def test_samples_read_back_as_they_were_measured(store: Engine, tmp_path: Path) -> None:
+def test_samples_are_exported_as_lists(store: Engine, tmp_path: Path) -> None:
     record = full_record()
     ingest_record(store, record)
     export_parquet(store, tmp_path)
@@ -37,7 +37,7 @@ def test_samples_read_back_as_they_were_measured(store: Engine, tmp_path: Path) 
     assert sorted(samples) == sorted(measured)
 
 
-def test_an_export_does_not_replace_another(store: Engine, tmp_path: Path) -> None:
+def test_existing_export_is_not_overwritten(store: Engine, tmp_path: Path) -> None:
     export_parquet(store, tmp_path)
     with pytest.raises(StoreError, match="exists already; choose an empty folder"):
         export_parquet(store, tmp_path)

@@ -55,7 +55,7 @@ from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_tre
 from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_regressions, list_triaged
-from roofwatch.db.schema.partitions import PARTITIONED
+from roofwatch.db.schema.measurements import PARTITIONED
 from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases
