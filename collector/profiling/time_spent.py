@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,17 +12,13 @@ from pathlib import Path
 from roofwatch.collector.profiling.activities import (
     Activity,
     ActivityKind,
+    HostEvent,
+    HostKind,
     Interval,
     group_by,
     join_launches,
     length_ns,
     union,
-)
-from roofwatch.collector.profiling.host_work import (
-    annotation_totals,
-    busiest_thread_ns,
-    host_work_during,
-    operator_totals,
 )
 from roofwatch.collector.profiling.profile_file import ProfileError, read_bytes
 from roofwatch.collector.profiling.trace import Trace
@@ -39,13 +36,11 @@ class TimeRow:
     count: int
     total_ns: int
     mean_ns: float
-    max_ns: int | None
     share: float | None
     """Of device busy time for kernels and copies, of the window for operators and annotations.
 
     Concurrent work makes the sum exceed 1.
     """
-    kind: str
     registers: int | None = None
 
 
@@ -58,7 +53,6 @@ class DeviceTime:
     """Of the whole trace: time before the first kernel counts as idle."""
     kernel_count: int
     kernel_ns: int
-    transfer_count: int
     transfer_ns: int
 
     @property
@@ -121,10 +115,8 @@ def time_spent(trace: Trace) -> TimeSpent:
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
     transfers = _device_rows([*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns)
-    operators = [
-        _host_row(total.name, total.count, total.self_ns, "operator", window_ns) for total in operator_totals(host)
-    ]
-    marks = [_host_row(total.name, total.count, total.total_ns, "mark", window_ns) for total in annotation_totals(host)]
+    operators = [_host_row(total.name, total.count, total.self_ns, window_ns) for total in operator_totals(host)]
+    marks = [_host_row(total.name, total.count, total.total_ns, window_ns) for total in annotation_totals(host)]
     delays_ns = [
         kernel.start_ns - call.start_ns for kernel, call in join_launches(host, trace.of_kind(ActivityKind.KERNEL))
     ]
@@ -175,7 +167,6 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
         window_ns=window_ns,
         kernel_count=len(kernels),
         kernel_ns=kernel_ns,
-        transfer_count=len(activities) - len(kernels),
         transfer_ns=sum(activity.duration_ns for activity in activities) - kernel_ns,
     )
 
@@ -190,15 +181,100 @@ def _device_rows(activities: Iterable[Activity], busy_ns: int) -> list[TimeRow]:
                 count=len(members),
                 total_ns=total_ns,
                 mean_ns=total_ns / len(members),
-                max_ns=max(member.duration_ns for member in members),
                 share=total_ns / busy_ns if busy_ns else None,
-                kind=members[0].kind,
                 registers=members[0].launch.get("registers_per_thread"),
             )
         )
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
-def _host_row(name: str, count: int, spent_ns: int, kind: str, window_ns: int) -> TimeRow:
-    share = spent_ns / window_ns if window_ns else None
-    return TimeRow(name, count, spent_ns, spent_ns / count, max_ns=None, share=share, kind=kind)
+def _host_row(name: str, count: int, spent_ns: int, window_ns: int) -> TimeRow:
+    return TimeRow(name, count, spent_ns, spent_ns / count, share=spent_ns / window_ns if window_ns else None)
+
+
+# --- operators, runtime calls and annotations on the host; calls nest within a thread
+
+
+@dataclass(frozen=True)
+class HostTotal:
+    """All calls of one name."""
+
+    name: str
+    count: int
+    self_ns: int
+    """Without the calls inside."""
+    total_ns: int
+    """Includes calls inside; nested calls of the same name count once."""
+
+
+def operator_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
+    """Totals of operators and runtime calls, the longest self time first."""
+    return sorted(_totals(events, {HostKind.OPERATOR, HostKind.CALL}), key=lambda total: (-total.self_ns, total.name))
+
+
+def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
+    """Totals of user annotations such as optimizer steps, the longest first."""
+    return sorted(_totals(events, {HostKind.ANNOTATION}), key=lambda total: (-total.total_ns, total.name))
+
+
+def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
+    """Time in operators and runtime calls of the thread with the most."""
+    threads = _by_thread(event for event in events if event.kind in {HostKind.OPERATOR, HostKind.CALL})
+    return max(map(_busy_ns, threads.values()), default=0)
+
+
+def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[str, int]]:
+    """Names and self times in ns on the busiest thread during a span, the longest first."""
+    start_ns, end_ns = span
+    clipped = (
+        event._replace(start_ns=max(event.start_ns, start_ns), end_ns=min(event.end_ns, end_ns))
+        for event in events
+        if event.start_ns < end_ns and event.end_ns > start_ns
+    )
+    busiest = max(_by_thread(clipped).values(), key=_busy_ns, default=[])
+    spent_ns: dict[str, int] = defaultdict(int)
+    for event, self_ns in _self_times(busiest):
+        spent_ns[event.name] += self_ns
+    return sorted(((name, ns) for name, ns in spent_ns.items() if ns), key=lambda item: (-item[1], item[0]))
+
+
+def _totals(events: Iterable[HostEvent], kinds: set[str]) -> Iterator[HostTotal]:
+    counts: dict[str, int] = defaultdict(int)
+    self_ns: dict[str, int] = defaultdict(int)
+    total_ns: dict[str, int] = defaultdict(int)
+    for members in _by_thread(event for event in events if event.kind in kinds).values():
+        spans: dict[str, list[Interval]] = defaultdict(list)
+        for event, own_ns in _self_times(members):
+            counts[event.name] += 1
+            self_ns[event.name] += own_ns
+            spans[event.name].append((event.start_ns, event.end_ns))
+        for name, intervals in spans.items():
+            total_ns[name] += length_ns(union(intervals))
+    return (HostTotal(name, count, self_ns[name], total_ns[name]) for name, count in counts.items())
+
+
+def _self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
+    """Each event of one thread with its self time in ns."""
+    # an outer call starts first, or ends last if both start together
+    ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
+    self_ns = [event.end_ns - event.start_ns for event in ordered]
+    open_calls: list[int] = []
+    for at, event in enumerate(ordered):
+        while open_calls and ordered[open_calls[-1]].end_ns <= event.start_ns:
+            open_calls.pop()
+        if open_calls:
+            outer = open_calls[-1]
+            self_ns[outer] -= min(event.end_ns, ordered[outer].end_ns) - event.start_ns
+        open_calls.append(at)
+    return ((event, max(ns, 0)) for event, ns in zip(ordered, self_ns, strict=True))
+
+
+def _by_thread(events: Iterable[HostEvent]) -> dict[str, list[HostEvent]]:
+    threads: dict[str, list[HostEvent]] = defaultdict(list)
+    for event in events:
+        threads[event.thread].append(event)
+    return threads
+
+
+def _busy_ns(events: Iterable[HostEvent]) -> int:
+    return length_ns(union((event.start_ns, event.end_ns) for event in events))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.nvml import SW_POWER_CAP
@@ -17,87 +16,75 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.workers.protocol import KernelInfo
-from roofwatch.terminal import printable
+from roofwatch.profiles.tables import make_table
 
 _SHOWN_ROWS = 3
 
 
 def launch_table(record: RunRecord) -> Table | None:
     """Launch overhead per case and implementation; None without a GPU timer."""
-    timed = [measurement for measurement in record.measurements if measurement.host_ns is not None]
-    if not timed:
-        return None
-    table = _table(
-        "launches: device time, gaps between kernels, delay of the first kernel, host time to issue the launch",
-        ("case", "implementation", "timer", "cache"),
-        ("kernels", "busy", "gaps", "delay", "host"),
-    )
-    table.add_column("")
-    for measurement in timed:
-        busy_ns, span_ns = measurement.median_ns, measurement.span_ns
+    rows: list[list[object]] = []
+    for measured in record.measurements:
+        if measured.host_ns is None:
+            continue
+        busy_ns, span_ns = measured.median_ns, measured.span_ns
         gaps_ns = None if busy_ns is None or span_ns is None else max(0.0, span_ns - busy_ns)
-        times_ns = (busy_ns, gaps_ns, measurement.launch_delay_ns, measurement.host_ns)
-        table.add_row(
-            printable(measurement.case_id),
-            printable(measurement.implementation),
-            str(measurement.timer),
-            str(measurement.cache),
-            _kernel_count(measurement),
-            *("" if time_ns is None else format_ns(time_ns) for time_ns in times_ns),
-            Text("host-bound", style="yellow") if measurement.is_host_bound else "",
+        times_ns = (busy_ns, gaps_ns, measured.launch_delay_ns, measured.host_ns)
+        rows.append(
+            [
+                *(measured.case_id, measured.implementation, measured.timer, measured.cache, _kernel_count(measured)),
+                *("" if time_ns is None else format_ns(time_ns) for time_ns in times_ns),
+                "host-bound" if measured.is_host_bound else "",
+            ]
         )
-    return table
+    columns = ("case", "implementation", "timer", "cache", "kernels", "busy", "gaps", "delay", "host", "")
+    title = "launches: device time, gaps between kernels, delay of the first kernel, host time to issue the launch"
+    return make_table(columns, rows, title=title, left=4) if rows else None
 
 
 def memory_table(record: RunRecord) -> Table | None:
     """Memory per case and implementation; None if it was not counted."""
-    counted = [(measurement, measurement.memory) for measurement in record.measurements if measurement.memory]
-    if not counted:
-        return None
-    table = _table(
-        "memory of a launch: peak allocated and reserved, allocations, fragmentation",
-        ("case", "implementation", "cache"),
-        ("allocated", "reserved", "allocations", "fragmentation"),
-    )
-    for measurement, memory in counted:
-        table.add_row(
-            printable(measurement.case_id),
-            printable(measurement.implementation),
-            str(measurement.cache),
+    rows = [
+        (
+            measured.case_id,
+            measured.implementation,
+            measured.cache,
             format_bytes(memory.peak_allocated_bytes),
             format_bytes(memory.peak_reserved_bytes),
             f"{memory.allocation_count:,}",
-            "" if memory.fragmentation is None else f"{memory.fragmentation:.1%}",
+            None if memory.fragmentation is None else f"{memory.fragmentation:.1%}",
         )
-    return table
+        for measured in record.measurements
+        if (memory := measured.memory) is not None
+    ]
+    columns = ("case", "implementation", "cache", "allocated", "reserved", "allocations", "fragmentation")
+    title = "memory of a launch: peak allocated and reserved, allocations, fragmentation"
+    return make_table(columns, rows, title=title, left=3) if rows else None
 
 
 def profile_table(record: RunRecord) -> Table:
     """The three longest kernels or operators of each case and implementation."""
-    table = _table(
-        "launched kernels and operators, under a profiler: times are not comparable with measurements",
-        ("case", "implementation", "kind", "name"),
-        ("per call", "total", "mean", "share of busy"),
-    )
+    rows: list[tuple[object, ...]] = []
     for profile in record.profiles:
-        for row in profile.rows[:_SHOWN_ROWS]:
-            table.add_row(
-                printable(profile.case_id),
-                printable(profile.implementation),
-                row.kind,
-                printable(row.name),
-                f"{row.count / profile.call_count:.3g}",
-                format_ns(row.total_ns),
-                format_ns(row.mean_ns),
-                f"{row.total_ns / profile.busy_ns:.1%}" if profile.busy_ns else "",
+
+        def share(total_ns: float, busy_ns: float = profile.busy_ns) -> str:
+            return f"{total_ns / busy_ns:.1%}" if busy_ns else ""
+
+        rows += [
+            (
+                *(profile.case_id, profile.implementation, row.kind, row.name, f"{row.count / profile.call_count:.3g}"),
+                *(format_ns(row.total_ns), format_ns(row.mean_ns), share(row.total_ns)),
             )
+            for row in profile.rows[:_SHOWN_ROWS]
+        ]
         hidden = profile.rows[_SHOWN_ROWS:]
         hidden_count = len(hidden) + profile.left_out_count
         if hidden_count:
             rest_ns = sum(row.total_ns for row in hidden) + profile.left_out_ns
-            share = f"{rest_ns / profile.busy_ns:.1%}" if profile.busy_ns else ""
-            table.add_row("", "", "", f"and {hidden_count} more", "", format_ns(rest_ns), "", share)
-    return table
+            rows.append(("", "", "", f"and {hidden_count} more", "", format_ns(rest_ns), "", share(rest_ns)))
+    columns = ("case", "implementation", "kind", "name", "per call", "total", "mean", "share of busy")
+    title = "launched kernels and operators, under a profiler: times are not comparable with measurements"
+    return make_table(columns, rows, title=title, left=4)
 
 
 def kernel_summary(kernel: KernelInfo) -> dict[str, Any]:
@@ -184,10 +171,3 @@ def _kernel_count(measurement: Measurement) -> str:
         return ""
     is_varying = any(block.is_kernel_set_varying for block in measurement.blocks) or len(set(counts)) > 1
     return f"up to {max(counts)}" if is_varying else str(counts[0])
-
-
-def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=Text(title), title_justify="left", header_style="bold")
-    for column in (*words, *numbers):
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return table

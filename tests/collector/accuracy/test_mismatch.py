@@ -87,16 +87,6 @@ def test_every_set_of_elements_has_a_description(shape: list[int], bits: int) ->
     assert describe_where(mask)
 
 
-@settings(deadline=None)
-@given(log_tile=st.integers(2, 6), position=st.integers(0, 10), n_tiles=st.integers(2, 10), tail=st.integers(0, 3))
-def test_every_tile_is_named(log_tile: int, position: int, n_tiles: int, tail: int) -> None:
-    tile = 2**log_tile
-    start = position % n_tiles * tile
-    mask = marked(n_tiles * tile + tail, 3, at=slice(start, start + tile))
-    assert f"row{'s' if position % n_tiles < n_tiles - 1 or tail else ''} {start} to " in describe_where(mask)
-    assert f"(one tile of {tile}" in describe_where(mask)
-
-
 EXPECTED = torch.randn(32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 LAST_TILE = marked(32, 32, at=(ALL, slice(16, 32)))
 

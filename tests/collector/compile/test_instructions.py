@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofwatch.collector.compile.instructions import count_amdgcn, count_sass, widths
+from roofwatch.collector.compile.instructions import count_amdgcn, count_sass
 
 
 def sass(*instructions: str) -> dict[str, int]:
@@ -70,8 +70,3 @@ def test_other_instructions_count_only_in_the_total(instruction: str) -> None:
 )
 def test_amd_instructions_have_one_kind(instruction: str, kind: str) -> None:
     assert amdgcn(instruction) == {kind: 1}
-
-
-def test_widths_are_listed_from_narrow_to_wide() -> None:
-    counts = sass("LDG.E.128 R4, [R2]", "LDG.E R4, [R2]", "LDG.E R5, [R2]", "STG.E.64 [R2], R4")
-    assert list(widths(counts, "global_load")) == [(32, 2), (128, 1)]

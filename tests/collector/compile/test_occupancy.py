@@ -33,22 +33,6 @@ def test_amds_table_of_wavefronts_by_registers(registers: int, wavefronts_per_si
     assert found.share * 8 == wavefronts_per_simd
 
 
-@pytest.mark.parametrize(
-    ("target", "shared_kib", "blocks"),
-    # the most that one block may ask for leaves room for that one block; half of it less the reserve, for two
-    [("sm_80", 163, 1), ("sm_90", 227, 1), ("sm_90", 113, 2), ("sm_120", 99, 1), ("gfx942", 64, 1), ("gfx950", 80, 2)],
-)
-def test_shared_memory_limits_the_blocks(target: str, shared_kib: int, blocks: int) -> None:
-    found = theoretical_occupancy(LIMITS[target], threads=128, registers=16, shared_bytes=shared_kib * 1024)
-    assert found.blocks == blocks
-    assert found.limited_by == ("shared memory",)
-
-
-def test_what_does_not_fit_once_has_occupancy_zero() -> None:
-    found = theoretical_occupancy(LIMITS["gfx942"], threads=256, registers=32, shared_bytes=65 * 1024)
-    assert (found.share, found.blocks, found.limited_by) == (0.0, 0, ("shared memory",))
-
-
 @settings(deadline=None)
 @given(
     target=st.sampled_from(DEFAULT_TARGETS),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.compile.sources import describe_sources, is_installed, is_toolchain
+from roofwatch.collector.compile.sources import describe_sources, is_installed
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.kernels.registry import find_kernel
 
@@ -16,14 +16,6 @@ def test_the_cuda_source_of_a_bundled_kernel_is_a_source_and_the_toolchain_is_no
 
     assert str(PACKAGE_DIR / "kernels" / "reduction") in found.paths
     assert str(PACKAGE_DIR) not in found.paths
-
-
-@pytest.mark.parametrize(
-    ("module", "expected"),
-    [("roofwatch.kernels.mlp.swiglu", False), ("roofwatch.collector.run", True), ("torch", True)],
-)
-def test_the_bundled_kernels_do_not_belong_to_the_toolchain(module: str, expected: bool) -> None:
-    assert is_toolchain(module) is expected
 
 
 def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from roofwatch.collector.device.clock_lock import (
     ClockLock,
-    describe_failed_lock,
     held_clock,
     parse_clock,
 )
@@ -63,14 +61,6 @@ def test_the_clock_is_locked_and_reset(tmp_path: Path, monkeypatch: pytest.Monke
     assert error is None
     assert lock.release() is None
     assert calls_in(calls) == [LOCKED, RESET]
-
-
-def test_base_is_the_clock_at_the_power_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = replay_everywhere("locked", tmp_path, monkeypatch)
-
-    ClockLock(UUID, "base").release()
-
-    assert calls_in(calls)[0][2:] == [pynvml.NVML_CLOCK_LIMIT_ID_TDP] * 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -162,11 +152,3 @@ def test_base_is_the_clock_at_which_a_busy_device_settles() -> None:
     assert held_clock(idle, "base") is None
     assert held_clock(falling, "base") is None
     assert held_clock([*idle, *falling, *settled], "base") == 1590
-
-
-def test_a_lock_that_does_not_hold_is_explained() -> None:
-    capped = [make_reading(0, sm_clock_mhz=830, clock_event_reasons=("sw_power_cap",))]
-
-    assert "locked at 1965 MHz but is 830 MHz (sw_power_cap)" in describe_failed_lock(capped, 1965)
-    assert "locked at the base clock but is 830 MHz" in describe_failed_lock(capped, "base")
-    assert "cannot be verified" in describe_failed_lock([make_reading(0, sm_clock_mhz=None)], 1965)

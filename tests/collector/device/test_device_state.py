@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from roofwatch.collector.device.device_state import Window, device_state, energy_between
-from roofwatch.collector.record.machine import DeviceState, Telemetry
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.measurement import measured_values
-from tests.builders import NOON, make_blocks, make_case, make_measurement
+from tests.builders import make_blocks, make_case, make_measurement
 from tests.collector.nvml import MS, make_reading
 
 WINDOW = Window(100 * MS, 300 * MS)
@@ -100,10 +99,3 @@ def test_the_energy_of_a_launch_is_the_median_over_blocks_with_energy() -> None:
     assert joules_of(0.01, 0.03, 0.02) == 0.02
     assert joules_of(0.01, None, 0.03) == pytest.approx(0.02)
     assert joules_of(None, None) is None
-
-
-def test_columns_of_telemetry_are_of_one_length_or_empty() -> None:
-    Telemetry(status="ok", started_at=NOON, offset_ms=(0, 50), power_w=(100, None))
-
-    with pytest.raises(ValidationError, match="2 readings with 1 of power_w"):
-        Telemetry(status="ok", started_at=NOON, offset_ms=(0, 50), power_w=(100,))

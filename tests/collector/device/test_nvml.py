@@ -1,12 +1,8 @@
-import json
-from pathlib import Path
-
 import pynvml
 import pytest
 
-from roofwatch.collector.device.nvml import EVENT_REASONS, FAULTS, DeviceFacts, NvmlDevice, NvmlError
-from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, replayed
-from tests.collector.replayed_nvml import ReplayedNvml
+from roofwatch.collector.device.nvml import EVENT_REASONS, FAULTS, DeviceFacts, NvmlDevice
+from tests.collector.nvml import MIG_UUID, UUID, replayed
 
 
 def test_the_table_has_every_reason_of_pynvml() -> None:
@@ -30,27 +26,6 @@ def test_a_device_is_found_by_torchs_uuid(name: str) -> None:
         assert device.facts() == DeviceFacts("570.86.15", 700.0, True, True, False)
 
 
-def test_the_device_with_the_uuid_is_read() -> None:
-    with NvmlDevice(OTHER_UUID, replayed("two_gpus")) as device:
-        assert device.sm_clock_mhz() == 1755
-        assert device.facts().power_limit_w == 350.0
-
-
-@pytest.mark.parametrize(
-    ("recording", "uuid", "status", "words"),
-    [
-        ("no_driver", UUID, "unavailable", "install NVIDIA's driver"),
-        ("not_permitted", UUID, "not_permitted", "Insufficient Permissions"),
-        ("normal", OTHER_UUID, "unavailable", "does not know the device"),
-    ],
-)
-def test_an_unreadable_device_is_explained(recording: str, uuid: str, status: str, words: str) -> None:
-    with pytest.raises(NvmlError, match=words) as refusal:
-        NvmlDevice(uuid, replayed(recording))
-
-    assert refusal.value.status == status
-
-
 def test_a_mig_slice_is_recognised() -> None:
     with NvmlDevice(MIG_UUID.removeprefix("MIG-"), replayed("mig")) as device:
         assert device.uuid == MIG_UUID
@@ -67,19 +42,6 @@ def test_unsupported_functions_of_an_older_driver_give_none() -> None:
         assert device.facts().is_mig_on is False
         assert device.facts().is_ecc_on is None
         assert "nvmlDeviceGetTotalEnergyConsumption" in device.unsupported
-
-
-def test_an_unsupported_function_is_called_once(tmp_path: Path) -> None:
-    answers = [{"error": "NOT_SUPPORTED"}, 70_000]
-    device = NvmlDevice(UUID, recording_of(tmp_path, "nvmlDeviceGetPowerUsage", answers))
-
-    assert [device.power_w(), device.power_w()] == [None, None]
-
-
-def recording_of(tmp_path: Path, function: str, answers: list[object]) -> ReplayedNvml:
-    file = tmp_path / "recording.jsonl"
-    file.write_text("".join(json.dumps({"uuid": UUID, "answers": {function: answer}}) + "\n" for answer in answers))
-    return ReplayedNvml(file)
 
 
 @pytest.mark.gpu

@@ -51,17 +51,6 @@ def test_the_rows_of_a_real_trace_have_the_expected_times_and_launches(name: str
     assert profile.launch_delay_ns == pytest.approx(1e3 * delay_us)
 
 
-def test_concurrent_kernels_are_busy_time_once() -> None:
-    profile = profile_of(trace(kernel("a", 0, 4), kernel("b", 2, 4), kernel("a", 10, 5)))
-
-    assert (profile.span_ns, profile.busy_ns, profile.idle_ns) == (15_000, 11_000, 4_000)
-    assert [(row.name, row.count, row.mean_ns, row.max_ns) for row in profile.rows] == [
-        ("a", 2, 4_500, 5_000),
-        ("b", 1, 4_000, 4_000),
-    ]
-    assert profile.launch_delay_ns is None
-
-
 def test_rows_beyond_the_longest_are_counted_together() -> None:
     profile = profile_of(trace(*(kernel(f"k{at:02}", 100 * at, at + 1) for at in range(MOST_ROWS + 2))))
 

@@ -67,11 +67,6 @@ def test_a_call_that_hangs_is_ended_with_all_it_has_started(tmp_path: Path) -> N
     assert (call.failure.outcome, call.failure.message) == (Outcome.TIMED_OUT, "not counted after 0.2 s")
 
 
-def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NcuError, match="gone: cannot be started: No such file"):
-        count_call(SuiteSource(), "k/n=1/float32/fwd", "triton", executable=tmp_path / "gone")
-
-
 @pytest.mark.gpu
 def test_a_case_of_our_own_suite_is_counted() -> None:
     try:

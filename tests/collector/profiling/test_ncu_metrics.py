@@ -18,17 +18,6 @@ def of(**values: float) -> dict[str, list[Metric]]:
     return {name: [Metric(value, "")] for name, value in values.items()}
 
 
-def test_shares_are_between_0_and_1_and_what_is_no_share_keeps_its_unit() -> None:
-    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda")
-
-    assert counters.values["duration_ns"] == 21_058_944
-    assert counters.values["dram_throughput_share"] == pytest.approx(0.6184)
-    assert counters.values["l2_hit_rate_share"] == pytest.approx(0.0458)
-    assert counters.values["achieved_occupancy_share"] == pytest.approx(0.9626)
-    assert counters.values["registers_per_thread"] == 32
-    assert counters.values["waves_per_multiprocessor"] == 6.4
-
-
 def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_after_the_whole() -> None:
     (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda")
 
@@ -46,18 +35,6 @@ def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_aft
         ("SOLBottleneck", None, False),
         ("MemoryL2Compression", None, False),
     ]
-
-
-def test_every_kernel_of_a_report_is_an_entry_in_the_order_of_launches() -> None:
-    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
-    counters = counters_of(read_profile(DATA / "sgemm_profile.ncu-rep")["kernels"], "matmul/n=1/float32/fwd", "cuda")
-
-    assert [each.launch_index for each in counters] == list(range(11))
-    assert (counters[0].function, counters[9].function) == ("basic", "ampere_sgemm_128x64_nn")
-    assert counters[0].values["l1_throughput_share"] == pytest.approx(0.9905, abs=1e-4)
-    (advice,) = counters[0].findings
-    assert advice.rule == "Occupancy"
-    assert "See the CUDA Best Practices Guide for more" in advice.message  # the link's words, without the link
 
 
 def test_stall_reasons_are_shares_of_a_warp_s_time() -> None:

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling.activities import HostEvent
-from roofwatch.collector.profiling.host_work import HostTotal, busiest_thread_ns, operator_totals
-from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent, time_spent
+from roofwatch.collector.profiling.time_spent import (
+    HostTotal,
+    TimeSpent,
+    busiest_thread_ns,
+    operator_totals,
+    read_time_spent,
+    time_spent,
+)
 from roofwatch.collector.profiling.trace import Trace
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

@@ -34,12 +34,6 @@ def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> 
     assert sample.kernels == ("first", "memset", "second")
 
 
-def test_a_launch_ends_with_the_last_kernel_to_end() -> None:
-    (sample,) = samples_of([Activity("long", 1_000, 1_500), Activity("short", 1_100, 1_200)], [window(1_000, 1_600)])
-
-    assert sample.span_ns == sample.busy_ns == 500
-
-
 def test_a_kernel_below_the_clocks_resolution_takes_one_ns_and_an_empty_launch_is_refused() -> None:
     empty = Activity("empty", 1_010, 1_010)
     (sample,) = samples_of([empty], [window(1_000, 1_100)])

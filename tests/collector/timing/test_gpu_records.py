@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from bench.gpu_records import KERNELS, calibrate_command, compare_runs, compare_timers, count_command, page
+from bench.gpu_records import KERNELS, calibrate_command, compare_runs, compare_timers, count_command
 from roofwatch.ci.ab.noise_floor import CaseNoise, NoiseFloor
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.timing.method import Preset
-from tests.builders import CASE_ID, make_blocks, make_case, make_environment, make_measurement, make_record
+from tests.builders import CASE_ID, make_blocks, make_case, make_measurement, make_record
 
 
 def run(*medians_ns: float) -> RunRecord:
@@ -53,13 +53,6 @@ def test_two_runs_agree_within_the_noise_floor(second_ns: float, agree: str) -> 
     assert summary.startswith(f"{int(agree == 'yes')} of 1 agree within the noise floor")
 
 
-def test_without_a_noise_floor_agreement_is_unknown() -> None:
-    *rows, _, summary = compare_runs(run(1_000), run(1_000), None)
-
-    assert rows[-1].endswith("| 0.00% | unknown |  |")
-    assert summary == "0 of 0 agree within the noise floor; 1 have none."
-
-
 def parsed(words: list[str]) -> dict[str, object]:
     """Parameters that the command line reads from a command."""
     command = typer.main.get_command(app).get_command(None, words[0])  # type: ignore[attr-defined]
@@ -90,13 +83,3 @@ def test_timers_are_compared() -> None:
 
     assert rows[0] == "| case | implementation | cupti | cuda_graph | cuda_event | difference |"
     assert rows[2] == f"| {CASE_ID} | eager | 1 µs |  | 1.1 µs | 10.0% |"
-
-
-def test_the_page_names_the_device_and_the_versions() -> None:
-    machine = make_environment(device_kind="cuda", device_name="Example GPU", driver_version="570.86.15")
-    first = make_record(environment=machine, measurements=[make_measurement()])
-
-    text = page(first, first, {Timer.CUPTI: first}, floor_of(first, 0.01))
-
-    assert text.startswith("# Example GPU\n\nDriver 570.86.15, torch 2.13.0, triton 3.7.1, roofwatch ")
-    assert "1 of 1 agree" in text

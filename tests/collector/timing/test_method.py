@@ -2,7 +2,7 @@ import pytest
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.method import ChosenMethod, TimingMethod, default_method, possible_methods
+from roofwatch.collector.timing.method import TimingMethod, default_method, possible_methods
 
 
 def test_a_gpu_has_three_timers_best_first() -> None:
@@ -29,11 +29,3 @@ def test_a_timer_of_another_device_is_refused() -> None:
 def test_a_graph_cannot_have_a_cold_cache() -> None:
     with pytest.raises(TimerError, match="cuda_graph offers rotated or hot; --timer cupti or cuda_event offers cold"):
         possible_methods("cuda", Timer.CUDA_GRAPH, CacheState.COLD)
-
-
-def test_the_chosen_method_names_unavailable_ones() -> None:
-    chosen = ChosenMethod(TimingMethod(Timer.CUDA_GRAPH, CacheState.ROTATED), ("cupti: not installed",))
-
-    assert str(chosen) == "timed by cuda_graph, rotated cache; cupti: not installed"
-    assert chosen.was_a_choice
-    assert not ChosenMethod(default_method("cpu")).was_a_choice

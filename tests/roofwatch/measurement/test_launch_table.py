@@ -37,15 +37,6 @@ def test_a_launch_shorter_than_its_host_time_is_host_bound() -> None:
     assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_600)])))[""] == ""
 
 
-def test_a_varying_number_of_kernels_is_an_upper_bound() -> None:
-    measured = on_a_gpu()
-    varying = measured.model_copy(
-        update={"blocks": (measured.blocks[0].model_copy(update={"is_kernel_set_varying": True}),)}
-    )
-
-    assert cells(launch_table(make_record(measurements=[varying])))["kernels"] == "up to 2"
-
-
 def test_memory_is_shown_if_it_was_counted() -> None:
     memory = MemoryUse(
         peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1_234, fragmentation=0.125

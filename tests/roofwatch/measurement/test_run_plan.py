@@ -28,13 +28,6 @@ def test_timeout_options_default_to_those_of_a_plan(command: str) -> None:
     )
 
 
-def test_timeouts_can_be_changed() -> None:
-    given = {"launch_timeout": 1.0, "preparation_timeout": 2.0, "check_timeout": 3.0, "compile_timeout": 4.0}
-    asked = plan(**given)
-
-    assert {name: getattr(asked, f"{name}_s") for name in given} == given
-
-
 @pytest.mark.parametrize("preset", Preset)
 def test_a_preset_sets_sampling_and_blocks(preset: Preset) -> None:
     effort = EFFORTS[preset]
@@ -42,9 +35,3 @@ def test_a_preset_sets_sampling_and_blocks(preset: Preset) -> None:
     assert (plan(preset=preset).sampling, plan(preset=preset).block_count) == (effort.sampling, effort.block_count)
     assert plan(preset=preset, blocks=7).block_count == 7
     assert plan(preset=preset, blocks=7).preset is preset
-
-
-def test_the_gate_preset_refuses_an_unfit_device() -> None:
-    assert [plan(preset=preset).unfit_device for preset in Preset] == [None, None, "refuse"]
-    assert plan(preset=Preset.GATE, unfit_device="warn").unfit_device == "warn"
-    assert plan(unfit_device="refuse").unfit_device == "refuse"

@@ -159,12 +159,6 @@ def test_stalls_are_bars_and_advice_says_what_it_may_save(capsys: pytest.Capture
     assert text.index("31%") < text.index("90% of a part")
 
 
-@pytest.mark.slow
-def test_the_default_implementations_are_triton_and_cuda(tmp_path: Path) -> None:
-    done = ncu(WORKS, tmp_path, "scale/n=1000/float32/fwd", GOOD, "--json")
-    assert [call["implementation"] for call in done.parsed["calls"]] == ["triton"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -207,12 +201,6 @@ def test_a_record_names_a_report_only_if_it_can_be_redacted(
 
     assert [artefact.name for artefact in careful.artefacts] == [report] * names
     assert [(artefact.name, artefact.kind) for artefact in careless.artefacts] == [(report, "ncu_report")]
-
-
-def test_a_failed_call_keeps_the_counters_of_a_record() -> None:
-    record = with_counters(make_record(measurements=[make_measurement()]), make_commit(), [make_call()], name="r")
-    again = with_counters(record, make_commit(), [make_call(outcome=Outcome.CRASHED)], name="r")
-    assert again.counters == record.counters != ()
 
 
 def test_the_exit_status_separates_failures_from_unsupported_machines() -> None:

@@ -94,13 +94,6 @@ def test_a_missing_command_exits_with_2(tmp_path: Path) -> None:
     assert "no-such-program: cannot be started" in done.error
 
 
-def test_an_unknown_kind_to_keep_is_refused_before_the_program_runs(tmp_path: Path) -> None:
-    done = roofwatch("profile", "-o", tmp_path, "--keep", "colour", "--", sys.executable, "-c", "print('ran')")
-
-    assert (done.status, done.output) == (2, "")
-    assert "--keep colour: unknown" in done.error
-
-
 def test_redact_copies_a_trace_and_reports_emptied_fields(tmp_path: Path) -> None:
     done = roofwatch("redact", DATA / "triton_a100.json.gz", "-o", tmp_path / "copy.json")
 
@@ -172,11 +165,6 @@ def test_missing_parts_are_noted() -> None:
     assert "ends after --for seconds" in notes
     assert "3 process(es) were forked from process 2" in notes
     assert "Process 2: RuntimeError: x" in notes
-
-
-def test_the_trace_with_the_most_work_comes_first() -> None:
-    report = report_on(traced("simple_add_a100.json"), traced("nccl_ddp_a100.json.gz"))
-    assert [trace.trace for trace in report.traces] == ["nccl_ddp_a100.json.gz", "simple_add_a100.json"]
 
 
 @pytest.mark.parametrize(
