@@ -28,7 +28,7 @@ def configured_alerts(settings: Settings) -> AlertSetup | None:
 
 
 def configured_ownership(settings: Settings) -> Ownership:
-    """Read the owners of the settings, without the source files of kernels; nobody without rules.
+    """Read the owners of the settings, without the source files of kernels; empty without rules.
 
     Raises:
         AlertError: the rules or CODEOWNERS cannot be read.
@@ -73,7 +73,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 
 
 def trial_delivery(channel: str) -> Delivery:
-    """Make a message that says it is a test."""
+    """Make a test message."""
     now, message = datetime.now(UTC), Message(title=f"test of the channel {channel}: nothing is wrong")
     return Delivery(
         delivery_id=0,
@@ -102,7 +102,7 @@ def _read_rules(path: Path) -> AlertRules:
 
 
 def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
-    """Read CODEOWNERS from a file, a checkout or a repository on GitHub, as the rules say."""
+    """Read CODEOWNERS from a file, a checkout or a repository on GitHub."""
     if rules.codeowners is not None:
         path = folder / rules.codeowners
         places = [path / each for each in PLACES] if path.is_dir() else [path]

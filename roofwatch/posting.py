@@ -144,7 +144,7 @@ def report_on(
 def post(
     repository: GitHubRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
 ) -> Posted:
-    """Post a report where its job says, with an earlier acceptance if it still holds.
+    """Post a report to the pull request and commit of its job, with an earlier acceptance if it still holds.
 
     Raises:
         GitHubError: GitHub refuses, or cannot be reached.

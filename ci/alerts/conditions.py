@@ -95,7 +95,7 @@ def why_not_alerting(regression: Regression, triage: Triage) -> str | None:
 
 
 def _is_covered(rule: RegressionRule, regression: Regression, context: MessageContext) -> bool:
-    """Tell whether a rule covers a series that changed enough; failures and machine code have no size and count."""
+    """Return whether a rule covers a series that changed enough; failures and machine code always count."""
     for point in regression.change_points:
         series = point.series
         tags = context.tags.get(series.case_id, frozenset())

@@ -197,5 +197,5 @@ def parse_rules(text: str) -> AlertRules:
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
-    """Tell whether a text matches one of the shell patterns."""
+    """Return whether a text matches one of the shell patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -39,16 +39,8 @@ class Choice:
     position: int
     aim: Aim
     commit_count: int
-    """Unmeasured commits in its gap, this one included."""
-    summary: str = ""
-    """Of the change that it narrows down."""
-
-    @property
-    def reason(self) -> str:
-        if self.aim is Aim.NEWEST:
-            return "the newest commit"
-        halved = f"halves {self.commit_count} unmeasured commits" if self.commit_count > 1 else "fills the gap"
-        return f"{halved}: {self.summary}" if self.summary else halved
+    """Unmeasured commits in its gap, including this one."""
+    reason: str
 
 
 def choose_order(
@@ -68,7 +60,7 @@ def choose_order(
         newest = max(unmeasured)
         choices = [_choice_in(gap, changes) for gap in _gaps(known, unmeasured)]
         if not any(position > newest for position in known):
-            choices.append(Choice(newest, Aim.NEWEST, 1))
+            choices.append(Choice(newest, Aim.NEWEST, 1, "the newest commit"))
         best = max(choices, key=lambda one: (-list(Aim).index(one.aim), one.commit_count, one.position))
         order.append(best)
         known.add(best.position)
@@ -90,6 +82,7 @@ def _gaps(known: set[int], unmeasured: set[int]) -> list[list[int]]:
 def _choice_in(gap: list[int], changes: Sequence[KnownChange]) -> Choice:
     middle = gap[len(gap) // 2]
     change = next((one for one in changes if one.before < gap[-1] and one.after > gap[0]), None)
+    reason = f"halves {len(gap)} unmeasured commits" if len(gap) > 1 else "fills the gap"
     if change is None:
-        return Choice(middle, Aim.GAP, len(gap))
-    return Choice(middle, Aim.CHANGE, len(gap), change.summary)
+        return Choice(middle, Aim.GAP, len(gap), reason)
+    return Choice(middle, Aim.CHANGE, len(gap), f"{reason}: {change.summary}")

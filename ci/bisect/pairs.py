@@ -1,4 +1,4 @@
-"""What paired measurements say about a commit, and what to bisect for a regression. Pure."""
+"""Paired measurements of a commit, and the range to bisect for a regression. Pure."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: 
         return PairResult((), 0, error)
     pairs = block_pairs(base, head)
     log_ratios = tuple(
-        float(np.median(np.log(there.samples_ns)) - np.median(np.log(here.samples_ns)))
-        for here, there in zip(pairs.base, pairs.head, strict=True)
+        float(np.median(np.log(commit_block.samples_ns)) - np.median(np.log(good_block.samples_ns)))
+        for good_block, commit_block in zip(pairs.base, pairs.head, strict=True)
     )
     return PairResult(log_ratios, len(head.blocks))
 
@@ -105,7 +105,7 @@ def series_to_bisect(regression: Regression) -> ChangePoint | None:
 
 
 def range_of(regression: Regression, series: Series | None = None) -> BisectionRange | None:
-    """Return what to bisect for a regression; None if there is nothing.
+    """Return the range to bisect for a regression; None if no time changed in a step.
 
     Args:
         regression: The regression.

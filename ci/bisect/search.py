@@ -230,7 +230,7 @@ def next_move(evidence: Evidence, plan: SearchPlan, *, at: int | None = None) ->
 
 
 def _likeliest(evidence: Evidence, probabilities: Floats) -> tuple[int, int, float]:
-    """Return the first and last of the likeliest commits that measurements can tell apart, with their probability.
+    """Return the first and last of the likeliest commits that measurements can distinguish, with their probability.
 
     Commits that cannot be measured belong to the next one that can. Commits of weight 0 at the edges are left out.
     """

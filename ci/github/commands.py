@@ -67,7 +67,7 @@ class CommandError(Exception):
 
 
 def is_command(body: str) -> bool:
-    """Return whether the first line of a comment is meant as a command."""
+    """Return whether the first line of a comment starts with the prefix of commands."""
     return _first_words(body)[:1] == [COMMAND_PREFIX]
 
 
@@ -95,7 +95,7 @@ def _first_words(body: str) -> list[str]:
 
 
 def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
-    """Return what there is to accept; None if nothing regressed."""
+    """Return the regressions that can be accepted; None if nothing regressed."""
     if judgement.verdict is not Verdict.REGRESSED:
         return None
     regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]

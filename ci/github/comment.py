@@ -36,7 +36,7 @@ class Findings(_Document):
     """The regressions of a report, as far as needed to compare them with those of another report."""
 
     digest: str
-    """Of which cases, functions and metrics regressed and why, without numbers."""
+    """Of the regressed cases, functions and metrics with their reasons, without numbers."""
     low: float
     """Lower end of the interval of the worst slowdown, as a relative change; 0 if no time regressed."""
     high: float
@@ -53,7 +53,7 @@ class Acceptance(_Document):
     high: float
 
     def covers(self, findings: Findings) -> bool:
-        """Tell whether the same things regressed, and none noticeably more."""
+        """Return whether the same things regressed, and none noticeably more."""
         return self.digest == findings.digest and findings.low <= self.high
 
 
@@ -75,7 +75,7 @@ class CommentAction(StrEnum):
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can be the name of a report: it is part of a marker and of a check-run's name."""
+    """Return whether a text can be the name of a report: it is part of a marker and of a check-run's name."""
     return _NAME.fullmatch(text) is not None and "--" not in text
 
 
@@ -110,7 +110,7 @@ def with_acceptance(body: str, acceptance: Acceptance, sentence: str) -> str:
 
 
 def accepted_by(comment: Comment, reason: str) -> str:
-    """Say who accepted, when and why, as Markdown."""
+    """Write who accepted, when and why, as Markdown."""
     return f"by {code(comment.login)} on {code(comment.written_at[:10])}: {code(reason, limit=200)}"
 
 

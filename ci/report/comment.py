@@ -32,7 +32,16 @@ _STATIC_WORDS = {
     Verdict.IMPROVED: "improved",
     Verdict.UNCHANGED: "changed",
 }
-_NOISY = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
+_MORE_BLOCKS = "measure again with more blocks; nothing shows a regression so far."
+_ADVICE = {
+    Reason.NOT_PAIRED: "measure base and head as a pair, in one job.",
+    Reason.NOISE: _MORE_BLOCKS,
+    Reason.TOO_FEW_BLOCKS: _MORE_BLOCKS,
+    Reason.MULTIPLICITY: _MORE_BLOCKS,
+    Reason.THROTTLED: "measure again when the device is cool and idle.",
+    Reason.CLOCK_MOVED: "measure again at a fixed clock: --lock-clocks, if permitted.",
+}
+"""For inconclusive results, the most important first."""
 _INTENDED = "if it is intended, say so in the pull request (on GitHub: `/roofwatch accept <reason>`)."
 
 
@@ -124,13 +133,6 @@ def next_step(judgement: PullRequestJudgement) -> str:
     if judgement.verdict is Verdict.INCONCLUSIVE:
         if judgement.refusals:
             return "measure base and head in one job, on one runner, with one version of roofwatch."
-        if Reason.NOT_PAIRED in reasons:
-            return "measure base and head as a pair, in one job."
-        if reasons & _NOISY:
-            return "measure again with more blocks; nothing shows a regression so far."
-        if Reason.THROTTLED in reasons:
-            return "measure again when the device is cool and idle."
-        if Reason.CLOCK_MOVED in reasons:
-            return "measure again at a fixed clock: --lock-clocks, if permitted."
-        return "see below what is missing or not comparable."
+        found = (advice for reason, advice in _ADVICE.items() if reason in reasons)
+        return next(found, "see below what is missing or not comparable.")
     return "nothing to do."

@@ -20,7 +20,7 @@ class Gap(StrEnum):
     UNSUPPORTED = "unsupported"
     """No implementation can run there."""
     NEVER_MEASURED = "never measured"
-    """Planned there or measured elsewhere, and without a result."""
+    """No result on this runner class, but on another one."""
 
 
 @dataclass(frozen=True)

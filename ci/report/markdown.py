@@ -17,7 +17,7 @@ _MAX_NAMES = 10
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its heading; rows are in order of relevance, so that it can be cut."""
+    """A table with its heading, the most relevant row first."""
 
     heading: str
     columns: tuple[str, ...]

@@ -238,20 +238,20 @@ def _judge_cases(
     has_times: bool,
 ) -> list[CaseJudgement]:
     """Judge each case by its outcomes, then by its times if they are comparable."""
-    there, here = SideResults(base), SideResults(head)
+    base_results, head_results = SideResults(base), SideResults(head)
     cases = []
-    for key in sorted(there.keys | here.keys):
-        sides = there.result(key), here.result(key)
+    for key in sorted(base_results.keys | head_results.keys):
+        sides = base_results.result(key), head_results.result(key)
         case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, *sides)
         decided = None if is_refused else _judge_outcomes(*sides)
         if decided is not None:
             verdict, reason, text = decided
             case = replace(case, verdict=verdict, reason=reason, detail=Remark(text) if text else None)
         elif has_times:
-            measured, threshold = here.measurements[key], thresholds.relative_change
+            measured, threshold = head_results.measurements[key], thresholds.relative_change
             if noise_floor is not None:
                 threshold = noise_floor.threshold(measured, least=threshold)
-            case = _judge_times(case, there.measurements[key], measured, threshold)
+            case = _judge_times(case, base_results.measurements[key], measured, threshold)
         cases.append(case)
     return cases
 
@@ -339,9 +339,9 @@ def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
     environment = head.environment
     if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
         return False
-    there, here = (
+    base_results, head_results = (
         [facts for facts in record.static_facts if (facts.case_id, facts.implementation) == key]
         for record in (base, head)
     )
     device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    return is_same_machine_code(there, here, device_target=device_target)
+    return is_same_machine_code(base_results, head_results, device_target=device_target)

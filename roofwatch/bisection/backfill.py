@@ -48,7 +48,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Backfill:
-    """What to do for a range of commits."""
+    """A range of commits, in the order to measure them."""
 
     todo: tuple[tuple[CommitRef, Choice], ...]
     """The most informative first."""
@@ -133,7 +133,7 @@ def plan_backfill(refs: Sequence[CommitRef], known: Known, skipped: dict[str, st
 
 
 def why_skipped(shas: Sequence[str], inputs: Sequence[BuildInputs]) -> dict[str, str]:
-    """Say by SHA why measuring a commit would tell nothing new.
+    """Return the commits that need no measurement, with the reason.
 
     Args:
         shas: The commit before the range, then those of the range.
@@ -162,9 +162,9 @@ class BackfillJob:
         commits: `A..B`, the commits after A up to B.
         plan: What to measure, and how.
         output: Folder of the records.
-        records: Folder of records that were measured before; None asks the store.
+        records: Folder of earlier records; default: the store.
         fork_server: Forks the workers.
-        url: Server to ask; default as in `open_source`.
+        url: Of the server; default as in `open_source`.
     """
 
     path: Path | None
@@ -183,7 +183,7 @@ class BackfillJob:
             SuiteError: the range has no commits.
             GitError: a revision does not exist.
             StoreError: the store cannot be read.
-            SpoolError: the server cannot be asked.
+            SpoolError: the server does not answer.
         """
         first, dots, last = self.commits.partition("..")
         if not (first and dots and last) or last.startswith("."):

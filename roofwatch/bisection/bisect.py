@@ -56,7 +56,7 @@ def bisect(
         JournalError: another bisection is in the folder, or it cannot be written.
         CollectorError: the machine cannot be measured.
     """
-    commits = list_commits(plan.path, plan.asked.good_sha, plan.asked.bad_sha)
+    commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
     with suite_at_commit(plan.path, commits.good_sha) as good:
         return _Bisection(plan, commits, good, fork_server, on_progress, on_step).run()
 
@@ -76,11 +76,11 @@ class _Bisection:
         self._deadline = time.monotonic() + (float("inf") if plan.budget_s is None else plan.budget_s)
         self._folder = plan.folder(commits)
         self._state = self._resume() or self._start()
-        self._subject = Subject(plan.asked.case_id, self._state.implementation)
+        self._subject = Subject(plan.commit_range.case_id, self._state.implementation)
         self._run_plan = replace(
             plan.run,
-            kernels=(plan.asked.case_id.partition("/")[0],),
-            cases=(glob.escape(plan.asked.case_id),),
+            kernels=(plan.commit_range.case_id.partition("/")[0],),
+            cases=(glob.escape(plan.commit_range.case_id),),
             implementations=(glob.escape(self._subject.implementation),),
             targets=(),
         )
@@ -136,7 +136,9 @@ class _Bisection:
             self._fork_server, WorkerSettings(source=self._good.source, device=self._plan.run.device)
         ) as worker:
             info = worker.start()
-        implementation = choose_implementation(info, self._plan.asked.case_id, self._plan.asked.implementation)
+        implementation = choose_implementation(
+            info, self._plan.commit_range.case_id, self._plan.commit_range.implementation
+        )
         shas = tuple(self._commits.shas)
         return BisectState(commits=shas, implementation=implementation)
 
@@ -159,7 +161,7 @@ class _Bisection:
     def _measure(self, move: Measure, destination: Path) -> Visit:
         def visit_of(good: RunRecord, commit: RunRecord) -> Visit:
             return _visit(
-                move.position, read_pair(good, commit, self._plan.asked.case_id, self._subject.implementation)
+                move.position, read_pair(good, commit, self._plan.commit_range.case_id, self._subject.implementation)
             )
 
         def more(good: RunRecord, commit: RunRecord) -> Mapping[Subject, int]:

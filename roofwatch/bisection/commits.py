@@ -1,4 +1,4 @@
-"""The commits of a suite's repository, the suite at each of them, and what its kernels are built from there."""
+"""The commits of a suite's repository, and the suite and its build inputs at each of them."""
 
 from __future__ import annotations
 

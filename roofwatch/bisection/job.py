@@ -51,7 +51,7 @@ class StoredBisection:
 
     @classmethod
     def begin(
-        cls, url: str, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None, folder: Path
+        cls, url: str, commit_range: BisectionRange, *, requested_by: str, regression_id: UUID | None, folder: Path
     ) -> StoredBisection:
         """Start a bisection, or continue the one whose claim is in the folder.
 
@@ -67,7 +67,7 @@ class StoredBisection:
                     return cls(url, saved)
             except (OSError, ValidationError):
                 pass
-            claim = begin_bisection(engine, asked, requested_by=requested_by, regression_id=regression_id)
+            claim = begin_bisection(engine, commit_range, requested_by=requested_by, regression_id=regression_id)
         return cls(url, claim).save_claim(folder)
 
     def save_claim(self, folder: Path) -> StoredBisection:
@@ -148,14 +148,14 @@ def run_bisection(
     """
     stored = None if url is None or claim is None else StoredBisection(url, claim)
     try:
-        commits = list_commits(plan.path, plan.asked.good_sha, plan.asked.bad_sha)
+        commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
         folder = plan.folder(commits)
         if stored is not None:
             stored.save_claim(folder)
         elif url is not None:
-            asked = replace(plan.asked, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
+            commit_range = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
             stored = StoredBisection.begin(
-                url, asked, requested_by="command line", regression_id=regression_id, folder=folder
+                url, commit_range, requested_by="command line", regression_id=regression_id, folder=folder
             )
         ended = _run(plan, commits, fork_server, stored)
     except Exception as error:
@@ -200,12 +200,12 @@ def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tu
         raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
     runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
     with open_store(url) as engine, Session(engine) as session:
-        claim = claim_bisection(engine, plan.asked.project, runner_class)
+        claim = claim_bisection(engine, plan.commit_range.project, runner_class)
         known = None if claim is None else read_bisection(session, claim.bisection_id)
     if claim is None or known is None:
         return None
-    asked = BisectionRange(known.project, known.case_id, known.implementation, known.good_sha, known.bad_sha)
-    return replace(plan, asked=asked), claim
+    commit_range = BisectionRange(known.project, known.case_id, known.implementation, known.good_sha, known.bad_sha)
+    return replace(plan, commit_range=commit_range), claim
 
 
 def range_of_regression(url: str | None, folder: Path, project: str, regression_id: UUID) -> BisectionRange:
@@ -227,7 +227,7 @@ def range_of_regression(url: str | None, folder: Path, project: str, regression_
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
         point = series_to_bisect(found)
         series = [] if point is None else read_series(session, project, keys=[point.series])
-    asked = range_of(found, next(iter(series), None))
-    if asked is None:
+    commit_range = range_of(found, next(iter(series), None))
+    if commit_range is None:
         raise StoreError(f"regression {regression_id}: no time changed in a step, so there is nothing to bisect")
-    return asked
+    return commit_range

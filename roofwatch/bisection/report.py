@@ -11,12 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
-from roofwatch.bisection.commits import repository_of
 from roofwatch.bisection.state import BisectPlan, BisectState
 from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, Result, prior_weights
-from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import run_git
 from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, CommitStatus
 from roofwatch.db.values import BisectionState, CommitRef, Verdict
 from roofwatch.terminal import one_line, printable
@@ -127,8 +124,6 @@ def sentences(plan: BisectPlan, ended: Ended) -> Iterator[str]:
             f"{plan.series}: {answer.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), "
             f"confidence {answer.confidence:.1%}"
         )
-        if len(named) == 1:
-            yield from _merge_hint(plan.path, answer.first.sha)
     yield from ended.notes
     measured = sum(known.pair_count > 0 for known in commits)
     yield f"{ended.progress.measurement_count} measurements of {measured} of {len(commits)} commits and the good end"
@@ -146,8 +141,8 @@ def exit_status(ended: Ended) -> int:
 def as_json_document(plan: BisectPlan, ended: Ended, folder: Path) -> dict[str, Any]:
     return {
         "series": plan.series,
-        "good": plan.asked.good_sha,
-        "bad": plan.asked.bad_sha,
+        "good": plan.commit_range.good_sha,
+        "bad": plan.commit_range.bad_sha,
         "state": ended.state,
         "answer": ended.answer,
         "commits": ended.progress.commits,
@@ -178,15 +173,3 @@ def _title(commit: CommitRef) -> str:
 
 def _change(log_ratios: Sequence[float]) -> float | None:
     return math.expm1(median(log_ratios)) if log_ratios else None
-
-
-def _merge_hint(path: Path | None, sha: str) -> Iterator[str]:
-    """Say how to search inside a merge commit."""
-    repository = repository_of(path)
-    try:
-        parents = run_git(repository, "show", "-s", "--format=%P", "--end-of-options", sha).split()
-        if len(parents) == 2:
-            base = run_git(repository, "merge-base", *parents).strip()
-            yield f"this is a merge; to search inside: roofwatch bisect ... --good {base[:12]} --bad {parents[1][:12]}"
-    except GitError:
-        return

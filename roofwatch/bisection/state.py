@@ -27,7 +27,7 @@ class BisectPlan:
 
     Args:
         path: Benchmark file or folder in a git repository; None for the bundled suite.
-        asked: Project, series and ends; the ends may be any revisions.
+        commit_range: Project, series and ends; the ends may be any revisions.
         run: How to measure; the series is filled in.
         output: Folder of all bisections; each has its own subfolder.
         search: When to stop.
@@ -37,7 +37,7 @@ class BisectPlan:
     """
 
     path: Path | None
-    asked: BisectionRange
+    commit_range: BisectionRange
     run: RunPlan
     output: Path
     search: SearchPlan
@@ -47,7 +47,7 @@ class BisectPlan:
 
     @property
     def series(self) -> str:
-        return "/".join(filter(None, (self.asked.case_id, self.asked.implementation)))
+        return "/".join(filter(None, (self.commit_range.case_id, self.commit_range.implementation)))
 
     def folder(self, commits: CommitRange) -> Path:
         """Return the folder of this bisection, the same for the same suite, series, ends and settings."""

@@ -81,7 +81,7 @@ def bisect(
     name = project or suite_at(path, None).project
     plan = BisectPlan(
         path=path,
-        asked=BisectionRange(name, case_id, implementation, good or "", bad or ""),
+        commit_range=BisectionRange(name, case_id, implementation, good or "", bad or ""),
         run=replace(options, targets="").plan(),
         output=output,
         search=SearchPlan(error_rate=error_rate, threshold=threshold),
@@ -92,8 +92,8 @@ def bisect(
     url, claim = configured_url(), None
     with ForkServer() as fork_server:
         if regression is not None:
-            asked = range_of_regression(url, load_settings().data_dir, name, regression)
-            plan = replace(plan, asked=asked)
+            commit_range = range_of_regression(url, load_settings().data_dir, name, regression)
+            plan = replace(plan, commit_range=commit_range)
         elif next_one:
             claimed = claim_next(plan, fork_server, url)
             if claimed is None:

@@ -60,7 +60,7 @@ def settings(judged: Engine, hook: Hook) -> dict[str, str]:
 def command(
     settings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Done]:
-    """The command line in this process: most of what a process of its own takes is its imports."""
+    """Run commands in this process, which saves the imports."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.path", [*sys.path])
@@ -93,9 +93,9 @@ def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., D
     first, second = command("run"), command("run")
     listed = command("list", "--json").parsed["alerts"]
     (slower,) = [one for one in listed if one["alert"]["rule"] == "slower"]
-    taken_up = command("acknowledge", slower["alert_id"], "--person", "A Person", "--reason", "at it")
+    acknowledged = command("acknowledge", slower["alert_id"], "--person", "A Person", "--reason", "at it")
 
-    assert (first.status, second.status, taken_up.status) == (0, 0, 0), first.error + taken_up.error
+    assert (first.status, second.status, acknowledged.status) == (0, 0, 0), first.error + acknowledged.error
     assert sorted(document["rule"] for document in hook.documents) == ["silent", "silent", "slower"]
     assert "nothing changed" in second.output
     assert "acknowledged by A Person" in command("list").output
@@ -128,7 +128,6 @@ def test_the_service_sends_alerts_after_analysis(
     ingest_record(judged, make_record(5, commit=make_commit(5, committed_at=now - timedelta(hours=1))))
     replace_regressions(judged, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
 
-    # leaving waits for the message at hand
     with TestClient(create_app(judged, version="0", analyses=False, alerts=alerts)):
         hook.arrived.wait(timeout=30)
 

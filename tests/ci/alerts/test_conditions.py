@@ -128,12 +128,12 @@ def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float],
     rule = SilenceRule(name="silent", kind="silence", channels=("chat",), **fields)
     last = nightly(10)[-1]
 
-    def tells(days: float) -> bool:
+    def is_reported(days: float) -> bool:
         at = MessageContext(PROJECT, last + timedelta(days=days))
         return bool(silence_conditions(rule, {"runner": nightly(10)}, at))
 
-    assert not tells(silent_after_days - 0.01)
-    assert tells(silent_after_days)
+    assert not is_reported(silent_after_days - 0.01)
+    assert is_reported(silent_after_days)
 
 
 def make_measured(value: float = 0.5, kernel: str = "rms_norm", **fields: Any) -> MeasuredCase:

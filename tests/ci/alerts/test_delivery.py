@@ -166,6 +166,35 @@ def test_an_unexpected_error_does_not_block_other_messages(judged: Engine) -> No
     assert {one.channel: one.state for one in later} == {"hook": DeliveryState.WAITING, "chat": DeliveryState.SENT}
 
 
+class _Dying:
+    """A sender whose process ends before or after it sent the message."""
+
+    def __init__(self, sender: Sender, *, is_sent: bool) -> None:
+        self._sender, self._is_sent = sender, is_sent
+
+    def send(self, delivery: Delivery) -> None:
+        if self._is_sent:
+            self._sender.send(delivery)
+        raise SystemExit
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_the_message_of_a_sender_that_died_is_sent_again_with_the_same_key(
+    judged: Engine, hook: Hook, is_sent: bool
+) -> None:
+    service = Service(judged, "hook")
+    sender = service.channels["hook"]
+    assert not isinstance(sender, str)
+    service.channels["hook"] = _Dying(sender, is_sent=is_sent)
+    with pytest.raises(SystemExit):
+        service.at(LATER)
+    service.channels["hook"] = sender
+
+    (delivery,) = service.at(LATER)
+
+    assert (delivery.state, len(hook.keys), len(set(hook.keys))) == (DeliveryState.SENT, 2 if is_sent else 1, 1)
+
+
 def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None:
     service = Service(judged, "hook")
     raise_alerts(judged, service.plan, LATER)

@@ -31,15 +31,7 @@ def test_then_the_newest_then_the_longest_gap_halved() -> None:
     assert order[-1].reason == "fills the gap"
 
 
-def test_of_equal_gaps_the_later_is_first() -> None:
-    assert places(9, [0, 4, 8])[:2] == [6, 2]
-
-
 def test_measured_and_skipped_commits_are_left_out() -> None:
     found = places(30, [3, 17], [5, 6, 29], CHANGE)
 
     assert sorted(found) == sorted(set(range(30)) - {3, 17, 5, 6, 29})
-
-
-def test_the_newest_commit_that_is_not_skipped_is_first() -> None:
-    assert places(10, [0], [8, 9])[0] == 7

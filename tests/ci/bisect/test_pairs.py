@@ -90,12 +90,12 @@ def test_the_largest_step_of_a_time_is_bisected_between_its_commits() -> None:
     static = make_change_point(5, after=99_000.0, series=make_series_key("registers", implementation="triton"))
     regression = make_regression(5, change_points=(little, most, static))
 
-    asked = range_of(regression)
+    commit_range = range_of(regression)
 
-    assert asked is not None
-    assert asked.implementation == "triton"
-    assert (asked.good_sha, asked.bad_sha) == (sha_of(4), sha_of(5))
-    assert asked.runner_class == most.series.runner_class
+    assert commit_range is not None
+    assert commit_range.implementation == "triton"
+    assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(4), sha_of(5))
+    assert commit_range.runner_class == most.series.runner_class
 
 
 def test_with_the_series_the_range_includes_two_more_measured_commits() -> None:
@@ -104,10 +104,10 @@ def test_with_the_series_the_range_includes_two_more_measured_commits() -> None:
     failed = replace(points[2], value=None, outcome=Outcome.CRASHED)
     series = Series(make_series_key(), (*points[:2], failed, *points[3:]))
 
-    asked = range_of(regression, series)
+    commit_range = range_of(regression, series)
 
-    assert asked is not None
-    assert (asked.good_sha, asked.bad_sha) == (sha_of(0), sha_of(9))
+    assert commit_range is not None
+    assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(0), sha_of(9))
 
 
 def test_without_a_step_of_a_time_there_is_nothing_to_bisect() -> None:

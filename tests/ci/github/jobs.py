@@ -1,6 +1,4 @@
-"""Jobs of GitHub Actions as far as their own commands go: the lines that a workflow file runs, in the environment that
-Actions would give them. What steps of others do, check-out and artifacts, is the caller's.
-"""
+"""Run the roofwatch commands of a workflow file in the environment of GitHub Actions."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _OURS = "roofwatch "
 
 @dataclass(frozen=True)
 class Job:
-    """A job and what it starts with."""
+    """A job and its event."""
 
     workflow: str
     name: str
@@ -76,7 +74,7 @@ class Job:
         if condition is None:
             return True
         found = re.fullmatch(r"github\.event\.(\w+) == '(\w+)'", condition)
-        assert found, f"this stand-in cannot tell whether {condition!r} holds"
+        assert found, f"unsupported condition: {condition!r}"
         return bool(self.event[found[1]] == found[2])
 
     def _value(self, text: str) -> str:

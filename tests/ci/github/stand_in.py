@@ -1,6 +1,4 @@
-"""A stand-in for GitHub on this machine: it keeps comments, check-runs, issues and pull requests, hands lists out in
-pages, and fails as a test tells it to. githubkit itself checks requests against GitHub's published description.
-"""
+"""A fake GitHub server: comments, check-runs, issues and pull requests, with pagination and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import json
 import re
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,10 +56,10 @@ class Failing:
 
     operation: str
     answer: Answer | None
-    """None: the connection is closed without a word."""
+    """None: the connection is closed without an answer."""
     times: int = 1
     is_carried_out: bool = False
-    """The request is carried out all the same."""
+    """Whether the request is carried out anyway."""
 
 
 @dataclass
@@ -93,7 +91,7 @@ class GitHubStandIn:
         """Of the default branch, by path."""
         self.pull_requests: list[dict[str, Any]] = []
         self.permissions: dict[str, str] = {}
-        """By login; who is not named here may only read."""
+        """By login; others can only read."""
         self.reactions: list[tuple[int, str]] = []
         """Comment and reaction."""
         self.run_again: list[int] = []
@@ -102,8 +100,6 @@ class GitHubStandIn:
         """Workflows that were started by hand, with their inputs."""
         self.requests: list[Request] = []
         self.failing: list[Failing] = []
-        self.before: dict[str, Callable[[], None]] = {}
-        """By operation, what happens when it is first asked for, before it is carried out."""
         self._next_id = 1_000
         self._lock = threading.Lock()
 
@@ -139,7 +135,7 @@ class GitHubStandIn:
         } | fields
         return comment_id
 
-    def asked_for(self, operation: str) -> int:
+    def request_count(self, operation: str) -> int:
         return sum(request.operation == operation for request in self.requests)
 
     @property
@@ -152,9 +148,6 @@ class GitHubStandIn:
         self.requests.append(request)
         if request.headers.get("Authorization") not in {f"Bearer {TOKEN}", f"token {TOKEN}"}:
             return Answer(401, {"message": "Bad credentials"})
-        happening = self.before.pop(request.operation, None)
-        if happening is not None:
-            happening()
         failing = next((each for each in self.failing if each.operation == request.operation and each.times), None)
         if failing is None:
             return self._carry_out(request)
@@ -291,14 +284,14 @@ class _Handler(BaseHTTPRequestHandler):
         if answer is None:
             self.close_connection = True
         else:
-            self.say(answer)
+            self.send(answer)
 
     do_GET = do_POST = do_PATCH = do_DELETE = handle_request  # noqa: N815  the names of http.server
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
-    def say(self, answer: Answer) -> None:
+    def send(self, answer: Answer) -> None:
         body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         if answer.body is None:
             body = b""
@@ -317,7 +310,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def open_github(prefix: str = "") -> Iterator[GitHubStandIn]:
-    """Serve one; a prefix such as `/api/v3` is what GitHub Enterprise has."""
+    """Serve a fake GitHub; GitHub Enterprise has a prefix such as `/api/v3`."""
     stand_in = GitHubStandIn(prefix)
     with _Server(("127.0.0.1", 0), _Handler) as server:
         server.stand_in = stand_in

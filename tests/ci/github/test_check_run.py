@@ -7,7 +7,6 @@ import pytest
 
 from roofwatch.ci.github.check_run import (
     BEGUN,
-    MAX_ANNOTATIONS,
     Annotation,
     CheckRun,
     Conclusion,
@@ -23,8 +22,7 @@ from roofwatch.ci.verdicts import exit_code
 from roofwatch.collector.record.record import RunRecord, SourceLine
 from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
 from tests.ci.github.stand_in import GitHubStandIn
-from tests.ci.situations import SITUATIONS, head_timed
-from tests.ci.values import SOFTMAX, make_records, make_timed
+from tests.ci.situations import SITUATIONS
 
 SHA = sha_of(1)
 RUN = RunOrder(10, 1)
@@ -64,8 +62,8 @@ def test_the_pull_request_of_a_fork_is_found_by_its_commit(
 
 
 def annotated(count: int) -> CheckRun:
-    beside = (Annotation(f"kernels/{number}.py", number + 1, True, "f", "slower") for number in range(count))
-    return replace(FAILED, annotations=tuple(beside))
+    made = (Annotation(f"kernels/{number}.py", number + 1, True, "f", "slower") for number in range(count))
+    return replace(FAILED, annotations=tuple(made))
 
 
 @pytest.mark.parametrize("count", [0, 50, 51])
@@ -75,7 +73,7 @@ def test_annotations_are_sent_once_in_batches_of_fifty(github: GitHubStandIn, co
 
     (check_run,) = github.check_runs.values()
     assert [each["path"] for each in check_run["annotations"]] == [f"kernels/{number}.py" for number in range(count)]
-    assert github.asked_for("checks/update") == max(1, math.ceil(count / 50))
+    assert github.request_count("checks/update") == max(1, math.ceil(count / 50))
     assert (check_run["conclusion"], check_run["output"]["title"]) == ("failure", FAILED.title)
 
 
@@ -156,15 +154,3 @@ def test_worse_machine_code_is_annotated_at_its_function() -> None:
 
     assert (found.line, found.title) == (20, f"{function}: 1 regressed")
     assert "for sm_90: " in found.message
-
-
-def test_regressions_come_before_improvements_and_not_all_are_shown() -> None:
-    ids = [f"kernel_{number}/n=1/float32/fwd" for number in range(MAX_ANNOTATIONS + 1)]
-    base = [make_timed(case_id) for case_id in [*ids, SOFTMAX]]
-    head = [*(head_timed(case_id, median_ns=0.7e6) for case_id in ids), head_timed(SOFTMAX, median_ns=1.4e6)]
-    lines = [make_source_line(kernel=case_id.split("/")[0], line=number + 1) for number, case_id in enumerate(ids)]
-
-    found = annotations(make_records(base, head), *lines, make_source_line(kernel="softmax", line=999))
-
-    assert len(found) == MAX_ANNOTATIONS
-    assert [(one.line, one.is_failure) for one in found[:2]] == [(999, True), (1, False)]

@@ -29,7 +29,7 @@ def scale_torch(x):
     return x * 2.0
 """
 SLOWER = "return sum((x * 0.125 for _ in range(15)), x * 0.125)"
-"""So much that it is seen on any machine, however busy."""
+"""Slow enough for a busy machine."""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -73,7 +73,7 @@ def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
 
     outputs += measured.run(github, SUITE="bench_scale.py", GITHUB_TOKEN="")
     assert "#### Time" in measured.summary_file.read_text()
-    assert len(github.check_runs) == 1, "what runs a stranger's code asked GitHub for nothing"
+    assert len(github.check_runs) == 1, "the measuring job does not contact GitHub"
 
     # what the actions for artifacts do in between
     shutil.copytree(checkout / "roofwatch-records", default_branch / "from-the-pull-request")
@@ -83,10 +83,10 @@ def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
     assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
     assert check_run["output"]["title"] == "regressed: 1 regressed; 1 result less accurate"
     assert check_run["details_url"].endswith("/actions/runs/4242")
-    (beside,) = check_run["annotations"]
-    line = (checkout / beside["path"]).read_text().splitlines()[beside["start_line"] - 1]
-    assert (beside["path"], line) == ("bench_scale.py", "def scale_torch(x):")
-    assert beside["message"].startswith("scale/n_rows=256/float32/fwd eager: time +")
+    (annotation,) = check_run["annotations"]
+    line = (checkout / annotation["path"]).read_text().splitlines()[annotation["start_line"] - 1]
+    assert (annotation["path"], line) == ("bench_scale.py", "def scale_torch(x):")
+    assert annotation["message"].startswith("scale/n_rows=256/float32/fwd eager: time +")
     (comment,) = list(github.comments.values())
     assert comment["number"] == 7
     assert "### roofwatch: regressed" in comment["body"]
@@ -95,7 +95,6 @@ def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
     assert change is not None
     assert float(change[1]) > 20
     assert f"`{base[:8]}` → `{head[:8]}`" in comment["body"]
-    # what somebody with write access says to it
     github.permissions["maintainer"] = "write"
     github.pull_requests[0]["base"] = {"sha": base}
     body = "/roofwatch accept it is clearer this way"

@@ -28,12 +28,6 @@ def write(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
     return [folder]
 
 
-def post_situation(github: GitHubStandIn, situation: str, folder: Path) -> Report:
-    report = report_on(write(folder, *SITUATIONS[situation]()), None, a_job(github))
-    post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
-    return report
-
-
 @pytest.mark.parametrize(
     ("situation", "conclusion", "comments"),
     [
@@ -50,6 +44,12 @@ def test_a_comment_is_posted_only_if_something_changed(
 
     (check_run,) = github.check_runs.values()
     assert (check_run["conclusion"], len(github.comments)) == (conclusion, comments)
+
+
+def post_situation(github: GitHubStandIn, situation: str, folder: Path) -> Report:
+    report = report_on(write(folder, *SITUATIONS[situation]()), None, a_job(github))
+    post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+    return report
 
 
 def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:

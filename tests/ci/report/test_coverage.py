@@ -23,9 +23,3 @@ def test_a_case_without_a_result_is_a_gap() -> None:
     found = gaps(cpu={"softmax/1": OK, "softmax/2": frozenset()}, gpu={"softmax/2": OK})
     assert found["cpu", Gap.NEVER_MEASURED].case_ids == ("softmax/2",)
     assert found["gpu", Gap.NEVER_MEASURED].case_ids == ("softmax/1",)
-
-
-def test_failures_come_first_then_larger_gaps() -> None:
-    crashed, unsupported = frozenset({Outcome.CRASHED}), frozenset({Outcome.UNSUPPORTED})
-    found = coverage_gaps({"cpu": {"a/1": unsupported, "b/1": unsupported, "b/2": unsupported, "c/1": crashed}})
-    assert [one.kernel for one in found] == ["c", "b", "a"]

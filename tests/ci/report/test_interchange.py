@@ -69,10 +69,10 @@ def test_invalid_xml_characters_are_replaced_and_markup_is_escaped() -> None:
     broken = head.measurements[0].model_copy(update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"})
     judgement = judge_pull_request(base, head.model_copy(update={"measurements": (broken, *head.measurements[1:])}))
 
-    told = [str(element.text) for element in junit_of(judgement).iter("failure")]
+    texts = [str(element.text) for element in junit_of(judgement).iter("failure")]
 
     assert "<script>" not in to_junit(judgement)
-    assert any("��[31m]]> �" in each and "<script>alert(1)</script>" in each for each in told)
+    assert any("��[31m]]> �" in each and "<script>alert(1)</script>" in each for each in texts)
 
 
 @pytest.mark.parametrize("situation", SMALL)
@@ -95,22 +95,6 @@ def test_each_regression_is_a_sarif_result_under_a_listed_rule(situation: str) -
         assert location["logicalLocations"][0]["fullyQualifiedName"].isprintable()
 
 
-def test_a_finding_keeps_its_fingerprint_while_its_numbers_move() -> None:
-    base, head = SITUATIONS["regression"]()
-    again = head.model_copy(update={"measurements": tuple(reversed(head.measurements))})
-
-    first, second = (
-        {
-            result["partialFingerprints"]["roofwatch/v1"]
-            for result in sarif_run(judge_pull_request(base, side))["results"]
-        }
-        for side in (head, again)
-    )
-
-    assert first == second
-    assert len(first) == 2
-
-
 def test_a_result_has_its_source_line_if_known() -> None:
     base, head = SITUATIONS["regression"]()
     line = make_source_line(file="my kernels/rms#norm é.py", line=12)
@@ -122,4 +106,4 @@ def test_a_result_has_its_source_line_if_known() -> None:
         "artifactLocation": {"uri": "my%20kernels/rms%23norm%20%C3%A9.py", "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": 12},
     }
-    assert "physicalLocation" not in second["locations"][0], "of softmax nobody knows where it stands"
+    assert "physicalLocation" not in second["locations"][0]

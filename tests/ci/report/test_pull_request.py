@@ -8,7 +8,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.db.values import Verdict
-from tests.builders import code_hash_of, make_accuracy, make_environment, make_measurement, make_static_facts
+from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts
 from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
 
 INTERPRETED = make_measurement(outcome=Outcome.UNSUPPORTED)
@@ -162,18 +162,6 @@ def test_host_bound_times_are_inconclusive(timer: Timer, reason: Reason) -> None
     assert (case.verdict is Verdict.INCONCLUSIVE) == (reason is Reason.HOST_BOUND)
 
 
-def test_other_explanations_are_noted() -> None:
-    base, head = make_records([make_timed()], [make_timed()])
-    dirty = head.model_copy(update={"commit": base.commit.model_copy(update={"is_dirty": True})})
-
-    notes = [str(note) for note in judge_pull_request(base, dirty).notes]
-
-    assert notes == [
-        "the head has uncommitted changes, so its numbers are not those of its commit",
-        "base and head are the same commit: any change is noise",
-    ]
-
-
 # --- results
 
 
@@ -221,60 +209,3 @@ def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: 
 
     assert only_case(judgement).reason is reason
     assert exit_code(judgement.verdict) == exit_status
-
-
-# --- machine code
-
-
-def judge_static(base: Any, head: Any) -> PullRequestJudgement:
-    return judge([make_timed(), *base], [make_timed(), *head])
-
-
-SPILL_FREE = make_static_facts(spilled_registers=0)
-UNCOMPILED = make_static_facts(outcome=Outcome.COMPILE_ERROR)
-ON_AMD = make_static_facts(target="gfx942")
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "verdict", "reason", "exit_status"),
-    [
-        (SPILL_FREE, {"local_bytes": 48}, Verdict.REGRESSED, Reason.SPILLS_MOVED, 1),
-        (SPILL_FREE, {"spilled_registers": 4}, Verdict.REGRESSED, Reason.SPILLS_MOVED, 1),
-        (SPILL_FREE, {"registers": 255, "shared_bytes": 9_999}, Verdict.UNCHANGED, Reason.CODE_MOVED, 0),
-        (SPILL_FREE, {}, Verdict.UNCHANGED, Reason.CODE_MOVED, 0),
-        (make_static_facts(local_bytes=48), {}, Verdict.IMPROVED, Reason.SPILLS_MOVED, 0),
-    ],
-)
-def test_changed_machine_code_is_judged_by_memory_per_thread(
-    base: Any, head: dict[str, Any], verdict: Verdict, reason: Reason, exit_status: int
-) -> None:
-    judgement = judge_static(
-        [base], [base.model_copy(update={"code_hash": code_hash_of("b"), "local_bytes": 0, **head})]
-    )
-
-    (item,) = judgement.static
-    assert (item.verdict, item.reason, exit_code(judgement.verdict)) == (verdict, reason, exit_status)
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "reason", "exit_status"),
-    [
-        ([make_static_facts()], [UNCOMPILED], Reason.TARGET_LOST, 1),
-        ([make_static_facts(), ON_AMD], [make_static_facts()], Reason.TARGET_LOST, 2),
-        ([UNCOMPILED], [make_static_facts()], Reason.FIXED, 0),
-        ([], [make_static_facts()], Reason.NEW_CASE, 0),
-        ([], [UNCOMPILED], Reason.FAILED, 1),
-        # two functions became one
-        (
-            [make_static_facts(function="_one"), make_static_facts(function="_two", code="b")],
-            [make_static_facts(function="_one")],
-            Reason.REMOVED_CASE,
-            0,
-        ),
-    ],
-)
-def test_lost_and_new_machine_code(base: Any, head: Any, reason: Reason, exit_status: int) -> None:
-    judgement = judge_static(base, head)
-
-    (item,) = judgement.static
-    assert (item.reason, exit_code(judgement.verdict)) == (reason, exit_status)

@@ -32,10 +32,16 @@ def test_commits_are_measured_in_order_and_the_same_command_continues(slowed: Sl
         "1",
         "--json",
     ]
-    asked: list[str | Path] = ["backfill", slowed.benchmark, "--range", f"{slowed.shas[1]}..{slowed.shas[7]}", *places]
+    command: list[str | Path] = [
+        "backfill",
+        slowed.benchmark,
+        "--range",
+        f"{slowed.shas[1]}..{slowed.shas[7]}",
+        *places,
+    ]
 
-    first = roofwatch(*asked)
-    planned = roofwatch(*asked, "--dry-run")
+    first = roofwatch(*command)
+    planned = roofwatch(*command, "--dry-run")
 
     assert first.status == 0, first.error
     order = [one["sha"] for one in first.parsed["order"]]

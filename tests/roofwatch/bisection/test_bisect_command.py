@@ -50,15 +50,15 @@ def state_file(output: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedRepository, tmp_path: Path) -> None:
-    asked = arguments(slowed, tmp_path)
-    program = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *asked]
+    command = arguments(slowed, tmp_path)
+    program = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *command]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
         assert running.stderr is not None
         assert any("the bad end against the good end" in line for line in running.stderr)
         os.kill(running.pid, signal.SIGKILL)
     (before,) = json.loads(state_file(tmp_path).read_text())["visits"]
 
-    done = roofwatch(*asked, "--resume", "--json")
+    done = roofwatch(*command, "--resume", "--json")
 
     assert done.status == 0, done.error
     found = done.parsed
@@ -72,17 +72,17 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
     commits = commits_of(found)
     assert commits["Break the import"]["status"] == "skipped"
     assert "not today" in commits["Break the import"]["reason"]
-    for alike in ("Say what it is", "Write a page", "Say that too"):
-        assert (commits[alike]["status"], commits[alike]["pair_count"]) == ("same", 0)
+    for identical in ("Say what it is", "Write a page", "Say that too"):
+        assert (commits[identical]["status"], commits[identical]["pair_count"]) == ("same", 0)
     assert found["measurement_count"] == 2 * sum(known["pair_count"] for known in commits.values())
 
 
 def test_a_requested_bisection_is_claimed_and_its_result_stored(
     slowed: SlowedRepository, tmp_path: Path, database_url: URL, store: Engine
 ) -> None:
-    asked = BisectionRange("slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page"))
+    commit_range = BisectionRange("slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page"))
     with Session(store) as session, session.begin():
-        bisection_id = request_bisection(session, asked, requested_by="rule: slow")
+        bisection_id = request_bisection(session, commit_range, requested_by="rule: slow")
     url = database_url.render_as_string(hide_password=False)
     places = ["--device", "cpu", "--output", str(tmp_path)]
 
@@ -97,7 +97,7 @@ def test_a_requested_bisection_is_claimed_and_its_result_stored(
     assert bisection.state is BisectionState.FOUND
     assert bisection.answer is not None
     assert bisection.answer.first.sha == culprit
-    # nothing but a page came after it, so the ends tell all
+    # only a page changed after it, so the ends are enough
     assert [known.status for known in bisection.progress.commits] == [CommitStatus.OPEN, CommitStatus.MEASURED]
     assert [step.pair_count >= 8 for step in bisection.progress.steps] == [True]
 
@@ -135,11 +135,11 @@ def test_an_existing_bisection_is_not_overwritten(
 
 
 def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, tmp_path: Path, store: Engine) -> None:
-    asked = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
+    commit_range = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
     with Session(store) as session, session.begin():
-        bisection_id = request_bisection(session, asked, requested_by="rule: slow")
+        bisection_id = request_bisection(session, commit_range, requested_by="rule: slow")
     claim = claim_bisection(store, "slowed", "any")
-    plan = BisectPlan(slowed.benchmark, asked, RunPlan(), tmp_path, SearchPlan())
+    plan = BisectPlan(slowed.benchmark, commit_range, RunPlan(), tmp_path, SearchPlan())
 
     with ForkServer() as fork_server, pytest.raises(GitError):
         run_bisection(plan, fork_server, store.url.render_as_string(hide_password=False), claim=claim)
@@ -177,9 +177,9 @@ def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_u
     assert triage.regression_id is not None
     url = database_url.render_as_string(hide_password=False)
 
-    asked = range_of_regression(url, tmp_path, PROJECT, triage.regression_id)
+    commit_range = range_of_regression(url, tmp_path, PROJECT, triage.regression_id)
 
-    assert (asked.good_sha, asked.bad_sha) == (sha_of(1), sha_of(6))
+    assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(1), sha_of(6))
     with pytest.raises(StoreError, match="not in project 'another'"):
         range_of_regression(url, tmp_path, "another", triage.regression_id)
 

@@ -1,13 +1,11 @@
 """Results of bisections as values and text."""
 
-import io
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from roofwatch.bisection.report import Ended, end_of, exit_status, sentences, step_line, table
+from roofwatch.bisection.report import Ended, end_of, exit_status, sentences
 from roofwatch.bisection.state import BisectPlan, BisectState, Visit
 from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
@@ -18,7 +16,7 @@ from tests.builders import NOON, make_commit_ref, sha_of
 REFS = [make_commit_ref(number) for number in range(1, 6)]
 SLOWER = (0.048, 0.05, 0.052, 0.049, 0.051, 0.05, 0.047, 0.053)
 EQUAL = (0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.0)
-ASKED = BisectPlan(
+PLAN = BisectPlan(
     Path(__file__),
     BisectionRange("a project", "total/n=500/float32/fwd", None, sha_of(0), sha_of(5)),
     RunPlan(),
@@ -53,7 +51,7 @@ def state_of(*visits: Visit, has_inputs: bool = True) -> BisectState:
 
 def found_in(first: int, last: int, *visits: Visit) -> Ended:
     state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-    return end_of(ASKED, state_of(*visits), Result(state, first, last, 0.99), REFS)
+    return end_of(PLAN, state_of(*visits), Result(state, first, last, 0.99), REFS)
 
 
 def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
@@ -68,7 +66,7 @@ def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
     assert [known.status for known in ended.progress.commits] == [
         *(CommitStatus.MEASURED, CommitStatus.MEASURED, CommitStatus.SKIPPED, CommitStatus.OPEN, CommitStatus.MEASURED),
     ]
-    text = "\n".join(sentences(ASKED, ended))
+    text = "\n".join(sentences(PLAN, ended))
     assert f"{REFS[1].sha} is the first slower commit: {REFS[1].subject} ({REFS[1].author})" in text
     assert "28 measurements of 3 of 5 commits and the good end" in text
     assert f"skipped: {REFS[2].short_sha}" in text
@@ -82,7 +80,7 @@ def test_commits_that_cannot_be_measured_give_a_range() -> None:
     assert exit_status(ended) == 1
     assert ended.answer is not None
     assert (ended.answer.first, ended.answer.last) == (REFS[2], REFS[3])
-    text = "\n".join(sentences(ASKED, ended))
+    text = "\n".join(sentences(PLAN, ended))
     assert all(ref.sha in text for ref in REFS[2:4])
 
 
@@ -96,7 +94,7 @@ def test_commits_that_cannot_be_measured_give_a_range() -> None:
 def test_without_a_difference_of_the_ends_no_commit_is_named(
     pairs: tuple[float, ...], state: BisectionState, note: str
 ) -> None:
-    ended = end_of(ASKED, state_of(visit(4, pairs), has_inputs=False), Result(state), REFS)
+    ended = end_of(PLAN, state_of(visit(4, pairs), has_inputs=False), Result(state), REFS)
 
     assert (ended.state, ended.answer, exit_status(ended)) == (state, None, 1)
     assert note in ended.notes[0]
@@ -108,23 +106,3 @@ def test_a_commit_at_neither_level_is_noted() -> None:
     ended = found_in(2, 3, visit(4, SLOWER), visit(3, SLOWER), visit(1, halfway))
 
     assert "several commits changed the time" in ended.notes[0]
-
-
-def test_the_table_has_a_row_for_each_commit_and_no_control_characters() -> None:
-    output = io.StringIO()
-
-    Console(file=output, width=200).print(table(found_in(1, 1, visit(4, SLOWER)).progress))
-
-    assert all(ref.short_sha in output.getvalue() for ref in REFS)
-    assert "\x1b" not in output.getvalue()
-
-
-def test_each_step_is_a_line() -> None:
-    ends, later = visit(4, SLOWER), visit(1, SLOWER[:3])
-
-    assert "the bad end against the good end" in step_line(state_of(ends, has_inputs=False), REFS)
-    assert step_line(state_of(ends, later), REFS) == (
-        f"{REFS[1].short_sha} +5.1% in 3 pairs: the change is here or earlier with 50.0%"
-    )
-    failed = state_of(ends, visit(2, (), "wrong\x1b[31m"))
-    assert step_line(failed, REFS).startswith(f"{REFS[2].short_sha} skipped: wrong")

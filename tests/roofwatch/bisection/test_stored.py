@@ -14,12 +14,12 @@ from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, sha_of
 from tests.db.test_bisections import ANSWER, PROGRESS
 
-ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
+COMMIT_RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
 
 
 def begin(store: Engine, folder: Path) -> StoredBisection:
     url = store.url.render_as_string(hide_password=False)
-    return StoredBisection.begin(url, ASKED, requested_by="command line", regression_id=None, folder=folder)
+    return StoredBisection.begin(url, COMMIT_RANGE, requested_by="command line", regression_id=None, folder=folder)
 
 
 def test_a_resumed_process_writes_to_the_same_bisection(store: Engine, tmp_path: Path) -> None:
