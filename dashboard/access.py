@@ -18,7 +18,7 @@ from streamlit.delta_generator import DeltaGenerator
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.settings import Settings, load_settings
 
-_LEAST_SECRET_LENGTH = 32
+_MIN_SECRET_LENGTH = 32
 LOGIN, CALLBACK = "/auth/login", "/oauth2callback"
 """Paths of Streamlit."""
 _COOKIE = "roofwatch_return"
@@ -56,9 +56,9 @@ class Person:
 
 def person_of(claims: Mapping[str, object]) -> Person:
     """Read an identity token. Only a verified address counts, because anybody can write any address into a profile."""
-    said = claims.get("email_verified")
+    verified = claims.get("email_verified")
     # some providers send a string
-    is_verified = said is True or said == "true"
+    is_verified = verified is True or verified == "true"
     email = str(claims.get("email") or "").strip().lower() if is_verified else ""
     return Person(subject=str(claims.get("sub") or ""), email=email)
 
@@ -123,12 +123,10 @@ def sign_in_secrets(settings: Settings) -> dict[str, Any]:
 
 def _cookie_secret(settings: Settings) -> str:
     if settings.sign_in_cookie_secret is None:
-        return secrets.token_urlsafe(_LEAST_SECRET_LENGTH)
+        return secrets.token_urlsafe(_MIN_SECRET_LENGTH)
     secret = settings.sign_in_cookie_secret.get_secret_value()
-    if len(secret) < _LEAST_SECRET_LENGTH:
-        raise DashboardError(
-            f"sign_in_cookie_secret has {len(secret)} characters; at least {_LEAST_SECRET_LENGTH} are the least"
-        )
+    if len(secret) < _MIN_SECRET_LENGTH:
+        raise DashboardError(f"sign_in_cookie_secret has {len(secret)} characters; use at least {_MIN_SECRET_LENGTH}")
     return secret
 
 

@@ -11,9 +11,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -44,10 +43,6 @@ _OPTIONS: dict[str, object] = {
     # contrast with white text
     "theme.dark.primaryColor": "#0077BB",
 }
-
-
-class _Stopped(BaseException):
-    """Raised by SIGTERM; not an Exception, so error handlers do not catch it."""
 
 
 def serve(
@@ -84,11 +79,13 @@ def serve(
         script,
         secrets=secrets,
         middleware=[returning] if settings.sign_in_issuer is not None else [],
-        on_script_error=_say_that_a_view_failed,
+        on_script_error=_report_failed_view,
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
-    threading.Thread(target=_say_when_it_answers, args=(f"http://{local}:{chosen_port}", on_ready), daemon=True).start()
-    with _terminated_as_exception(), contextlib.suppress(KeyboardInterrupt, _Stopped):
+    threading.Thread(target=_wait_until_ready, args=(f"http://{local}:{chosen_port}", on_ready), daemon=True).start()
+    # SIGTERM ends it as Ctrl-C does, so the embedded database is closed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
         app.run(config={**_OPTIONS, "server.address": address, "server.port": chosen_port})
 
 
@@ -118,7 +115,7 @@ def _set_what_is_read(data_dir: Path | None, database_url: str | None, server_ur
         os.environ[SERVER_VARIABLE] = DATABASE
 
 
-def _say_when_it_answers(url: str, on_ready: Callable[[str], None]) -> None:
+def _wait_until_ready(url: str, on_ready: Callable[[str], None]) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:
         # refused until the server listens
@@ -131,7 +128,7 @@ def _say_when_it_answers(url: str, on_ready: Callable[[str], None]) -> None:
         time.sleep(_POLL_S)
 
 
-def _say_that_a_view_failed(error: Exception) -> bool:
+def _report_failed_view(error: Exception) -> bool:
     """Show our own message instead of Streamlit's; the log has the details."""
     _LOG.error("a view failed", exc_info=error)
     st.error(
@@ -139,17 +136,3 @@ def _say_that_a_view_failed(error: Exception) -> bool:
         icon=":material/error:",
     )
     return True
-
-
-@contextlib.contextmanager
-def _terminated_as_exception() -> Iterator[None]:
-    """Raise on SIGTERM, so the embedded database is closed."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _Stopped
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

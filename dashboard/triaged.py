@@ -35,7 +35,7 @@ class Triaged:
         return self.regression.verdict is Verdict.REGRESSED and not self.is_open
 
     @property
-    def is_called_none(self) -> bool:
+    def is_invalid(self) -> bool:
         """Whether a person called it invalid."""
         return self.triage.state is TriageState.INVALID
 

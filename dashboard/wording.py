@@ -103,7 +103,7 @@ def headline_text(change_point: ChangePoint) -> str:
     return change_text(change_point)
 
 
-def _is_beside_time(change_point: ChangePoint) -> bool:
+def _is_secondary(change_point: ChangePoint) -> bool:
     series = change_point.series
     return series.definition.layer is Layer.MEASURED and series.metric != "median_ns"
 
@@ -116,7 +116,7 @@ def worst_change_point(regression: Regression) -> ChangePoint:
         change = change_point.relative_change
         return (
             change_point.after is not None,
-            _is_beside_time(change_point),
+            _is_secondary(change_point),
             layers.index(change_point.series.definition.layer),
             -abs(change) if change is not None else float("-inf"),
         )

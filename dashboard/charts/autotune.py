@@ -16,7 +16,7 @@ from roofwatch.dashboard.wording import shortened
 _ROW_PX = 24
 MAX_ROWS = 60
 """Maximum configurations in a figure, fastest first."""
-_MOST_VALUES = 16
+_MAX_VALUES = 16
 """Maximum values of a parameter on an axis."""
 _NOT_RUN = "could not run"
 
@@ -122,7 +122,7 @@ def _numbers(timed: Sequence[AutotuneTiming]) -> list[str]:
     for name in dict.fromkeys(name for one in timed for name in one.configuration):
         values = [one.configuration.get(name) for one in timed]
         are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        if are_numbers and 1 < len(set(values)) <= _MOST_VALUES:
+        if are_numbers and 1 < len(set(values)) <= _MAX_VALUES:
             found.append(name)
     return found
 

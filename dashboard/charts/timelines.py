@@ -41,7 +41,7 @@ from roofwatch.dashboard.wording import shortened
 _MAX_POINTS = 2_000
 """Maximum points of a line."""
 _ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX, _ACTIVITY_PX = 22, 110, 24, 60, 34
-_LEAST_BLOCK = timedelta(milliseconds=1)
+_MIN_BLOCK = timedelta(milliseconds=1)
 """Minimum length of a bar."""
 MAX_SHOWN = 3_000
 """Maximum activities of a trace, longest first."""
@@ -206,7 +206,7 @@ def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, 
             orientation="h",
             y=[escape(shortened(one.kernel)) for one in own],
             base=clock_times((one.block.started_at for one in own), zone),
-            x=[_milliseconds(max(one.length, _LEAST_BLOCK)) for one in own],
+            x=[_milliseconds(max(one.length, _MIN_BLOCK)) for one in own],
             marker={
                 "color": colour,
                 # keeps short blocks visible

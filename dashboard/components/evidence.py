@@ -74,12 +74,12 @@ def _inert(remark: Remark) -> str:
 
 def _show_samples(found: SideBySide) -> None:
     st.subheader("Times, base and head", anchor=False)
-    said = f"Base: {_side_text(found.base)}. Head: {_side_text(found.head)}."
+    summary = f"Base: {_side_text(found.base)}. Head: {_side_text(found.head)}."
     if not any(side is not None and side.samples_ns for side in (found.base, found.head)):
-        st.markdown(f"Neither side has a time. {said}")
+        st.markdown(f"Neither side has a time. {summary}")
         return
     st.plotly_chart(distribution_figure(found.base, found.head), key=MAIN_FIGURE)
-    st.caption(f"{said} Raw samples; a curve further left is faster.")
+    st.caption(f"{summary} Raw samples; a curve further left is faster.")
 
 
 def _side_text(measurement: Measurement | None) -> str:

@@ -22,7 +22,7 @@ from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
 
-_MOST_COUNTED = 100
+_MAX_COUNTED = 100
 """Maximum quarantined runs to count."""
 
 
@@ -31,13 +31,13 @@ def show_quarantine(view: View) -> None:
     waiting = data.ask(
         questions.list_fleet_runs,
         quarantine_name(view.project),
-        limit=_MOST_COUNTED,
+        limit=_MAX_COUNTED,
         runner_classes=view.filters.runner_classes,
         branches=view.filters.branches,
     )
     if not waiting:
         return
-    count = f"{len(waiting)} or more" if len(waiting) == _MOST_COUNTED else str(len(waiting))
+    count = f"{len(waiting)} or more" if len(waiting) == _MAX_COUNTED else str(len(waiting))
     view.page_link(
         "run",
         f"In quarantine, from an untrusted source: {count} {'run' if len(waiting) == 1 else 'runs'}",
@@ -113,7 +113,7 @@ def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
     st.subheader("False alarms", anchor=False)
     counted = count_false_alarms(
         [one.regression for one in found],
-        called_none={one.regression.key for one in found if one.is_called_none},
+        called_none={one.regression.key for one in found if one.is_invalid},
         called_real={
             one.regression.key for one in found if one.triage.state not in {TriageState.NEW, TriageState.INVALID}
         },
@@ -131,8 +131,7 @@ def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
     columns[2].metric("False", counted.false_count, border=True)
     columns[3].metric("Not triaged", counted.reported_count - counted.decided_count, border=True)
     st.caption(
-        f"Of the regressions reported at commits in the window above, {counted.refuted_count} were measured again base "
-        f"against head and not there, and {counted.invalid_count} were marked invalid: these are false. "
-        f"{counted.true_count} were confirmed by a measurement or taken as real by a person. The rate is false ÷ "
-        "(false + true); what nobody decided counts for neither."
+        f"Of the regressions reported in the window above, {counted.refuted_count} were not confirmed when measured "
+        f"again, and {counted.invalid_count} were marked invalid: these are false. {counted.true_count} were confirmed "
+        "by a measurement or accepted by a person: these are true. The rate is false ÷ (false + true)."
     )

@@ -30,7 +30,7 @@ FACT_TITLES: Mapping[str, str] = {
 }
 """Column titles of metrics of compiled code."""
 _HASH_LENGTH = 12
-_TOLD_ONCE = ("case", "implementation", "function", "outcome", "configuration")
+_CONSTANT_COLUMNS = ("case", "implementation", "function", "outcome", "configuration")
 """Columns that are left out if all rows have the same value."""
 _NOT_CHANGED = ("same machine code", "first commit")
 _LEADS = {
@@ -134,7 +134,7 @@ def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
 
 def without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """Remove constant text columns; return the table and the constants."""
-    same = [name for name in _TOLD_ONCE if name in frame and frame[name].nunique() == 1]
+    same = [name for name in _CONSTANT_COLUMNS if name in frame and frame[name].nunique() == 1]
     return frame.drop(columns=same), {name: value for name in same if (value := str(frame[name].iloc[0]))}
 
 

@@ -102,7 +102,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     asked = st.query_params.get("project", st.session_state.get("project"))
     facets = data.ask(questions.read_filter_options, asked)
     if not facets.projects:
-        say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
+        show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
     try:
         panel = line.popover("Filters", icon=":material/filter_alt:")
@@ -141,19 +141,19 @@ def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerato
     return Filters(facets, chosen, owners)
 
 
-def say_nothing_is_there(view: View) -> None:
+def show_no_runs(view: View) -> None:
     """Explain why a view shows no run."""
     if view.filters.is_narrow:
-        say_widen("No run matches the filters")
+        show_no_match("No run matches the filters")
     else:
-        say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
+        show_first_steps("This project has no runs yet. Measure a benchmark file, then store its record:")
 
 
-def say_widen(what_is_missing: str) -> None:
+def show_no_match(what_is_missing: str) -> None:
     st.info(f"{what_is_missing}: widen them.", icon=":material/filter_alt_off:")
 
 
-def say_how_to_begin(what_is_missing: str) -> NoReturn:
+def show_first_steps(what_is_missing: str) -> NoReturn:
     """Show what is missing and the commands that create it, and end the view."""
     st.info(what_is_missing, icon=":material/play_circle:")
     st.code("roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language="bash")

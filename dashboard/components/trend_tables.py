@@ -21,7 +21,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.db.values import CommitRef, Regression, Series
 
-_MOST_ROWS = 1_000
+_MAX_ROWS = 1_000
 """Maximum rows of a table of values."""
 
 
@@ -96,7 +96,7 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
 
 def show_values(view: View, series: Sequence[Series]) -> None:
     for one, name in zip(series, series_names(series), strict=True):
-        shown = one.points[-_MOST_ROWS:]
+        shown = one.points[-_MAX_ROWS:]
         st.markdown(f"{code_span(name)}, {one.key.definition.title}")
         if len(shown) < len(one.points):
             st.caption(f"The last {len(shown):,} of {len(one.points):,} points of the figure.")

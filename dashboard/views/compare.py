@@ -21,13 +21,13 @@ from roofwatch.dashboard.comparison import (
     why_not_comparable,
 )
 from roofwatch.dashboard.components.compare_tables import comparison_table, offer_files, show_comparison
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_how_to_begin, say_widen
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.wording import choice_text, code_span, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunDetail
 
 _EVERY_KERNEL = "all"
-_MOST_RUNS = 500
+_MAX_RUNS = 500
 """Runs among which sides other than commits are found."""
 
 
@@ -85,7 +85,7 @@ def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple
     measured = data.ask(questions.list_commits, view.project, runner_classes=runner_classes)
     commits = {commit.sha: commit for commit in measured if view.filters.admits_commit(commit.sha)}
     if len(commits) < 2:
-        _say_too_few(view, By.COMMITS, commits)
+        _show_too_few(view, By.COMMITS, commits)
     *_, before, newest = commits
     newest_first = sorted(commits, key=lambda sha: commits[sha], reverse=True)
 
@@ -107,13 +107,13 @@ def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -
     runs = data.ask(
         questions.list_fleet_runs,
         view.project,
-        limit=_MOST_RUNS,
+        limit=_MAX_RUNS,
         runner_classes=view.filters.runner_classes,
         branches=view.filters.branches,
     )
     choices = runs_by(by, runs, view.filters.facets)
     if len(choices) < 2:
-        _say_too_few(view, by, choices)
+        _show_too_few(view, by, choices)
     newest, before, *_ = choices
 
     def choose(label: str, default: str, place: DeltaGenerator) -> str:
@@ -131,12 +131,12 @@ def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -
     return data.ask(questions.read_runs, UUID(base.run_id), UUID(head.run_id))
 
 
-def _say_too_few(view: View, by: By, choices: Mapping[str, object]) -> None:
+def _show_too_few(view: View, by: By, choices: Mapping[str, object]) -> None:
     """Explain that there is nothing to compare, and end the view."""
     if view.filters.is_narrow:
-        say_widen(f"Comparing takes two {by}, and within the filters there are runs of {len(choices)}")
+        show_no_match(f"Comparing takes two {by}, and within the filters there are runs of {len(choices)}")
         st.stop()
-    say_how_to_begin(
+    show_first_steps(
         f"Comparing takes two {by}, and there are runs of {len(choices)}. Measure another, then store its record:"
     )
 

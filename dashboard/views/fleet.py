@@ -23,7 +23,7 @@ from roofwatch.dashboard.charts.spending import (
     runner_table,
     spending_figure,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_runs
 from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
@@ -97,7 +97,7 @@ def show() -> None:
             branches=view.filters.branches,
         )
         if not runs:
-            say_nothing_is_there(view)
+            show_no_runs(view)
             return
         run_ids = tuple(UUID(run.run_id) for run in runs)
         energies_j = data.ask(questions.read_run_energies, run_ids)
@@ -105,10 +105,10 @@ def show() -> None:
         settings = load_settings()
         fleet = _Fleet(runs, energies_j, costs, settings.device_hour_prices, settings.currency)
         _show_sums(fleet)
-        _say_of_whole_runs(view)
+        _note_whole_runs(view)
         _show_trend(view, fleet)
         _show_runners(fleet)
-        _say_of_whole_runs(view)
+        _note_whole_runs(view)
         _show_families(costs)
         _show_cases(view, run_ids)
 
@@ -140,7 +140,7 @@ def _show_sums(fleet: _Fleet) -> None:
     )
 
 
-def _say_of_whole_runs(view: View) -> None:
+def _note_whole_runs(view: View) -> None:
     if view.filters.case_ids is not None:
         st.caption(
             "For whole runs: device time and energy are not known per case, so the filters kernel "
@@ -153,7 +153,7 @@ def _show_trend(view: View, fleet: _Fleet) -> None:
     name = view.link.choose("Show", fleet.offered(), parameter="show", title=lambda name: _TITLES[name])
     spent, axis, unit = fleet.spending(name)
     if not name.startswith("family"):
-        _say_of_whole_runs(view)
+        _note_whole_runs(view)
     if not any(spent.values()):
         st.info("Not known for these runs.", icon=":material/bar_chart:")
         return

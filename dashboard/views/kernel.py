@@ -28,7 +28,7 @@ from roofwatch.dashboard.components.kernel_tables import (
     static_table,
     without_constants,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_runs
 from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
 from roofwatch.db.queries import questions
@@ -37,7 +37,7 @@ from roofwatch.db.values import Series
 
 _RUNS_OFFERED = 300
 _NO_PATH = "none"
-_DIAGNOSES_TOLD = 6
+_DIAGNOSES_SHOWN = 6
 
 
 def show() -> None:
@@ -46,7 +46,7 @@ def show() -> None:
     ) as view:
         runs = _runs_by_commit(view)
         if not runs:
-            say_nothing_is_there(view)
+            show_no_runs(view)
             return
         choices = st.container(horizontal=True)
         run, previous = _choose_run(view, runs, choices)
@@ -122,9 +122,9 @@ def _show_where(view: View, record: RunRecord, kernel: str) -> None:
         if one.kernel == kernel
     ]
     owners = view.filters.owners_of([kernel])
-    said = [f"Source: {', '.join(sources)}"] if sources else []
-    said += [f"Owner: {code_span(', '.join(owners))}"] if owners else []
-    st.markdown("  \n".join(said))
+    parts = [f"Source: {', '.join(sources)}"] if sources else []
+    parts += [f"Owner: {code_span(', '.join(owners))}"] if owners else []
+    st.markdown("  \n".join(parts))
 
 
 def _show_roofline(view: View, part: RunRecord) -> None:
@@ -141,9 +141,8 @@ def _show_roofline(view: View, part: RunRecord) -> None:
         st.plotly_chart(roofline.roofline_figure(placed, ceilings, view.zone, path), key=MAIN_FIGURE)
         st.caption(
             "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, "
-            "where it is known. How far a point lies below its line is the factor that could be won, and above the "
-            "dram line the data stayed in the cache. FLOP and bytes are what the case at least needs, not what the "
-            "hardware counted."
+            "if known. The distance of a point below its line is the possible speedup. Above the dram line, data "
+            "stayed in the cache. FLOP and bytes are the minimum that the case needs, not hardware counters."
         )
     if moves:
         _show_bandwidth(moves, ceilings, key="bandwidth" if placed else MAIN_FIGURE)
@@ -198,7 +197,7 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
     if not diagnoses:
         st.text("This run did not measure it, so there is no diagnosis.")
         return
-    for one in diagnoses[:_DIAGNOSES_TOLD]:
+    for one in diagnoses[:_DIAGNOSES_SHOWN]:
         st.markdown(_diagnosis_text(one))
     view.link.unfold(
         "Every diagnosis as a table", lambda: show_table(diagnosis_table(diagnoses)), parameter="diagnoses"

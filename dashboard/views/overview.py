@@ -13,7 +13,7 @@ import streamlit as st
 from roofwatch.ci.history.movement import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_how_to_begin, say_widen
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.regressions import show_others, show_row
 from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.triaged import Order, Triaged, in_order
@@ -43,7 +43,7 @@ def show() -> None:
             branches=admits.branches,
         )
         if not standings and not admits.is_narrow:
-            say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
+            show_first_steps("This project has no runs yet. Measure a benchmark file, then store its record:")
         runners = [
             replace(runner, cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)))
             for runner in standings
@@ -58,7 +58,7 @@ def show() -> None:
             show_gaps(runners)
             show_quarantine(view)
         else:
-            say_widen("No run matches the filters")
+            show_no_match("No run matches the filters")
         show_false_alarms(found, since)
 
 
@@ -94,7 +94,7 @@ def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | 
 def _show_movements(
     view: View, found: Sequence[Triaged], runners: Sequence[RunnerCoverage], since: datetime | None
 ) -> None:
-    regressions = [one.regression for one in found if not one.is_called_none]
+    regressions = [one.regression for one in found if not one.is_invalid]
     moved = {
         (one.kernel, one.runner_class): one
         for one in movements(regressions, since=since)

@@ -11,7 +11,7 @@ import streamlit as st
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.evidence import show_evidence
-from roofwatch.dashboard.components.page import View, open_view, say_widen
+from roofwatch.dashboard.components.page import View, open_view, show_no_match
 from roofwatch.dashboard.components.regressions import (
     kernel_markdown,
     owners_of,
@@ -52,7 +52,7 @@ def show() -> None:
     with open_view("regression", "Regression", "What changed, in which commit, and why.") as view:
         found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
         if not found and view.filters.is_narrow:
-            say_widen("No regression matches the filters")
+            show_no_match("No regression matches the filters")
             return
         if not found:
             st.info("No changes were found in this project.", icon=":material/check:")
@@ -123,16 +123,16 @@ def _show_commit(view: View, regression: Regression) -> None:
 
 
 def _show_extent(regression: Regression) -> None:
-    said = []
+    parts = []
     if regression.family:
-        said.append(regression.family)
+        parts.append(regression.family)
     if regression.typical_change is not None:
         spread = "" if regression.change_spread is None else f" ± {regression.change_spread:.1%}"
-        said.append(f"typically {regression.typical_change:+.1%}{spread}")
+        parts.append(f"typically {regression.typical_change:+.1%}{spread}")
     if regression.recovered_at is not None:
-        said.append(f"back where it was at {regression.recovered_at.short_sha}")
-    if said:
-        st.text("; ".join(said))
+        parts.append(f"back where it was at {regression.recovered_at.short_sha}")
+    if parts:
+        st.text("; ".join(parts))
 
 
 def _show_suspects(regression: Regression) -> None:

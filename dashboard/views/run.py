@@ -25,7 +25,7 @@ from roofwatch.dashboard.charts.timelines import (
     run_timeline_figure,
     spent_time_figure,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_runs
 from roofwatch.dashboard.components.run_tables import (
     artefacts_table,
     ceilings_table,
@@ -68,7 +68,7 @@ def show() -> None:
         )
         runs = {run.run_id: run for run in found}
         if not runs:
-            say_nothing_is_there(view)
+            show_no_runs(view)
             return
         run_id = view.link.choose(
             "Run",

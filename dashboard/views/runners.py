@@ -16,7 +16,7 @@ from roofwatch.dashboard.charts.runners import (
     noise_figure,
     runner_history_figure,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there, say_widen
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_match, show_no_runs
 from roofwatch.dashboard.components.runner_tables import (
     by_runner_class,
     ceilings_table,
@@ -42,7 +42,7 @@ def show() -> None:
     with open_view("runners", "Runners", "Runner health, and which runs are comparable.") as view:
         runs = _newest_of_each_class(view)
         if not runs:
-            say_nothing_is_there(view)
+            show_no_runs(view)
             return
         by_class = by_runner_class(runs)
         choices = st.container(horizontal=True)
@@ -86,7 +86,7 @@ def _show_health(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_clas
     st.subheader("Noise by case", anchor=False)
     own = noise.get(runner_class)
     if own is not None and not own.cases and view.filters.case_ids is not None:
-        say_widen("No calibrated case matches the filters")
+        show_no_match("No calibrated case matches the filters")
         return
     if own is None or not own.cases:
         st.info(
@@ -99,7 +99,7 @@ def _show_health(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_clas
     if len(own.cases) > MAX_ROWS:
         st.caption(f"The noisiest {MAX_ROWS} of {len(own.cases)}; the table has all.")
     table = noise_table(own)
-    percents = [name for name in table.columns if name.startswith(("noise", "found"))]
+    percents = [name for name in table.columns if name.startswith(("noise", "detectable"))]
     show_table(table, formats=dict.fromkeys(percents, "{:.2%}".format))
 
 
@@ -109,7 +109,7 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
         key=natural_order,
     )
     if not cases:
-        say_widen("No case matches the filters")
+        show_no_match("No case matches the filters")
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose("Case", cases, parameter="case", place=choices)
@@ -137,21 +137,21 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
     st.caption(
         f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
         f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or shared. Clock and "
-        "temperature are of the blocks of this very case, where somebody watched."
+        "temperature are those of the blocks of this case, if they were read."
     )
-    st.subheader("What was judged of it", anchor=False)
+    st.subheader("Stored change points", anchor=False)
     moves = moves_table(series.key, data.list_regressions(view.project))
     show_table(moves, if_empty="No stored steps or drifts of this series.")
 
 
-def _say_of_whole_runs(view: View) -> None:
+def _note_whole_runs(view: View) -> None:
     if view.filters.case_ids is not None:
         st.caption("For whole runs: the filters kernel family, dtype, tag and owner do not apply.")
 
 
 def _show_ceilings(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
     st.subheader("Measured ceilings over time", anchor=False)
-    _say_of_whole_runs(view)
+    _note_whole_runs(view)
     table = ceilings_table(runs[runner_class])
     if table.empty:
         st.info("No measured ceilings on this runner class.", icon=":material/roofing:")
@@ -163,7 +163,7 @@ def _show_ceilings(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_cl
 
 def _show_environments(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
     st.subheader("Comparable groups", anchor=False)
-    _say_of_whole_runs(view)
+    _note_whole_runs(view)
     show_table(classes_table([run for own in runs.values() for run in own], view.zone), key=MAIN_FIGURE)
     st.caption("Times are comparable within a row if timer and cache state are equal too, but not between rows.")
     st.subheader("Differences within comparable runs", anchor=False)

@@ -16,7 +16,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_how_to_begin, say_widen
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
 from roofwatch.dashboard.wording import date_written, natural_order, worst_change_point
 from roofwatch.db.queries import questions
@@ -34,7 +34,6 @@ _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
 _WINDOWS = (100, 500, 2_000)
 _EVERY_COMMIT = "all"
 _OTHER_WAYS_TO_ZOOM = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]
-"""Maximum length of a parameter in the address."""
 
 
 def show() -> None:
@@ -49,16 +48,16 @@ def show() -> None:
             include_branches=bool(view.filters.branches),
         )
         if not every_key:
-            say_how_to_begin(
+            show_first_steps(
                 "This project has no series yet: no committed state was measured. Commit and measure, then store the "
                 "record:"
             )
         admitted = [key for key in every_key if view.filters.admits_series(key)]
         if not admitted:
-            say_widen("No series matches the filters")
+            show_no_match("No series matches the filters")
             return
         regressions = data.list_regressions(view.project)
-        keys = _narrow(view, admitted, _first_to_look_at(regressions, admitted), first, second)
+        keys = _narrow(view, admitted, _default_series(regressions, admitted), first, second)
         trend = data.ask(questions.read_trend, _question(view, keys, regressions, second, include_dirty=include_dirty))
         if not trend.series:
             st.info(
@@ -90,21 +89,19 @@ def show() -> None:
 
 def _explain(trend: Trend) -> None:
     thinned = (
-        f" Of {trend.run_count:,} runs the figure draws each stretch's first, last, lowest and highest value and its "
-        "failures: a shorter window shows every run."
+        f" Of {trend.run_count:,} runs, only extreme values and failures are drawn; a shorter window shows every run."
         if trend.is_thinned
         else ""
     )
     st.caption(
-        "Whiskers reach from the first to the third quartile of the samples. A run that failed has no value and "
-        "stands in a strip of its own. Vertical lines are stored change points; shaded bands begin where versions, the "
-        "driver, the machine, the timer or the cache state changed; this page judges nothing. A click on a point tells "
-        "of its commit. *Box Select* on the figure shows the stretch that a box is drawn over, until *Commits* says "
-        f"all again.{thinned}"
+        "Whiskers reach from the first to the third quartile of the samples. Failed runs are in a row of their own. "
+        "Vertical lines are stored change points. Shaded bands start where versions, the driver, the machine, the "
+        "timer or the cache state changed. Click a point to see its commit. Use *Box Select* to zoom in, and set "
+        f"*Commits* to all to zoom out.{thinned}"
     )
 
 
-def _first_to_look_at(regressions: Sequence[Regression], keys: Collection[SeriesKey]) -> SeriesKey | None:
+def _default_series(regressions: Sequence[Regression], keys: Collection[SeriesKey]) -> SeriesKey | None:
     """Return the default choices: the newest open regression."""
     offered = set(keys)
     for regression in regressions:
