@@ -5,12 +5,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.timing import memory
 from roofwatch.collector.timing.cuda_timers import BusyDevice, EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch, Recorder
-from roofwatch.collector.timing.memory import CacheFlush, Rotation, release_persisting_lines
+from roofwatch.collector.timing.memory import CacheFlush, Rotation
 from roofwatch.collector.timing.stopwatch import ALONE, Ranks, Sample
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
@@ -143,13 +142,6 @@ def test_a_failed_capture_names_other_timers(gpu: StandInGpu) -> None:
     assert gpu.captured is None
 
 
-def test_a_launch_count_that_is_not_a_multiple_of_the_copies_is_refused(gpu: StandInGpu) -> None:
-    with pytest.raises(
-        UnsupportedError, match="4 launches per sample, from an earlier block, are not a multiple of 3 copies"
-    ):
-        graph_of(gpu).take(1, 4)
-
-
 # --- CUPTI
 
 
@@ -212,9 +204,3 @@ def test_a_flush_releases_persisting_lines_and_overwrites_twice_the_cache(monkey
 
     assert sizes == [100]
     assert happened == ["released", "overwritten"]
-
-
-def test_a_refusing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, [], 201)
-    with pytest.raises(TimerError, match="persisting L2 cache: CUDA error 201"):
-        release_persisting_lines()

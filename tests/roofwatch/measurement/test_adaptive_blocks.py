@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-import pytest
-
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import Activity, Subject
-from roofwatch.measurement.pair import AdaptiveBlocks, is_noise_floor_unknown, is_undecided, needs_more
+from roofwatch.measurement.pair import AdaptiveBlocks, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 
 DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")
@@ -72,14 +70,6 @@ def test_the_budget_starts_with_the_first_analysis() -> None:
     assert first
     assert second == {}
     assert lines[1].endswith("1 s left, not enough for another block")
-
-
-@pytest.mark.parametrize(("block_count", "is_open"), [(8, True), (12, True), (18, False)])
-def test_the_noise_floor_is_known_from_eighteen_blocks(block_count: int, is_open: bool) -> None:
-    levels = [1 + 0.001 * (number % 5) for number in range(block_count)]
-    judged = judge_pull_request(*make_records([make_timed(levels=levels)], [make_timed(levels=levels[::-1])]))
-
-    assert is_noise_floor_unknown(judged.cases[0]) is is_open
 
 
 def test_a_change_is_confirmed_first_and_once() -> None:

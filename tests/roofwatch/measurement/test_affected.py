@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import GitError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.measurement.affected import Affected, find_affected
 from tests.roofwatch.command import roofwatch
@@ -99,23 +98,8 @@ def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -
     assert "skipped, source unchanged: second" in done.error
 
 
-def test_affected_needs_a_base(repository: Path) -> None:
-    done = roofwatch("run", "bench", "--affected", cwd=repository)
-
-    assert done.status == 2
-    assert "use --affected and --base together" in done.error
-
-
 def test_ab_measures_nothing_if_nothing_is_affected(repository: Path) -> None:
     done = roofwatch("ab", "bench", "--base", "HEAD", "--affected", cwd=repository)
 
     assert done.status == 0, done.error
     assert "nothing to measure: the change affects no selected kernel" in done.error
-
-
-def test_without_a_repository_there_is_an_error(tmp_path: Path) -> None:
-    suite = tmp_path / "bench_first.py"
-    suite.write_text("")
-
-    with pytest.raises(GitError, match="lies in no git repository"):
-        find_affected(suite, "HEAD", None)

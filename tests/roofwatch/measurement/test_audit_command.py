@@ -8,7 +8,6 @@ import pytest
 
 from roofwatch.auditing import (
     MARKER,
-    audited_versions,
     exit_status,
     install_triton,
     repeat_command,
@@ -16,7 +15,7 @@ from roofwatch.auditing import (
     write_report,
 )
 from roofwatch.ci.static.toolchain_audit import Build, judge_upgrades
-from roofwatch.collector.errors import CollectorError, ToolchainError
+from roofwatch.collector.errors import ToolchainError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.options import RunOptions
 from tests.builders import make_static_facts
@@ -69,15 +68,6 @@ def test_an_unknown_version_is_one_line_and_exit_status_2(tmp_path: Path) -> Non
 def test_only_a_version_number_reaches_pip(name: str) -> None:
     with pytest.raises(ToolchainError, match=r"use for example 3\.7\.1"):
         install_triton(name)
-
-
-def test_versions_are_sorted_by_release() -> None:
-    assert audited_versions(["3.10.0", "3.6.0", "3.9.1"]) == ["3.6.0", "3.9.1", "3.10.0"]
-
-
-def test_the_running_version_alone_is_refused() -> None:
-    with pytest.raises(CollectorError, match="name another one to compare it with"):
-        audited_versions([version("triton")])
 
 
 def test_the_command_that_repeats_an_audit_has_all_options() -> None:

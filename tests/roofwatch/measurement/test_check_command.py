@@ -8,9 +8,7 @@ from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, 
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.measurement.check import (
-    check_summary,
     check_target,
-    exit_status,
     explain_failure,
 )
 from tests.roofwatch.command import SUITES, roofwatch
@@ -100,26 +98,6 @@ def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest
     assert check_target("layers").source.path == tmp_path / "layers"
     with pytest.raises(SuiteError, match=r"kernels/gone: no such file or folder"):
         check_target("kernels/gone")
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "status"),
-    [
-        ([Outcome.OK, Outcome.UNSUPPORTED], 0),
-        ([Outcome.UNSUPPORTED], 2),
-        ([Outcome.OK, Outcome.INCORRECT], 1),
-        ([Outcome.TIMED_OUT], 1),
-    ],
-)
-def test_the_exit_status_follows_the_outcomes(outcomes: list[Outcome], status: int) -> None:
-    assert exit_status([make_report(outcome) for outcome in outcomes]) == status
-
-
-def test_a_refused_layout_is_not_a_failure() -> None:
-    layout = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
-    reports = [make_report(), make_report(Outcome.UNSUPPORTED, layout), make_report(Outcome.INCORRECT, layout)]
-    assert check_summary(reports) == "checked: 1 ok; in other layouts: 1 refused, 1 incorrect"
-    assert exit_status(reports[:2]) == 0
 
 
 def test_a_failure_is_explained_line_by_line() -> None:

@@ -44,12 +44,6 @@ def test_faults_come_first_with_their_number_of_blocks() -> None:
     assert device_summary(make_record()) == []
 
 
-def test_missing_telemetry_is_explained() -> None:
-    refused = Telemetry(status="not_permitted", started_at=NOON, message="this user may not")
-
-    assert device_summary(make_record(telemetry=refused)) == ["device: no telemetry (not_permitted): this user may not"]
-
-
 def test_an_invalid_clock_is_refused() -> None:
     done = roofwatch("run", SUITES / "bench_good.py", "--device", "cpu", "--lock-clocks", "fast")
 

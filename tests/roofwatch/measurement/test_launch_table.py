@@ -32,11 +32,6 @@ def test_a_launch_has_busy_gap_delay_and_host_times() -> None:
     assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == ("3 µs", "500 ns", "6 µs", "9 µs")
 
 
-def test_a_launch_shorter_than_its_host_time_is_host_bound() -> None:
-    assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_400)])))[""] == "host-bound"
-    assert cells(launch_table(make_record(measurements=[on_a_gpu(busy_ns=13_600)])))[""] == ""
-
-
 def test_memory_is_shown_if_it_was_counted() -> None:
     memory = MemoryUse(
         peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1_234, fragmentation=0.125

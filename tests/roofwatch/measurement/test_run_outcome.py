@@ -10,7 +10,7 @@ from roofwatch.cli.main import app
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.records import nothing_done
-from tests.builders import make_accuracy, make_case, make_measurement, make_record, make_static_facts
+from tests.builders import make_accuracy, make_case, make_measurement, make_record
 from tests.roofwatch.command import SUITES
 
 NO_GPU, TOO_SMALL = "torch sees no GPU here", "a launch touches 8 bytes"
@@ -41,16 +41,6 @@ def test_a_run_without_times_has_a_reason() -> None:
     assert nothing_done([mixed]) == f"nothing could be timed: {TOO_SMALL}", "the other never ran"
     assert nothing_done([refused(message=NO_GPU)]) == f"nothing could be checked, compiled or timed: {NO_GPU}"
     assert nothing_done([refused(), refused()]) is not None
-
-
-def test_a_run_with_results_has_no_such_reason() -> None:
-    timed = record_of(measurements=(make_measurement(case_id=CASES[0]),))
-    assert nothing_done([timed]) is None
-    assert nothing_done([refused(), timed]) is None, "another kind of machine did"
-    assert nothing_done([checked("interpreter")]) is None, "Triton code without a GPU is never timed"
-    compiled = make_static_facts(case_id=CASES[0], implementation="eager")
-    assert nothing_done([refused().model_copy(update={"static_facts": (compiled,)})]) is None
-    assert nothing_done([record_of()]) is None, "a change that touches no kernel leaves nothing to measure"
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])

@@ -68,12 +68,6 @@ def test_a_record_and_a_suite_at_once_are_refused(record_of: WriteRecord) -> Non
     assert "neither a suite nor --output" in done.error
 
 
-def test_a_suite_in_the_place_of_the_case_is_refused_with_what_goes_there() -> None:
-    done = roofwatch("diagnose", SUITES / "bench_good.py")
-    assert done.status == 2
-    assert f"name a case or kernel first: roofwatch diagnose CASE {SUITES / 'bench_good.py'}" in done.error
-
-
 @pytest.mark.slow
 def test_a_case_is_measured_and_diagnosed_where_there_is_no_gpu(tmp_path: Path) -> None:
     output = tmp_path / "out" / "record.json"

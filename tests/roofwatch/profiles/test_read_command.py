@@ -70,14 +70,6 @@ def test_a_trace_is_printed_with_its_launch_configurations() -> None:
     assert f" {row['occupancy_pct']:.0f} % " in shown
 
 
-def test_an_export_without_occupancy_has_no_column_for_it_and_one_for_shared_memory() -> None:
-    shown = read(DATA / "power_iteration.sqlite", "--top", "0")
-
-    assert "occupancy" not in shown
-    assert "shared" in shown
-    assert "shows all" not in shown
-
-
 def test_a_report_of_nsight_compute_shows_its_first_kernels() -> None:
     shown = read(DATA / "sgemm_raw_page.csv", "--top", "1")
     whole = read(DATA / "sgemm_raw_page.csv", "--top", "0")
