@@ -117,30 +117,21 @@ class Baseline:
 
 @dataclass(frozen=True)
 class AppliedBaseline:
-    """A comparison after applying a baseline.
-
-    Args:
-        judged: Verdicts; accepted regressions are `unchanged`.
-        better: Entries with new facts that are better.
-        stale: Entries of deleted functions.
-    """
+    """A comparison after applying a baseline."""
 
     judged: tuple[StaticJudgement, ...]
+    """Accepted regressions are `unchanged`."""
     better: tuple[tuple[Accepted, StaticFacts], ...] = ()
+    """Entries with better new facts."""
     stale: tuple[Accepted, ...] = ()
+    """Entries of deleted functions."""
 
     @property
     def notes(self) -> tuple[Remark, ...]:
-        return (
-            *(
-                Remark("{} for {} is better than the baseline: update it with --tighten", (one.function, one.target))
-                for one, _ in self.better
-            ),
-            *(
-                Remark("{} for {} was deleted: remove it from the baseline with --tighten", (one.function, one.target))
-                for one in self.stale
-            ),
-        )
+        better = "{} for {} is better than the baseline: update it with --tighten"
+        stale = "{} for {} was deleted: remove it from the baseline with --tighten"
+        found = [*((better, entry) for entry, _ in self.better), *((stale, entry) for entry in self.stale)]
+        return tuple(Remark(text, (entry.function, entry.target)) for text, entry in found)
 
 
 def apply_baseline(
@@ -152,7 +143,7 @@ def apply_baseline(
         baseline: Accepted facts.
         judged: Verdicts on the head.
         head: All facts of the head.
-        is_complete: The head has all kernels of the suite, so a missing kernel was deleted.
+        is_complete: Whether the head has all kernels, so a missing kernel was deleted.
     """
     known = {function_key(facts): facts for facts in head}
     entries = [entry for _, entry in sorted(baseline.by_function.items())]

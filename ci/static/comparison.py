@@ -93,17 +93,14 @@ class StaticJudgement:
 
 @dataclass(frozen=True)
 class StaticComparison:
-    """Result of a comparison.
-
-    Args:
-        judged: Functions whose machine code or launch differs.
-        unchanged_by_target: Number of functions with identical machine code.
-        gone: Cases and implementations that only the base has.
-    """
+    """Result of a comparison."""
 
     judged: tuple[StaticJudgement, ...]
+    """Functions whose machine code or launch differs."""
     unchanged_by_target: Mapping[str, int]
+    """Number of functions with identical machine code."""
     gone: tuple[tuple[str, str], ...]
+    """Cases and implementations that only the base has."""
 
 
 def compare_static(

@@ -22,16 +22,11 @@ _MAX_CELL = 300
 
 @dataclass(frozen=True)
 class Build:
-    """A suite compiled under one version of Triton.
-
-    Args:
-        triton: The version.
-        versions: Other versions by name.
-        facts: All functions.
-    """
+    """A suite compiled under one version of Triton."""
 
     triton: str
     versions: dict[str, str]
+    """Other versions by name."""
     facts: tuple[StaticFacts, ...]
 
     @property
@@ -68,10 +63,6 @@ class Upgrade:
     @property
     def title(self) -> str:
         return f"{self.base.triton} → {self.head.triton}"
-
-    @property
-    def targets(self) -> list[str]:
-        return list(dict.fromkeys(facts.target for build in (self.base, self.head) for facts in build.facts))
 
     @property
     def worse(self) -> tuple[StaticJudgement, ...]:
@@ -127,7 +118,7 @@ def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[A
         builds: In release order.
         upgrades: Result of `judge_upgrades`.
     """
-    targets = list(dict.fromkeys(target for upgrade in upgrades for target in upgrade.targets))
+    targets = list(dict.fromkeys(facts.target for build in builds for facts in build.facts))
     counts = [
         (upgrade.title, *(" / ".join(map(str, upgrade.counts(target).values())) for target in targets))
         for upgrade in upgrades

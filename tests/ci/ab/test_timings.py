@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from numpy.typing import NDArray
 from bench.timings import Order, compare_timings
 from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
-
-MOVED = frozenset({Verdict.IMPROVED, Verdict.REGRESSED})
 
 Floats = NDArray[np.float64]
 
@@ -28,13 +25,6 @@ def one_after_the_other(log_noise: Floats, *, factor: float = 1.0) -> tuple[Floa
     times = 1_000.0 * np.exp(log_noise)
     half = len(times) // 2
     return times[:half], factor * times[half:]
-
-
-def autoregression(rng: np.random.Generator, count: int, phi: float) -> Floats:
-    noise = rng.standard_normal(count)
-    for i in range(1, count):
-        noise[i] = phi * noise[i - 1] + math.sqrt(1 - phi**2) * noise[i]
-    return noise
 
 
 def test_a_slowdown_of_two_percent_in_one_percent_noise_is_found() -> None:
@@ -70,42 +60,3 @@ def test_a_change_that_drift_explains_is_not_paired() -> None:
 
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.reason is Reason.NOT_PAIRED
-
-
-NOISES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
-    "normal": lambda rng, count: rng.standard_normal(count),
-    "skewed": lambda rng, count: np.exp(0.9 * rng.standard_normal(count)) - 1,
-    "heavy tails": lambda rng, count: rng.standard_t(2, count),
-    "outliers": lambda rng, count: rng.standard_normal(count) + 15 * (rng.random(count) < 0.05),
-    "hang together": lambda rng, count: autoregression(rng, count, 0.85),
-}
-
-
-def alarms(kind: str, order: Order, trials: int) -> int:
-    rng = np.random.default_rng(2026)
-    arrange = taken_in_turn if order is Order.INTERLEAVED else one_after_the_other
-    sides = [arrange(0.01 * NOISES[kind](rng, 60)) for _ in range(trials)]
-    return sum(
-        compare_timings(base, head, order=order, threshold=1e-9, error_rate=0.02).verdict in MOVED
-        for base, head in sides
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", NOISES)
-def test_equal_interleaved_sides_keep_the_error_rate(kind: str) -> None:
-    trials = 80
-
-    # two in a hundred and three standard errors of the simulation
-    assert alarms(kind, Order.INTERLEAVED, trials) <= trials * 0.02 + 3 * math.sqrt(trials * 0.02 * 0.98)
-
-
-@pytest.mark.slow
-def test_drift_is_a_false_alarm_in_five_percent_at_most() -> None:
-    rng = np.random.default_rng(11)
-    trials, accused = 60, 0
-    for _ in range(trials):
-        base, head = one_after_the_other(0.01 * (3 * np.linspace(0, 1, 80) + rng.standard_normal(80)))
-        accused += compare_timings(base, head, order=Order.BLOCKED, threshold=1e-9, error_rate=0.02).verdict in MOVED
-
-    assert accused <= trials * 0.05 + 3 * math.sqrt(trials * 0.05 * 0.95)
