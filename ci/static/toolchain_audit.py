@@ -65,6 +65,10 @@ class Upgrade:
         return f"{self.base.triton} → {self.head.triton}"
 
     @property
+    def targets(self) -> list[str]:
+        return list(dict.fromkeys(facts.target for build in (self.base, self.head) for facts in build.facts))
+
+    @property
     def worse(self) -> tuple[StaticJudgement, ...]:
         return self._judged(Verdict.REGRESSED)
 
