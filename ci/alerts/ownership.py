@@ -46,16 +46,14 @@ class Ownership:
 def parse_codeowners(text: str) -> CodeOwners:
     """Read a CODEOWNERS file; invalid lines are skipped, and a pattern without owners has none.
 
-    Patterns are gitignore's without `!` and `[ ]`; `docs/*` matches only files directly in `docs`.
+    Patterns are gitignore's without `!`, `[ ]` and escapes; `docs/*` matches only files directly in `docs`.
 
     Source: GitHub's "About code owners", and git's gitignore(5).
     """
     lines = []
     for line in text.splitlines():
-        words = re.findall(r"(?:\\.|\S)+", line)
-        comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
-        pattern, *owners = words[:comment] or [""]
-        is_supported = pattern and not pattern.startswith(("!", "\\#")) and not set("[]") & set(pattern)
+        pattern, *owners = line.partition("#")[0].split() or [""]
+        is_supported = pattern and not set("!\\[]") & set(pattern)
         if is_supported and all(OWNER.fullmatch(owner) for owner in owners):
             lines.append((_compiled(pattern), tuple(owners)))
     return CodeOwners(tuple(lines))
@@ -63,7 +61,7 @@ def parse_codeowners(text: str) -> CodeOwners:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Translate a pattern to a regular expression for whole paths."""
-    *steps, last = re.split(r"(?<!\\)/", pattern.strip("/"))
+    *steps, last = pattern.strip("/").split("/")
     expression = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
     expression += "".join("(?:[^/]+/)*" if step == "**" else f"{_translated(step)}/" for step in steps)
     expression += ".+" if last == "**" else _translated(last)
@@ -75,6 +73,4 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _translated(step: str) -> str:
-    wild = {"*": "[^/]*", "?": "[^/]"}
-    parts = re.findall(r"\\.|\*+|\?|.", step, re.DOTALL)
-    return "".join(wild.get(part[:1], re.escape(part.removeprefix("\\"))) for part in parts)
+    return re.escape(step).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")

@@ -24,6 +24,10 @@ _SCALE_FACTORS = 2.0 ** np.linspace(-2.0, 2.0, 13)
 _DEGREES = np.array([3.0, 8.0, 60.0])
 """Degrees of freedom of Student's t: from noise with outliers to normal noise."""
 _MAD_TO_DEVIATION = 1.4826
+_DOUBT = 0.2
+"""A commit is measured further while the probability that it has the change is between this and 1 − this."""
+_FIRST_PAIRS = 2
+"""Pairs of a commit before its probability is used."""
 _MIN_SCALE = 1e-7
 """Noise of identical, rounded times."""
 
@@ -130,15 +134,11 @@ class SearchPlan:
     Args:
         error_rate: How often a wrong commit may be named.
         threshold: Ends that differ by less, as a fraction, count as equal.
-        doubt: A commit is measured further while the probability that it has the change is between this and 1 − this.
-        first_pairs: Pairs of a commit before its probability is used.
         max_pairs: Maximum number of pairs of one commit.
     """
 
     error_rate: float = 0.02
     threshold: float = 0.01
-    doubt: float = 0.2
-    first_pairs: int = 2
     max_pairs: int = 60
 
 
@@ -213,20 +213,20 @@ def next_move(evidence: Evidence, plan: SearchPlan, *, at: int | None = None) ->
     probabilities = evidence.probabilities()
     if at is not None and not evidence.is_unmeasurable[at]:
         count, has_change = len(evidence.log_ratios[at]), float(probabilities[: at + 1].sum())
-        if count < plan.first_pairs:
-            return Measure(at, plan.first_pairs - count)
-        if plan.doubt < has_change < 1 - plan.doubt and count < plan.max_pairs:
+        if count < _FIRST_PAIRS:
+            return Measure(at, _FIRST_PAIRS - count)
+        if _DOUBT < has_change < 1 - _DOUBT and count < plan.max_pairs:
             return Measure(at, 1)
     first, last, confidence = _likeliest(evidence, probabilities)
     if confidence >= 1 - plan.error_rate:
-        edges = [_unmeasured_edge(evidence, edge, plan) for edge in (first - 1, last)]
+        edges = [_unmeasured_edge(evidence, edge) for edge in (first - 1, last)]
         edge = next((position for position in edges if position is not None), None)
         state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-        return Result(state, first, last, confidence) if edge is None else Measure(edge, plan.first_pairs)
+        return Result(state, first, last, confidence) if edge is None else Measure(edge, _FIRST_PAIRS)
     best = _halving_commit(evidence, probabilities, plan)
     if best is None:
         return Result(BisectionState.UNDECIDED, first, last, confidence)
-    return Measure(best, max(1, plan.first_pairs - len(evidence.log_ratios[best])))
+    return Measure(best, max(1, _FIRST_PAIRS - len(evidence.log_ratios[best])))
 
 
 def _likeliest(evidence: Evidence, probabilities: Floats) -> tuple[int, int, float]:
@@ -242,7 +242,7 @@ def _likeliest(evidence: Evidence, probabilities: Floats) -> tuple[int, int, flo
     return possible[0], possible[-1], confidence
 
 
-def _unmeasured_edge(evidence: Evidence, position: int, plan: SearchPlan) -> int | None:
+def _unmeasured_edge(evidence: Evidence, position: int) -> int | None:
     """Return a commit to measure if neither this one nor an equivalent one was; −1 is the good end."""
     first = last = position
     while first >= 0 and evidence.weights[first] == 0:
@@ -250,7 +250,7 @@ def _unmeasured_edge(evidence: Evidence, position: int, plan: SearchPlan) -> int
     while last + 1 < len(evidence.weights) and evidence.weights[last + 1] == 0:
         last += 1
     measurable = [one for one in range(max(first, 0), last + 1) if not evidence.is_unmeasurable[one]]
-    if first < 0 or any(len(evidence.log_ratios[one]) >= plan.first_pairs for one in measurable):
+    if first < 0 or any(len(evidence.log_ratios[one]) >= _FIRST_PAIRS for one in measurable):
         return None
     return min(measurable, key=lambda one: abs(one - position), default=None)
 

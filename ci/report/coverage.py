@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby, product
 
 from roofwatch.collector.record.machine import Outcome
 
@@ -44,18 +44,15 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
         cases: By runner class, the outcomes of all implementations of each case of its newest run.
     """
     known = sorted({case_id for by_case in cases.values() for case_id in by_case})
-    counts = Counter(case_id.split("/", 1)[0] for case_id in known)
-    found: dict[tuple[str, str, Gap], list[str]] = defaultdict(list)
-    for runner_class, by_case in cases.items():
-        for case_id in known:
-            gap = _gap_of(by_case.get(case_id, frozenset()))
-            if gap is not None:
-                found[case_id.split("/", 1)[0], runner_class, gap].append(case_id)
+    by_kernel = {kernel: tuple(found) for kernel, found in groupby(known, key=lambda case_id: case_id.split("/", 1)[0])}
     gaps = []
-    for (kernel, runner_class, gap), case_ids in found.items():
-        ended = {outcome for case_id in case_ids for outcome in cases[runner_class].get(case_id, ())} - _FINE
-        outcomes = tuple(outcome for outcome in Outcome if outcome in ended)
-        gaps.append(CoverageGap(kernel, runner_class, gap, tuple(case_ids), counts[kernel], outcomes))
+    for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
+        for gap in Gap:
+            found = tuple(one for one in case_ids if _gap_of(by_case.get(one, frozenset())) is gap)
+            ended = {outcome for one in found for outcome in by_case.get(one, ())} - _FINE
+            if found:
+                outcomes = tuple(outcome for outcome in Outcome if outcome in ended)
+                gaps.append(CoverageGap(kernel, runner_class, gap, found, len(case_ids), outcomes))
     return sorted(gaps, key=lambda one: (list(Gap).index(one.gap), -len(one.case_ids), one.kernel, one.runner_class))
 
 

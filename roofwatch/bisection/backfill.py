@@ -154,25 +154,17 @@ def why_skipped(shas: Sequence[str], inputs: Sequence[BuildInputs]) -> dict[str,
 
 @dataclass(frozen=True)
 class BackfillJob:
-    """What to fill, and where the records go.
-
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        project: Its project.
-        commits: `A..B`, the commits after A up to B.
-        plan: What to measure, and how.
-        output: Folder of the records.
-        records: Folder of earlier records; default: the store.
-        fork_server: Forks the workers.
-        url: Of the server; default as in `open_source`.
-    """
+    """A range of commits to measure, and the folders of the records."""
 
     path: Path | None
+    """Benchmark file or folder; None for the bundled suite."""
     project: str
     commits: str
+    """`A..B`: the commits after A up to B."""
     plan: RunPlan
     output: Path
     records: Path | None
+    """Folder of earlier records; None for the store."""
     fork_server: ForkServer
     url: str | None = None
 
