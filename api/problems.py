@@ -20,8 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.db.engine.session import is_full
-from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
-from roofwatch.db.quarantine import NotQuarantinedError
+from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotQuarantinedError, NotStoredError, StoreError
 from roofwatch.db.regressions.triage import StaleTriageError
 
 _MEDIA_TYPE = "application/problem+json"

@@ -24,7 +24,7 @@ from roofwatch.api.models import (
 )
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
-from roofwatch.db.quarantine import release_run
+from roofwatch.db.ingest.ingest import release_run
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.results import RunDetail, RunSummary
 from roofwatch.db.queries.runs import list_projects, list_runs, read_run_detail

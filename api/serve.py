@@ -21,19 +21,6 @@ class ServeError(Exception):
     """The server cannot listen."""
 
 
-class _Server(uvicorn.Server):
-    """A server that calls `on_ready`."""
-
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if not self.should_exit:
-            self._on_ready()
-
-
 def serve(
     app: FastAPI,
     *,
@@ -51,7 +38,7 @@ def serve(
         host: Address to listen on.
         port: 0 for any free port.
         limits: Of connections and heads.
-        on_ready: Called with the URL.
+        on_ready: Called with the URL; clients that connect at once wait.
         certificate: PEM with its chain, for TLS; None for plain HTTP.
         key: Of the certificate, if in another file.
 
@@ -67,7 +54,8 @@ def serve(
     name = f"[{host}]" if ":" in host else host
     url = f"{'http' if certificate is None else 'https'}://{name}:{listening.getsockname()[1]}"
     with listening:
-        _Server(config, lambda: on_ready(url)).run(sockets=[listening])
+        on_ready(url)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def configure(

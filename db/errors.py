@@ -23,3 +23,7 @@ class IngestError(StoreError):
 
 class ConflictError(IngestError):
     """The run is stored with other content."""
+
+
+class NotQuarantinedError(StoreError):
+    """The run is not in quarantine."""

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from roofwatch.ci.alerts.evaluation import AlertPlan
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts.outbox import Claim, claim_next
+from roofwatch.db.alerts.alerts import Claim, claim_next
 from roofwatch.db.alerts.values import Delivery, DeliveryState
 
 MAX_ATTEMPTS = 12

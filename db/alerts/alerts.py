@@ -1,18 +1,24 @@
-"""Alerts. A change of an alert and the messages about it are written in one transaction."""
+"""Alerts and the outbox of their messages.
+
+A change of an alert and the messages about it are written in one transaction. A sender commits the state `sending` and
+keeps the row locked while it sends. A row that is `sending` but not locked was left by a sender that died; it is
+claimed again, and marked as uncertain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from datetime import datetime
 from uuid import UUID, uuid4
 
 from pydantic import TypeAdapter
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, Select, exists, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
-from roofwatch.db.alerts.values import Alert, AlertState, AlertStep, DeliveryState, Message
+from roofwatch.db.alerts.values import Alert, AlertState, AlertStep, Delivery, DeliveryState, Message
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
@@ -24,6 +30,7 @@ from roofwatch.db.schema.table import to_value
 
 _COLUMNS = [field.name for field in fields(Alert) if field.name not in {"project", "message"}]
 _MESSAGE = TypeAdapter(Message)
+_UNSENT = (DeliveryState.WAITING, DeliveryState.SENDING)
 
 
 def list_alerts(
@@ -39,7 +46,7 @@ def list_alerts(
         query = query.where(ProjectRow.name == project)
     if states is not None:
         query = query.where(AlertRow.state.in_(states))
-    return [to_alert(row, name) for row, name in session.execute(query)]
+    return [_to_alert(row, name) for row, name in session.execute(query)]
 
 
 def lock_alerts(session: Session, project: str) -> list[Alert]:
@@ -118,8 +125,111 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
             reason=reason,
         )
         session.flush()
-        return to_alert(row, project)
+        return _to_alert(row, project)
 
 
-def to_alert(row: AlertRow, project: str) -> Alert:
+def _to_alert(row: AlertRow, project: str) -> Alert:
     return to_value(Alert, row, project=project, message=_MESSAGE.validate_python(row.message))
+
+
+class Claim:
+    """A delivery that only this process may send. Its outcome is committed when the `with` block ends."""
+
+    def __init__(self, row: DeliveryRow, delivery: Delivery) -> None:
+        self._row = row
+        self.delivery = delivery
+
+    def note_sent(self, now: datetime) -> None:
+        self._row.state, self._row.sent_at, self._row.error = DeliveryState.SENT, now, None
+
+    def note_failure(self, error: str, *, is_uncertain: bool, next_attempt_at: datetime | None) -> None:
+        """Note a failed attempt.
+
+        Args:
+            error: For people, without secrets.
+            is_uncertain: The message may have arrived.
+            next_attempt_at: When to try again; None to give up.
+        """
+        row = self._row
+        row.error, row.is_uncertain = error, row.is_uncertain or is_uncertain
+        if next_attempt_at is None:
+            row.state = DeliveryState.FAILED
+        else:
+            row.state, row.next_attempt_at = DeliveryState.WAITING, next_attempt_at
+
+
+@contextmanager
+def claim_next(engine: Engine, now: datetime) -> Iterator[Claim | None]:
+    """Claim the delivery that is due longest; None if none is due.
+
+    Messages of one alert pass a channel in the order in which they were written.
+    """
+    attempt_id = uuid4()
+    with Session(engine) as session, session.begin():
+        due = _due(now).with_for_update(of=DeliveryRow, skip_locked=True).limit(1)
+        row = session.scalars(due).one_or_none()
+        delivery_id = None if row is None else row.id
+        if row is not None:
+            row.is_uncertain = row.is_uncertain or row.state is DeliveryState.SENDING
+            row.state, row.attempt_id, row.attempt_count = DeliveryState.SENDING, attempt_id, row.attempt_count + 1
+    if delivery_id is None:
+        yield None
+        return
+    with Session(engine) as session, session.begin():
+        # another sender may have claimed it between the two transactions
+        own = select(DeliveryRow).where(DeliveryRow.id == delivery_id, DeliveryRow.attempt_id == attempt_id)
+        row = session.scalars(own.with_for_update()).one_or_none()
+        if row is None:
+            yield None
+        else:
+            _, alert, project = session.execute(_deliveries().where(DeliveryRow.id == row.id)).one()
+            yield Claim(row, _to_delivery(row, alert, project))
+
+
+def list_deliveries(
+    session: Session,
+    project: str | None = None,
+    *,
+    states: Collection[DeliveryState] | None = None,
+    limit: int = 100,
+) -> list[Delivery]:
+    """Deliveries, the newest first; only of one project or some states if given."""
+    query = _deliveries().order_by(DeliveryRow.id.desc()).limit(limit)
+    if project is not None:
+        query = query.where(ProjectRow.name == project)
+    if states is not None:
+        query = query.where(DeliveryRow.state.in_(states))
+    return [_to_delivery(*row) for row in session.execute(query)]
+
+
+def _due(now: datetime) -> Select[DeliveryRow]:
+    earlier = aliased(DeliveryRow)
+    has_earlier = exists().where(
+        earlier.alert_id == DeliveryRow.alert_id,
+        earlier.channel == DeliveryRow.channel,
+        earlier.id < DeliveryRow.id,
+        earlier.state.in_(_UNSENT),
+    )
+    return (
+        select(DeliveryRow)
+        .where(DeliveryRow.state.in_(_UNSENT), DeliveryRow.next_attempt_at <= now, ~has_earlier)
+        .order_by(DeliveryRow.next_attempt_at, DeliveryRow.id)
+    )
+
+
+def _deliveries() -> Select[DeliveryRow, AlertRow, str]:
+    return (
+        select(DeliveryRow, AlertRow, ProjectRow.name)
+        .join(AlertRow, AlertRow.id == DeliveryRow.alert_id)
+        .join(ProjectRow, ProjectRow.id == AlertRow.project_id)
+    )
+
+
+def _to_delivery(row: DeliveryRow, alert: AlertRow, project: str) -> Delivery:
+    return to_value(
+        Delivery,
+        row,
+        delivery_id=row.id,
+        alert=_to_alert(alert, project),
+        message=_MESSAGE.validate_python(row.message),
+    )

@@ -41,20 +41,10 @@ def create_token(
     is_quarantined: bool = False,
     actor: str,
 ) -> NewToken:
-    """Create a token.
-
-    Args:
-        engine: Of the store.
-        name: Purpose, for people.
-        project: The only project it is valid for; None for all.
-        scopes: What it may do.
-        now: Start of its validity.
-        validity: Time until it expires, at most `MAX_VALIDITY`.
-        is_quarantined: Quarantine all records sent with it.
-        actor: For the audit trail.
+    """Create a token for one project, or for all if None; `is_quarantined` quarantines all records sent with it.
 
     Raises:
-        StoreError: no scope, or an impossible validity.
+        StoreError: no scope, or a validity above `MAX_VALIDITY`.
     """
     if not scopes:
         raise StoreError(f"a token needs a scope: {', '.join(Scope)}")

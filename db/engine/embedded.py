@@ -46,7 +46,6 @@ jit = off
 timezone = 'UTC'
 """
 _START_TIMEOUT_S = 60
-_LOCK_TIMEOUT_S = 120
 _POLL_S = 0.02
 
 
@@ -319,14 +318,7 @@ def _try_lock(fd: int) -> bool:
 def _exclusive(path: Path) -> Iterator[None]:
     fd = _open(path)
     try:
-        deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
-        while not _try_lock(fd):
-            if time.monotonic() > deadline_s:
-                raise StoreError(
-                    f"{path}: another process has held it for {_LOCK_TIMEOUT_S} s to start or stop the embedded "
-                    f"Postgres; end that process (fuser {path} names it)"
-                )
-            time.sleep(_POLL_S)
+        fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             yield
         finally:

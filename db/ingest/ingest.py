@@ -1,27 +1,33 @@
-"""Store a record: all of it or nothing, and once however often it is sent."""
+"""Store a record: completely or not at all, and once. Release runs from quarantine."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from uuid import UUID
 
 import orjson
 import psycopg
-from sqlalchemy import Connection, Engine, delete, func, select, text
+from sqlalchemy import Connection, Engine, delete, func, select, text, update
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.artefacts import link_contents, list_artefacts
+from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.engine.session import WAIT_FOR_DISK
-from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, StoreError
+from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, NotQuarantinedError, StoreError
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
-from roofwatch.db.projects import quarantine_name
+from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
+from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.measurements import ensure_partitions
 from roofwatch.db.schema.runs import ProjectRow, RunRow
 
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL character in JSON, not a backslash before `u0000`."""
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
 _EARLIEST_START = datetime(2007, 1, 1, tzinfo=UTC)
@@ -29,13 +35,6 @@ _EARLIEST_START = datetime(2007, 1, 1, tzinfo=UTC)
 _MAX_CLOCK_AHEAD = timedelta(days=1)
 """A run from the future would stay the newest of its project."""
 _LOCK_RUN = text(f"SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0)), {WAIT_FOR_DISK}")
-
-
-class OnConflict(StrEnum):
-    """What to do with a run that is stored with other content."""
-
-    REFUSE = "refuse"
-    REPLACE = "replace"
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def ingest_record(
     record: RunRecord,
     *,
     is_quarantined: bool = False,
-    on_conflict: OnConflict = OnConflict.REFUSE,
+    replaces: bool = False,
 ) -> IngestResult:
     """Store a record in one transaction. A record that is stored already changes nothing.
 
@@ -62,7 +61,7 @@ def ingest_record(
         engine: Of a store with a current schema.
         record: `load_record` returns an equal one.
         is_quarantined: The source is not trusted: keep the run out of every analysis.
-        on_conflict: What to do if the run is stored with other content.
+        replaces: Replace a stored run with other content.
 
     Raises:
         ConflictError: the run is stored with other content, and must not be replaced.
@@ -74,7 +73,7 @@ def ingest_record(
         _check_clock(engine, record)
         ensure_partitions(engine, record.started_at.date())
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-            return store_record(connection, record, digest, is_quarantined=is_quarantined, on_conflict=on_conflict)
+            return store_record(connection, record, digest, is_quarantined=is_quarantined, replaces=replaces)
     except DBAPIError as error:
         raise _to_store_error(record, error.orig) from None
     except psycopg.Error as error:
@@ -87,7 +86,7 @@ def store_record(
     digest: str,
     *,
     is_quarantined: bool = False,
-    on_conflict: OnConflict = OnConflict.REFUSE,
+    replaces: bool = False,
 ) -> IngestResult:
     """Store a record with its content hash in the caller's transaction; otherwise as `ingest_record`.
 
@@ -103,13 +102,51 @@ def store_record(
     if stored is not None:
         if stored.content_hash == digest:
             return IngestResult(str(record.run_id), record.project, digest, was_new=False)
-        _check_may_replace(record, digest, stored.name == project_name, on_conflict)
+        _check_may_replace(record, digest, stored.name == project_name, replaces=replaces)
         connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
     shared = store_shared(connection, record, project_name)
     store_run(connection, record, digest, shared)
     note_values(connection, record, shared.series)
     is_new = stored is None
     return IngestResult(str(record.run_id), record.project, digest, was_new=is_new, was_replaced=not is_new)
+
+
+def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> None:
+    """Move a run from quarantine to its project because a person vouches for it.
+
+    Raises:
+        NotQuarantinedError: the run is not in quarantine.
+        IngestError: the project gives one of its case IDs another meaning.
+        AgedError: its samples were pruned.
+        StoreError: no such run.
+    """
+    with engine.begin() as connection, Session(connection) as session:
+        lock_run(connection, run_id)
+        run = session.get(RunRow, run_id, with_for_update=True)
+        if run is None:
+            raise StoreError(f"run {run_id}: not in this database")
+        name = session.scalars(select(ProjectRow.name).where(ProjectRow.id == run.project_id)).one()
+        if not is_quarantine(name):
+            raise NotQuarantinedError(f"run {run_id} is not in quarantine")
+        record = load_record(session, run_id)
+        digest, telemetry_pruned_at = run.content_hash, run.telemetry_pruned_at
+        contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
+        session.execute(delete(RunRow).where(RunRow.run_id == run_id))
+        store_record(connection, record, digest)
+        link_contents(connection, run_id, contents)
+        session.execute(update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at))
+        add_entry(
+            session,
+            actor=actor,
+            person=person,
+            action="run.release",
+            project=record_name(name),
+            subject=str(run_id),
+            before="quarantined",
+            after="counted",
+            reason=reason,
+        )
+        session.flush()
 
 
 def lock_run(connection: Connection, run_id: UUID) -> None:
@@ -127,20 +164,12 @@ def content_hash(record: RunRecord) -> str:
         document = orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
         raise IngestError(f"{_name(record)}: a number is out of range: {error}; measure again") from None
-    if b"\\u0000" in document and _has_nul(record.to_dict()):
+    if _NUL.search(document):
         raise IngestError(
             f"{_name(record)}: a text contains a NUL character, which a database cannot store; "
             "remove it and send the record again"
         )
     return hashlib.sha256(document).hexdigest()
-
-
-def _has_nul(value: object) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any(_has_nul(part) for item in value.items() for part in item)
-    return isinstance(value, list) and any(map(_has_nul, value))
 
 
 def _name(record: RunRecord) -> str:
@@ -157,8 +186,8 @@ def _check_clock(engine: Engine, record: RunRecord) -> None:
         )
 
 
-def _check_may_replace(record: RunRecord, digest: str, is_same_project: bool, on_conflict: OnConflict) -> None:
-    if on_conflict is OnConflict.REFUSE:
+def _check_may_replace(record: RunRecord, digest: str, is_same_project: bool, *, replaces: bool) -> None:
+    if not replaces:
         raise ConflictError(
             f"{_name(record)}: a run with this ID is stored with other content than this (sha256 {digest[:12]}…); "
             "the stored one was kept. Measure again to get a new ID, or replace it: roofwatch ingest --replace"

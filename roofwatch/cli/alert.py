@@ -69,8 +69,7 @@ def list_(
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.alerts.alerts import list_alerts
-    from roofwatch.db.alerts.outbox import list_deliveries
+    from roofwatch.db.alerts.alerts import list_alerts, list_deliveries
     from roofwatch.db.alerts.values import AlertState, DeliveryState
     from roofwatch.terminal import print_json, print_note
 

@@ -57,17 +57,16 @@ def ingest(
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.db.ingest.ingest import OnConflict, ingest_record
+    from roofwatch.db.ingest.ingest import ingest_record
     from roofwatch.records import read_record_files
     from roofwatch.store.artefacts import store_artefacts
 
     found = read_record_files(files)  # an unreadable file stops the command before anything is stored
-    on_conflict = OnConflict.REPLACE if replace else OnConflict.REFUSE
     results: list[IngestResult] = []
     named: list[tuple[UUID, tuple[Artefact, ...], Path]] = []
     with open_configured_store() as engine:
         for file, record in found:
-            results.append(ingest_record(engine, record, on_conflict=on_conflict))
+            results.append(ingest_record(engine, record, replaces=replace))
             named.append((record.run_id, record.artefacts, file))
         lacking = [reason for each in named for reason in store_artefacts(engine, *each)]
         projects = sorted({result.project for result in results})

@@ -25,9 +25,8 @@ from roofwatch.db.auth.tokens import create_token
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.question import Question, answer_to_json
 from roofwatch.db.queries.questions import QUESTIONS

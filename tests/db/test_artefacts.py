@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
 from roofwatch.db.errors import IngestError, StoreError
-from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import delete_project
-from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.records import load_record
 from tests.builders import make_artefact, make_record
 

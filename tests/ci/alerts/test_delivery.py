@@ -14,8 +14,7 @@ from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Sender, deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts.alerts import acknowledge, list_alerts
-from roofwatch.db.alerts.outbox import list_deliveries
+from roofwatch.db.alerts.alerts import acknowledge, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions

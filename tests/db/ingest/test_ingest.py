@@ -13,7 +13,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
-from roofwatch.db.ingest.ingest import OnConflict, ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.db.schema.table import Base
@@ -108,8 +108,8 @@ def test_run_is_replaced_on_request(store: Engine) -> None:
     second = make_record(run_id=first.run_id, measurements=[make_measurement(median_ns=2_000)])
     ingest_record(store, first)
 
-    replaced = ingest_record(store, second, on_conflict=OnConflict.REPLACE)
-    again = ingest_record(store, second, on_conflict=OnConflict.REPLACE)
+    replaced = ingest_record(store, second, replaces=True)
+    again = ingest_record(store, second, replaces=True)
 
     assert (replaced.was_new, replaced.was_replaced) == (False, True)
     assert (again.was_new, again.was_replaced) == (False, False)
@@ -123,7 +123,7 @@ def test_run_of_another_project_is_not_replaced(store: Engine) -> None:
     ingest_record(store, first)
 
     with pytest.raises(ConflictError, match="stored in another project"):
-        ingest_record(store, make_record(run_id=first.run_id, project="another"), on_conflict=OnConflict.REPLACE)
+        ingest_record(store, make_record(run_id=first.run_id, project="another"), replaces=True)
 
     with Session(store) as session:
         assert load_record(session, first.run_id) == first

@@ -17,16 +17,14 @@ from sqlalchemy.orm import Session
 from bench.made_up_store import Shape, fill, fill_checks, fill_evidence, settle
 from roofwatch.ci.alerts.evaluation import AlertPlan, evaluate
 from roofwatch.ci.alerts.rules import parse_rules
-from roofwatch.db.alerts.alerts import list_alerts
-from roofwatch.db.alerts.outbox import claim_next, list_deliveries
+from roofwatch.db.alerts.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, DeliveryState
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
-from roofwatch.db.ingest.ingest import OnConflict, ingest_record
+from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import delete_project
-from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.columns import (
     count_analysed_values,
     list_case_row_ids,
@@ -236,7 +234,7 @@ def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_eith
         ingest_record(populated, quarantined, is_quarantined=True)
         release_run(populated, quarantined.run_id, actor="test", person="Example Engineer", reason="because")
         changed = other.model_copy(update={"preset": "gate"})
-        replaced = ingest_record(populated, changed, on_conflict=OnConflict.REPLACE)
+        replaced = ingest_record(populated, changed, replaces=True)
 
     assert (stored, replaced.was_replaced) == ([True, False, True], True)
     assert len(plans) > 30
