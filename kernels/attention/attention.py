@@ -1,7 +1,6 @@
-"""Attention, forward and backward: causal, over a sliding window or full; heads of queries may share those of keys.
+"""Attention, forward and backward: causal, sliding window or full, with grouped key heads.
 
-The scores, a row per query and a column per key, never leave the chip. Every kernel here also serves packed sequences
-of different lengths (attention_varlen.py).
+The scores are not stored in memory. The kernels also process packed sequences (attention_varlen.py).
 
 Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691); Ainslie et al., GQA, 2023 (arXiv 2305.13245); Beltagy et al.,
 Longformer, 2020 (arXiv 2004.05150), for the window.
@@ -30,7 +29,7 @@ def _attention_op(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out = q.new_empty(q.shape)
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    if not k.numel():  # no key: no weight
+    if not k.numel():  # no keys
         out.zero_()
         lse.fill_(-torch.inf)
     elif out.numel():  # CUDA rejects an empty grid
@@ -88,9 +87,7 @@ _attention_op.register_autograd(_backward, setup_context=_save_for_backward)
 def attention_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
 ) -> torch.Tensor:
-    """Compute `softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees; each key head serves `H / H_KV` query
-    heads.
-    """
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the visible keys; each key head serves `H / H_KV` query heads."""
     T, D = q.shape[2:]
     group = q.shape[1] // k.shape[1]
     scores = q @ k.repeat_interleave(group, dim=1).transpose(-1, -2) / math.sqrt(D)
@@ -118,7 +115,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def visible_pairs(T: int, *, is_causal: bool = True, window: int = 0) -> int:
-    """Pairs of a query and a key that it sees among `T` tokens."""
+    """Number of pairs of a query and a visible key among `T` tokens."""
     if not is_causal:
         return T * T
     window = min(window or T, T)
@@ -126,19 +123,19 @@ def visible_pairs(T: int, *, is_causal: bool = True, window: int = 0) -> int:
 
 
 def attention_flop_count(case: Case) -> float:
-    """Products of 2 D FLOP for each pair of a query and a key that it sees, in each head. Forward: 2 of them, scores
-    and weighted sum. Backward: 5, the scores again and one for each of the gradients of probabilities, q, k and v.
+    """Count products of 2 D FLOP per visible pair and head: 2 forward (scores, weighted sum), 5 backward.
 
-    The softmax is left out, as is usual. FlashAttention's own benchmark counts the same products, on T² / 2 pairs
-    where the mask is causal.
+    Backward recomputes the scores and has one product for each gradient: probabilities, q, k and v. The softmax is not
+    counted. FlashAttention's benchmark counts the same products, with T² / 2 pairs for a causal mask.
     """
     pairs = visible_pairs(case["T"], is_causal=case.choice("mask") != "full", window=_window(case))
     return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["B"] * case["H"]
 
 
 def attention_memory_bytes(case: Case) -> float:
-    """Forward reads q, k and v and writes out. Backward reads these four and out's gradient and writes the gradients
-    of q, k and v. The log-sum-exp, 4 bytes a row, is left out.
+    """Forward reads q, k and v; writes out. The log-sum-exp is not counted.
+
+    Backward reads these four and the gradient of out; writes the gradients of q, k and v.
     """
     n_query_tensors, n_key_tensors = (4, 4) if case.is_backward else (2, 2)
     n_heads = n_query_tensors * case["H"] + n_key_tensors * case["H_KV"]
@@ -160,7 +157,7 @@ attention_spec = KernelSpec(
         *model_cases(
             [
                 *with_choice(self_attention(), mask="causal"),
-                # every other layer of this model looks no further back
+                # every other layer of this model has this window
                 *with_choice(self_attention([GEMMA_2_9B], lengths=[8192]), mask="window", window=4096),
                 *with_choice(image_attention(), mask="full"),
             ],
@@ -197,14 +194,14 @@ attention_spec = KernelSpec(
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
 ) -> torch.Tensor:
-    """`softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees, accumulated in float32.
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the visible keys, accumulated in float32.
 
     Args:
         q: [B, H, T, D], contiguous along its last dim, D at most `MAX_HEAD_DIM`.
-        k: [B, H_KV, S, D] of q's dtype; each of its heads serves `H / H_KV` heads of q, one behind another.
+        k: [B, H_KV, S, D] of q's dtype; each head serves `H / H_KV` consecutive heads of q.
         v: [B, H_KV, S, D] of q's dtype.
         is_causal: Query t sees keys 0 to t, and S is T.
-        window: How many keys a causal query sees at most, itself included; 0 for all.
+        window: Maximum number of keys per causal query, including its own; 0 for no limit.
 
     Returns:
         [B, H, T, D] in q's dtype, contiguous.
@@ -218,8 +215,8 @@ def attention(
     require_heads("attention", q.shape[1], k.shape[1], q.shape[3])
     if window < 0 or (window and not is_causal):
         raise KernelError(
-            f"attention: window={window} with is_causal={is_causal}; a window of 1 or more keys, or 0 for all, "
-            "reaches back from a causal query: pass is_causal=True"
+            f"attention: window={window} with is_causal={is_causal}; a window needs 1 or more keys, or 0 for "
+            "no limit, and a causal mask: pass is_causal=True"
         )
     out: torch.Tensor = _attention_op(q, k, v, is_causal, window)[0]
     return out
@@ -239,7 +236,7 @@ def _attention_torch(
 
 
 def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., torch.Tensor]:
-    """One of the kernels behind `scaled_dot_product_attention`, and no other in its place."""
+    """Make a launcher of one backend of `scaled_dot_product_attention`, without fallback."""
 
     def launch(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
@@ -250,8 +247,8 @@ def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., 
             raise UnsupportedError("has no sliding window")
         is_grouped = q.shape[1] != k.shape[1]
         if not can_use(torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, is_causal, is_grouped)):
-            sharing = "that share their keys" if is_grouped else "with keys of their own"
-            raise UnsupportedError(f"takes no {q.dtype} heads of {q.shape[3]} dims {sharing} on this GPU")
+            grouped = "grouped " if is_grouped else ""
+            raise UnsupportedError(f"does not support {grouped}{q.dtype} heads of {q.shape[3]} dims on this GPU")
         with sdpa_kernel(backend):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped)
 

@@ -1,8 +1,7 @@
 """Causal attention over packed sequences of different lengths, forward and backward.
 
-The sequences lie one behind another without padding, as a batch of prompts or of documents does; none sees another.
-The kernels are those of `kernels/attention`: a program finds its sequence by the cumulative lengths, and one whose
-tile lies beyond the sequence's end returns at once.
+The sequences are concatenated without padding, as in a batch of prompts or documents. The kernels are those of
+attention: a program finds its sequence by the cumulative lengths, and returns at once if its tile is past the end.
 
 Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691).
 """
@@ -23,7 +22,7 @@ from roofwatch.kernels.shapes import model_cases, only, self_attention, with_cho
 
 
 def _as_heads(packed: torch.Tensor) -> torch.Tensor:
-    """[total, H, D] as the one batch entry [1, H, total, D] that the kernels take."""
+    """View [total, H, D] as one batch entry [1, H, total, D]."""
     return packed.transpose(0, 1).unsqueeze(0)
 
 
@@ -109,7 +108,7 @@ _attention_varlen_op.register_autograd(_backward, setup_context=_save_for_backwa
 def attention_varlen_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
 ) -> torch.Tensor:
-    """Causal attention of each sequence by itself."""
+    """Compute causal attention of each sequence separately."""
     bounds = cu_seqlens.tolist()
     assert max_seqlen >= max(stop - start for start, stop in pairwise(bounds))
     q_heads, k_heads, v_heads = (_as_heads(packed) for packed in (q, k, v))
@@ -121,9 +120,7 @@ def attention_varlen_reference(
 
 
 def sequence_lengths(case: Case) -> list[int]:
-    """B lengths, the longest T. `spread`: at equal distances from 0 on. `halving`: each half as long as the one before
-    it, so that few sequences hold most of the tokens.
-    """
+    """Lengths of B sequences, at most T: evenly spaced from 0 (`spread`), or each half of the last one (`halving`)."""
     B, T = case["B"], case["T"]
     if case.choice("lengths") == "spread":
         return [T * n // max(B - 1, 1) for n in range(B)]
@@ -143,13 +140,13 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def attention_varlen_flop_count(case: Case) -> float:
-    """As for attention: 2 products of 2 D FLOP for each pair of a query and a key that it sees, 5 backward."""
+    """Count as for attention: 2 products of 2 D FLOP per visible pair, 5 backward."""
     pairs = sum(visible_pairs(length) for length in sequence_lengths(case))
     return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["H"]
 
 
 def attention_varlen_memory_bytes(case: Case) -> float:
-    """As for attention: q, k, v and out; backward also their gradients. The cumulative lengths are left out."""
+    """As for attention: q, k, v and out; backward also their gradients. Cumulative lengths are not counted."""
     n_heads = (4 if case.is_backward else 2) * (case["H"] + case["H_KV"])
     return n_heads * sum(sequence_lengths(case)) * case["D"] * case.itemsize
 
@@ -200,15 +197,14 @@ attention_varlen_spec = KernelSpec(
 def attention_varlen(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
 ) -> torch.Tensor:
-    """`softmax(q kᵀ / sqrt(D)) v` where query t of a sequence sees its keys 0 to t, accumulated in float32.
+    """Compute `softmax(q kᵀ / sqrt(D)) v` with a causal mask in each sequence, accumulated in float32.
 
     Args:
         q: [total, H, D], the tokens of all sequences, contiguous along its last dim, D at most 256.
-        k: [total, H_KV, D] of q's dtype; each of its heads serves `H / H_KV` heads of q, one behind another.
+        k: [total, H_KV, D] of q's dtype; each head serves `H / H_KV` consecutive heads of q.
         v: [total, H_KV, D] of q's dtype.
-        cu_seqlens: [n + 1] int32, the first token of each sequence, and `total`. It stays on the device and is not
-            read here.
-        max_seqlen: Tokens of the longest sequence, or more. What a sequence has beyond them is not computed.
+        cu_seqlens: [n + 1] int32 on the device: first token of each sequence, and `total`.
+        max_seqlen: At least the length of the longest sequence; later tokens are not computed.
 
     Returns:
         [total, H, D] in q's dtype, contiguous.
@@ -246,11 +242,11 @@ def _attention_varlen_flash(
     if not q.is_cuda:
         raise UnsupportedError("needs a GPU")
     if q.dtype == torch.float32:
-        raise UnsupportedError("takes float16 and bfloat16 alone")
+        raise UnsupportedError("supports only float16 and bfloat16")
     from torch.nn.attention.varlen import varlen_attn
 
     is_grouped = q.shape[1] != k.shape[1]
     ends = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
     out = varlen_attn(q, k, v, *ends, window_size=(-1, 0), enable_gqa=is_grouped)
-    assert isinstance(out, torch.Tensor)  # a pair only where more is asked for
+    assert isinstance(out, torch.Tensor)  # a tuple only with more requested outputs
     return out

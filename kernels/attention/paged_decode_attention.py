@@ -1,7 +1,7 @@
-"""Attention of one new token per sequence over a paged cache of keys and values: the decode step of a language model.
+"""Decode attention: one new token per sequence over a paged cache of keys and values, forward.
 
-A sequence's tokens lie in blocks all over the cache, in the order that its row of the block table gives. All that
-counts is to read them once at full bandwidth, by as many programs as it takes (decoding.py).
+The tokens of a sequence are in the blocks listed in its row of the block table. The kernels in decoding.py split them
+over enough programs to saturate the memory.
 
 Source: Kwon et al., PagedAttention, SOSP 2023 (arXiv 2309.06180), for the cache; Dao et al., Flash-Decoding for
 long-context inference, 2023, for the splits.
@@ -47,7 +47,7 @@ def paged_decode_attention_reference(
     block_tables: torch.Tensor,
     context_lengths: torch.Tensor,
 ) -> torch.Tensor:
-    """Compute `softmax(q kᵀ / sqrt(D)) v` over the first tokens of each sequence, collected from their blocks."""
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the tokens of each sequence, gathered from their blocks."""
     group = q.shape[1] // key_cache.shape[2]
     outs = []
     for query, blocks, length in zip(q, block_tables, context_lengths.tolist(), strict=True):
@@ -60,7 +60,7 @@ def paged_decode_attention_reference(
 
 
 def context_lengths_of(case: Case) -> list[int]:
-    """T for the first sequence, down to about half of it for the last."""
+    """Lengths from T for the first sequence down to about T / 2 for the last."""
     B, T = case["B"], case["T"]
     return [T - T * n // (2 * B) for n in range(B)]
 
@@ -80,14 +80,12 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def paged_decode_attention_flop_count(case: Case) -> float:
-    """Two products of 2 D FLOP for each token of a sequence's context, in each head; the softmax is left out."""
+    """Count two products of 2 D FLOP per token of context and head; the softmax is not counted."""
     return 4 * case["D"] * sum(context_lengths_of(case)) * case["H"]
 
 
 def paged_decode_attention_memory_bytes(case: Case) -> float:
-    """Reads the keys and values of each context once, and q; writes out. Block table and lengths, 4 bytes each, are
-    counted too.
-    """
+    """Reads keys and values of each context once, q, and 4-byte block table entries and lengths; writes out."""
     lengths = context_lengths_of(case)
     n_cached = 2 * case["H_KV"] * sum(lengths) * case["D"]
     n_entries = sum(-(-length // case["block_size"]) for length in lengths) + len(lengths)
@@ -141,16 +139,15 @@ def paged_decode_attention(
     block_tables: torch.Tensor,
     context_lengths: torch.Tensor,
 ) -> torch.Tensor:
-    """`softmax(q kᵀ / sqrt(D)) v` of one token per sequence over its context in the cache, accumulated in float32.
+    """Compute `softmax(q kᵀ / sqrt(D)) v` of one token per sequence over its cached context, accumulated in float32.
 
     Args:
         q: [B, H, D], contiguous along its last dim, D at most 256.
-        key_cache: [n_blocks, block_size, H_KV, D] of q's dtype, contiguous along its last dim; each of its heads serves
-            `H / H_KV` heads of q, one behind another.
+        key_cache: [n_blocks, block_size, H_KV, D] of q's dtype, contiguous along its last dim; each head serves
+            `H / H_KV` consecutive heads of q.
         value_cache: [n_blocks, block_size, H_KV, D] of q's dtype.
-        block_tables: [B, blocks_per_sequence] int32, the blocks of each sequence in order. Neither it nor the lengths
-            are read here: an entry that is no block of the cache is read out of bounds, unless it lies beyond the
-            context.
+        block_tables: [B, blocks_per_sequence] int32, the blocks of each sequence in order. Entries are not checked: an
+            invalid block within the context is an out-of-bounds read.
         context_lengths: [B] int32, tokens of each sequence, at most `blocks_per_sequence * block_size`; 0 gives zeros.
 
     Returns:
@@ -199,7 +196,7 @@ def _paged_decode_attention_flash(
     if not q.is_cuda:
         raise UnsupportedError("needs a GPU")
     if q.dtype == torch.float32:
-        raise UnsupportedError("takes float16 and bfloat16 alone")
+        raise UnsupportedError("supports only float16 and bfloat16")
     if key_cache.shape[1] % 256:
         raise UnsupportedError("needs blocks of a multiple of 256 tokens")
     from torch.nn.attention.varlen import varlen_attn
@@ -219,5 +216,5 @@ def _paged_decode_attention_flash(
         block_table=block_tables,
         enable_gqa=q.shape[1] != key_cache.shape[2],
     )
-    assert isinstance(out, torch.Tensor)  # a pair only where more is asked for
+    assert isinstance(out, torch.Tensor)  # a tuple only with more requested outputs
     return out

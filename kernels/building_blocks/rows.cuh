@@ -1,4 +1,4 @@
-// What kernels that give a row to a block of threads share: vectors of neighbours, and reductions over the block.
+// Vector loads and block reductions for kernels with a block of threads per row.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ __device__ inline __half from_float<__half>(float value) { return __float2half_r
 template <>
 __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) { return __float2bfloat16_rn(value); }
 
-// Neighbours of a row, moved by as few instructions as there can be: 16 bytes each, where the vector has as many.
+// Adjacent elements of a row, loaded and stored in up to 16 bytes.
 template <class T, int LENGTH>
 struct alignas(sizeof(T) * LENGTH < 16 ? sizeof(T) * LENGTH : 16) Vector {
   T lanes[LENGTH];
@@ -28,7 +28,7 @@ struct alignas(sizeof(T) * LENGTH < 16 ? sizeof(T) * LENGTH : 16) Vector {
   __device__ void set(int lane, float value) { lanes[lane] = from_float<T>(value); }
 };
 
-// Has elements converted to float again from here on, rather than kept in registers in both forms.
+// Forces later conversions to float, so that elements are not kept in registers in both types.
 template <class T, int LENGTH>
 __device__ void keep_packed(Vector<T, LENGTH>& vector) {
   auto* words = reinterpret_cast<unsigned*>(&vector);
@@ -36,7 +36,7 @@ __device__ void keep_packed(Vector<T, LENGTH>& vector) {
   for (int word = 0; word < static_cast<int>(sizeof(vector) / sizeof(unsigned)); ++word) asm volatile("" : "+r"(words[word]));
 }
 
-// A row as vectors.
+// Views a row as vectors.
 template <int LENGTH, class T>
 __device__ const Vector<T, LENGTH>* vectors(const T* row) {
   return reinterpret_cast<const Vector<T, LENGTH>*>(row);
@@ -65,8 +65,7 @@ __device__ float reduce_warp(float value) {
   return value;
 }
 
-// Every thread gets the result, summed in the same order in every run. All threads of the block must call it; they are
-// whole warps.
+// Returns the result to every thread, in a deterministic order. All threads of the block must call it, in whole warps.
 template <class Operation>
 __device__ float reduce_block(float value) {
   __shared__ float of_warps[WARP];
@@ -75,6 +74,6 @@ __device__ float reduce_block(float value) {
   if (lane == 0) of_warps[threadIdx.x / WARP] = value;
   __syncthreads();
   value = reduce_warp<Operation>(lane < blockDim.x / WARP ? of_warps[lane] : Operation::identity());
-  __syncthreads();  // the next reduction writes there again
+  __syncthreads();  // the next reduction reuses the buffer
   return value;
 }

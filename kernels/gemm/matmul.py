@@ -1,10 +1,8 @@
 """Matrix product `a @ b` with a float32 accumulator, forward.
 
-Programs are numbered so that those that run together share operands in the L2 cache (building_blocks/tiles.py). Where
-the GPU copies tiles by itself (TMA) there is one program per multiprocessor, and its loop runs on from tile to tile:
-the next tile's operands are on their way while this one is stored. Elsewhere each tile has its own program.
-
-b may lie as its transpose, as a linear layer's weight does; it is read where it lies.
+Programs are ordered to share operands in the L2 cache (building_blocks/tiles.py). With TMA, a persistent kernel has one
+program per multiprocessor and loads the next tile while it stores the current one. Otherwise each tile has its own
+program. b may be a transposed view, as a linear layer's weight; it is not copied.
 """
 
 from typing import Any, NamedTuple
@@ -49,7 +47,7 @@ def _matmul_persistent_kernel(
     n_tiles_n = tl.cdiv(N, BLOCK_N)
     n_programs = tl.num_programs(0)
     first_tile = tl.program_id(0)
-    # counted apart from the loop's tile, which has moved on when this one is stored
+    # counted separately: the flattened loop has advanced `tile` when this one is stored
     stored_tile = first_tile - n_programs
     for tile in tl.range(
         first_tile, n_tiles_m * n_tiles_n, n_programs, flatten=True, warp_specialize=SPECIALISES_WARPS
@@ -65,7 +63,7 @@ def _matmul_persistent_kernel(
             acc = dot(a, b, acc)
         stored_tile += n_programs
         tile_m, tile_n = tile_of(stored_tile, n_tiles_m, n_tiles_n, GROUP_M)
-        if STORES_HALVES:  # through half the shared memory, which leaves room for one more stage
+        if STORES_HALVES:  # needs half the shared memory, which allows one more stage
             halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
             left, right = halves.split()
             out_desc.store([tile_m * BLOCK_M, tile_n * BLOCK_N], left.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N / 2]
@@ -98,7 +96,7 @@ def _matmul_kernel(
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
-    # past the end the first rows and columns are read again and not stored: cheaper than a mask on every load
+    # rows and columns past the end wrap around and are not stored: cheaper than masked loads
     a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
     if B_IS_TRANSPOSED:
         b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
@@ -116,7 +114,7 @@ def _matmul_kernel(
 
 
 class Tiling(NamedTuple):
-    """One way to cut a product into tiles; the first five say how it is launched."""
+    """Tile sizes and launch options, and the estimated speed."""
 
     BLOCK_M: int
     BLOCK_N: int
@@ -124,14 +122,14 @@ class Tiling(NamedTuple):
     num_warps: int
     num_stages: int
     rate: float
-    """FLOP/s of a full tile as a share of the best tiling's, estimated: smaller ones read operands more often."""
+    """FLOP/s of a full tile relative to the best tiling, estimated: smaller tiles read operands more often."""
 
     def launch_options(self) -> dict[str, int]:
         return {name: int(value) for name, value in self._asdict().items() if name != "rate"}
 
 
-# The largest tiles that spill no register and fit the target's shared memory, and smaller ones for products of few
-# tiles. By target where tiles are copied by the GPU's engine; what fits sm_120 fits every other.
+# The largest tiles without register spills that fit the target's shared memory, and smaller ones for small products.
+# _COPIED is used with TMA; the tiles of sm_120 fit every other target.
 _COPIED = {
     "sm_90": (Tiling(128, 256, 64, 8, 4, 1.0), Tiling(128, 128, 64, 8, 4, 0.9), Tiling(64, 64, 128, 4, 5, 0.5)),
     "sm_100": (Tiling(128, 256, 64, 8, 4, 1.0), Tiling(128, 128, 64, 8, 5, 0.8), Tiling(128, 64, 64, 8, 6, 0.5)),
@@ -145,7 +143,7 @@ _LOADED = {
     "cuda": (Tiling(128, 128, 32, 8, 4, 1.0), Tiling(64, 64, 32, 4, 4, 0.5)),
     "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
 }
-# three TF32 products for one of float32, so small tiles keep the tensor cores as busy
+# a float32 product takes three TF32 products, so small tiles keep the tensor cores busy
 _FLOAT32 = {
     "cuda": (Tiling(128, 64, 32, 8, 3, 1.0), Tiling(64, 64, 16, 8, 4, 0.8)),
     "hip": (Tiling(128, 128, 32, 8, 2, 1.0), Tiling(64, 64, 16, 8, 2, 0.6)),
@@ -156,7 +154,7 @@ _FLOAT32 = {
 def matmul_config(
     M: int, N: int, itemsize: int, target: Target, n_multiprocessors: int, *, is_copied: bool = False
 ) -> Tiling:
-    """The tiling whose rounds of tiles, one on each multiprocessor at a time, are estimated to end first."""
+    """Choose the tiling with the lowest estimated time, in waves of one tile per multiprocessor."""
     if itemsize == 4:
         tilings = _FLOAT32[target.backend]
     elif is_copied:
@@ -201,7 +199,7 @@ def _matmul_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
                 GROUP_M=_GROUP_M,
                 B_IS_TRANSPOSED=is_transposed,
                 STORES_HALVES=stores_halves,
-                # a warp that only copies and one that only multiplies: data-centre Blackwell's tensor cores run alone
+                # separate warps for copies and products on data-centre Blackwell
                 SPECIALISES_WARPS=target.arch == "sm_100",
                 **tiling.launch_options(),
             )
@@ -227,7 +225,7 @@ def _matmul_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @_matmul_op.register_fake
 def empty_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Where the product goes."""
+    """Fake of a matrix product."""
     return a.new_empty(a.shape[0], b.shape[1])
 
 
@@ -237,12 +235,12 @@ def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def factors(case: Case, make: InputMaker) -> dict[str, Any]:
-    """[M, K] and [K, N]."""
+    """Generate a [M, K] and b [K, N]."""
     return {"a": make.normal(case["M"], case["K"]), "b": make.normal(case["K"], case["N"])}
 
 
 def matmul_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each of M * N * K terms."""
+    """Count a multiplication and an addition for each of M * N * K terms."""
     return 2 * case["M"] * case["N"] * case["K"]
 
 
@@ -265,7 +263,7 @@ matmul_spec = KernelSpec(
     ],
     edges=[
         *cases(shapes=[{"M": 63, "N": 1000, "K": 115}], dtypes=["float32", "bfloat16"]),
-        # rows that are no multiples of 16 bytes, and ones that are
+        # rows with and without 16-byte alignment
         *cases(shapes=[{"M": 1, "N": 63, "K": 33}, {"M": 72, "N": 200, "K": 40}], dtypes=["float16"]),
         *cases(shapes=[{"M": 0, "N": 63, "K": 16}, {"M": 3, "N": 0, "K": 16}], dtypes=["bfloat16"]),
     ],
@@ -294,7 +292,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def require_factors(kernel: str, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Refuse what a kernel that multiplies two matrices would read wrongly."""
+    """Require two matrices of one dtype with equal K, without gradients."""
     require_operands(kernel, dims=2, a=a, b=b.t() if is_stored_transposed(b) else b)
     require_equal(kernel, "the dtypes", a=a.dtype, b=b.dtype)
     require_equal(kernel, "a's columns and b's rows", a=a.shape[1], b=b.shape[0])

@@ -1,9 +1,8 @@
-"""Matrix product `a @ b` of few rows, as in decoding, whose time is that of reading b; forward.
+"""Matrix product `a @ b` with few rows, as in decoding, bound by reading b; forward.
 
-So few rows give too few tiles to keep the memory busy. K is therefore split among programs, each of which leaves a
-partial sum in float32; a second kernel adds them up in a fixed order, so the result is the same in every run.
-
-b may lie as its transpose, as a linear layer's weight does; it is read where it lies.
+Few rows give too few tiles to saturate the memory, so K is split over programs. Each stores a float32 partial sum, and
+a second kernel adds them in a fixed order, so the result is deterministic. b may be a transposed view; it is not
+copied.
 """
 
 import torch
@@ -27,7 +26,7 @@ from roofwatch.kernels.target import Target, current_target, multiprocessor_coun
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 _MIN_STEPS_PER_SPLIT = 4
-"""Fewer would not fill the pipeline of loads."""
+"""Fewer would not fill the load pipeline."""
 
 
 @triton.jit
@@ -52,7 +51,7 @@ def _split_kernel(
     offs_m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = first_k + tl.arange(0, BLOCK_K)
-    # past the end the first rows and columns are read again and not stored
+    # rows and columns past the end wrap around and are not stored
     a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
     if B_IS_TRANSPOSED:
         b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
@@ -70,9 +69,7 @@ def _split_kernel(
 
 
 def matmul_split_k_config(M: int, itemsize: int, target: Target) -> dict[str, int]:
-    """One tile of rows where they fit, and tiles of b whose stages keep 32 KiB and more on their way to each
-    multiprocessor, which at 5 TB/s and 800 ns it takes to keep the memory busy.
-    """
+    """Choose tiles of b with at least 32 KiB in flight per multiprocessor, which saturates 5 TB/s at 800 ns latency."""
     block_m = min(max(triton.next_power_of_2(M), 16), 64)
     n_stages = 2 if target.backend == "hip" else 4
     if itemsize == 4:
@@ -81,7 +78,7 @@ def matmul_split_k_config(M: int, itemsize: int, target: Target) -> dict[str, in
 
 
 def split_length(K: int, block_k: int, n_tiles: int, n_multiprocessors: int) -> int:
-    """Columns of a that one program works on: as many as leave each multiprocessor its programs, in whole blocks."""
+    """Columns of a per program, in whole blocks, with `_PROGRAMS_PER_MULTIPROCESSOR` programs per multiprocessor."""
     n_steps = triton.cdiv(K, block_k)
     wanted = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
     n_splits = max(1, min(wanted, n_steps // _MIN_STEPS_PER_SPLIT))
@@ -135,7 +132,7 @@ matmul_split_k_spec = KernelSpec(
     cases=[
         *cases(shapes=[{"M": 16, "N": 2048, "K": 2048}], dtypes=["float32", "bfloat16"], tags=["small"]),
         *model_cases(_DECODE),
-        # one sequence alone
+        # a single sequence
         *cases(
             shapes=[
                 dict(workload.shape)
@@ -147,7 +144,7 @@ matmul_split_k_spec = KernelSpec(
     ],
     edges=[
         *cases(shapes=[{"M": 1, "N": 63, "K": 1000}], dtypes=["float32", "float16"]),
-        # one split, and more rows than a tile has
+        # one split, and more rows than a tile
         *cases(shapes=[{"M": 3, "N": 129, "K": 8}, {"M": 65, "N": 40, "K": 515}], dtypes=["bfloat16"]),
         *cases(shapes=[{"M": 0, "N": 63, "K": 16}, {"M": 3, "N": 0, "K": 16}], dtypes=["bfloat16"]),
     ],
@@ -161,7 +158,7 @@ matmul_split_k_spec = KernelSpec(
 
 @matmul_split_k_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def matmul_split_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """`a @ b`, accumulated in float32. Meant for M up to 64; more rows are read in tiles that each read b again.
+    """Compute `a @ b`, accumulated in float32. Meant for M up to 64; each further tile of rows reads b again.
 
     Args:
         a: [M, K], contiguous along its last dim.

@@ -1,7 +1,7 @@
-"""Matrix product of e4m3 activations and weights whose scales belong to blocks along K, forward.
+"""Matrix product of e4m3 activations and weights with scales per block of K, forward.
 
-Activations have a scale per token and 128 columns, weights one per 128 x 128 block, so an outlier costs precision in
-its own block only. The tensor cores add up one block of K at a time; its sum, times both scales, is added in float32.
+Activations have a scale per token and 128 columns, weights one per 128 x 128 block, so an outlier reduces the precision
+of its block only. Tensor cores sum one block of K; the sum times both scales is accumulated in float32.
 
 Source: DeepSeek-AI, DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.3.2.
 """
@@ -27,7 +27,7 @@ from roofwatch.kernels.operands import refuse_gradients, require_equal, require_
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 SCALE_BLOCK = 128
-"""Columns, and for weights also output channels, that share a scale."""
+"""Columns per scale, and output channels per scale of the weights."""
 _SCALE_BLOCK = tl.constexpr(SCALE_BLOCK)
 _GROUP_M = 8
 
@@ -57,12 +57,12 @@ def _fp8_matmul_blockwise_kernel(
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, _SCALE_BLOCK)
-    # past the end the first rows are read again and not stored: cheaper than a mask on every load
+    # rows past the end wrap around and are not stored: cheaper than masked loads
     row = (offs_m % M).to(tl.int64)
     x_ptrs = x_ptr + row[:, None] * x_row_stride + offs_k[None, :]
     x_scale_ptrs = x_scale_ptr + row * x_scale_row_stride
     weight_ptrs = weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
-    # a tile is no wider than a block and its width divides it, so one scale of weights holds for all of it
+    # BLOCK_N divides the scale block, so a tile has one scale of weights per block of K
     weight_scale_ptr += tile_n * BLOCK_N // _SCALE_BLOCK * weight_scale_row_stride
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K, _SCALE_BLOCK):
@@ -78,8 +78,8 @@ def _fp8_matmul_blockwise_kernel(
     store_product(out_ptr, acc, offs_m, offs_n, M, N, N)
 
 
-# The largest tiles that spill no register and fit the target's shared memory; a block's sum and the whole's both stay
-# in registers.
+# The largest tiles without register spills that fit the target's shared memory. The sum of a block and the total both
+# stay in registers.
 _TILINGS = {
     "sm_80": Tiling(128, 64, SCALE_BLOCK, 8, 4),
     "sm_120": Tiling(128, 128, SCALE_BLOCK, 8, 3),
@@ -90,9 +90,7 @@ _TILINGS = {
 
 
 def fp8_matmul_blockwise_config(M: int, N: int, target: Target, n_multiprocessors: int) -> Tiling:
-    """A few rows of x: a tile for all of them, as narrow as leaves a program for every multiprocessor. More: the
-    target's large tile, or a smaller one where there would be too few.
-    """
+    """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if tiles are too few."""
     tiling = _TILINGS.get(target.arch) or _TILINGS[target.backend]
     if M <= MAX_DECODE_ROWS:
         return tiling._replace(BLOCK_M=max(16, triton.next_power_of_2(M)), BLOCK_N=32, num_warps=4)
@@ -145,7 +143,7 @@ def fp8_matmul_blockwise_reference(
     x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
     """Compute `out[m, n] = sum over k of x[m, k] x_scale[m, k / 128] weight[n, k] weight_scale[n / 128, k / 128]`,
-    the quotients rounded down.
+    with integer division.
     """
     out = x.new_zeros(x.shape[0], weight.shape[0])
     row_scale = weight_scale.repeat_interleave(SCALE_BLOCK, dim=0)[: weight.shape[0]]
@@ -158,7 +156,7 @@ def fp8_matmul_blockwise_reference(
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    """Operands as quantisation makes them; x's scales lie by columns, as cuBLAS wants them."""
+    """Quantised operands; the scales of x are column-major, as cuBLAS requires."""
     M, N, K = case["M"], case["N"], case["K"]
     n_blocks = _block_count(K)
     weight_scale = make.uniform(_block_count(N), n_blocks, low=0.001, high=0.002, dtype="float32")
@@ -175,7 +173,7 @@ def _block_count(length: int) -> int:
 
 
 def fp8_matmul_blockwise_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each of M * N * K terms, and for each block's sum and its scales."""
+    """Count a multiplication and an addition for each of M * N * K terms, and for each block's sum and scales."""
     M, N, K = case["M"], case["N"], case["K"]
     return 2 * M * N * (K + _block_count(K))
 
@@ -206,11 +204,11 @@ fp8_matmul_blockwise_spec = KernelSpec(
 def fp8_matmul_blockwise(
     x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """`(x * x_scale) @ (weight * weight_scale).T`, each scale spread over its block, added up in float32.
+    """Compute `(x * x_scale) @ (weight * weight_scale).T` with block scales, accumulated in float32.
 
     Args:
         x: [M, K] float8_e4m3fn, finite, contiguous along its last dim.
-        x_scale: [M, K / 128 rounded up] float32 in any layout; contiguous along M it is read fastest.
+        x_scale: [M, K / 128 rounded up] float32 in any layout; fastest if contiguous along M.
         weight: [N, K] float8_e4m3fn, finite, contiguous along its last dim; a row is one output channel.
         weight_scale: [N / 128 rounded up, K / 128 rounded up] float32, contiguous along its last dim.
 
@@ -251,7 +249,7 @@ def _fp8_matmul_blockwise_torch(
 def _fp8_matmul_blockwise_scaled_mm(
     x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """cuBLAS, which wants x's scales contiguous along M and the weights' in rows of a multiple of four."""
+    """Use cuBLAS, which needs scales of x contiguous along M, and rows of weight scales in multiples of four."""
     if not x.is_cuda or torch.version.hip or torch.cuda.get_device_capability(x.device) != (9, 0):
         raise UnsupportedError("needs a GPU of compute capability 9.0, for cuBLAS's products with block scales")
     if tuple(int(part) for part in (torch.version.cuda or "0").split(".")) < (12, 9):

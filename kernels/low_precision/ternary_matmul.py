@@ -1,12 +1,11 @@
 """Matrix product of int8 activations and ternary weights, forward.
 
-The weights, -1, 0 and 1, stay packed in memory, four in a byte (packing.py), and are taken apart in registers:
-a shift moves one of a byte's four to its top, where it reads as 64 times the weight, and a mask takes the others off.
-That is half an instruction a weight, since four bytes are shifted and masked at a time.
+The weights -1, 0 and 1 are packed four to a byte (packing.py) and unpacked in registers: a shift moves one to the top
+of its byte, where it is 64 times the weight, and a mask removes the others. Four bytes are processed at a time, so a
+weight takes half an instruction.
 
-Activations are int8 with a scale per token, as in BitNet b1.58; the sums are exact. The weights' scales belong to
-output channels, of which the paper's one scale for all is a special case. Where there are few tiles, K is split among
-programs; a second kernel adds their shares up, in a fixed order.
+Activations are int8 with a scale per token, as in BitNet b1.58, and sums are exact. Weights have a scale per output
+channel. With few tiles, K is split over programs, and a second kernel adds the partial sums in a fixed order.
 
 Source: Ma et al., The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits, 2024 (arXiv 2402.17764).
 """
@@ -27,20 +26,20 @@ from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 MAX_K = 65_536
-"""The longest sum of products of int8 numbers and 64 that always fits into int32, with room to spare."""
+"""Longest sum of products of int8 and 64 that always fits into int32."""
 MAX_FEW_ROWS = 16
-"""Of x, up to which a product is bound by reading the weights."""
+"""Up to so many rows of x, a product is bound by reading the weights."""
 _GROUP_M = 8
 _PROGRAMS_PER_MULTIPROCESSOR = 4
 
 
 @triton.jit
 def _levels_times_64(packed, POSITION: tl.constexpr):
-    """The weight in the bits 2 POSITION and 2 POSITION + 1 of each byte, moved to the byte's top."""
+    """Move the weight in bits 2 POSITION and 2 POSITION + 1 of each byte to the top of the byte."""
     if IS_INTERPRETED or not tl.target_info.is_cuda():
         levels = ((packed << (6 - 2 * POSITION)) & 0xC0).to(tl.int8, bitcast=True)
     else:
-        # four bytes at a time, where the compiler would take each by itself
+        # four bytes at a time; the compiler would process each byte separately
         levels = tl.inline_asm_elementwise(
             f"{{ .reg .b32 top; shl.b32 top, $1, {6 - 2 * POSITION}; and.b32 $0, top, 0xC0C0C0C0; }}",
             "=r,r",
@@ -79,14 +78,14 @@ def _ternary_matmul_kernel(
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_byte = tl.arange(0, BLOCK_BYTES)
     offs_k = tl.arange(0, 4 * BLOCK_BYTES)
-    # past the end the first rows are read again and not stored
+    # rows past the end wrap around and are not stored
     x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + 4 * first_byte + offs_k[None, :]
     packed_ptrs = packed_ptr + (offs_n % N).to(tl.int64)[None, :] * packed_row_stride + first_byte + offs_byte[:, None]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(first_byte, end_byte, BLOCK_BYTES):
         x = tl.load(x_ptrs, mask=offs_k[None, :] < 4 * (end_byte - start), other=0)  # [BLOCK_M, 4 * BLOCK_BYTES]
         packed = tl.load(packed_ptrs, mask=offs_byte[:, None] < end_byte - start, other=0)  # [BLOCK_BYTES, BLOCK_N]
-        # a join appends a bit to the position, so it starts with the higher
+        # each join appends a bit to the position, highest first
         even = tl.join(_levels_times_64(packed, 0), _levels_times_64(packed, 2))
         odd = tl.join(_levels_times_64(packed, 1), _levels_times_64(packed, 3))
         weight = tl.join(even, odd).reshape(BLOCK_BYTES // 32, 32, BLOCK_N, 4)
@@ -106,20 +105,18 @@ def _ternary_matmul_kernel(
 
 
 class Tiling(NamedTuple):
-    """How a product is cut into tiles and launched."""
+    """Tile sizes and launch options."""
 
     BLOCK_M: int
     BLOCK_N: int
     BLOCK_BYTES: int
-    """Of packed weights along K, four weights each."""
+    """Bytes of packed weights along K, four weights each."""
     num_warps: int
     num_stages: int
 
 
 def ternary_matmul_config(M: int, target: Target) -> Tiling:
-    """Few rows: narrow tiles, so that several programs of a multiprocessor have whole lines of the cache on their way.
-    More: the largest tiles that spill no register and fit the shared memory of all targets.
-    """
+    """Choose narrow tiles for few rows, else the largest that fit all targets without register spills."""
     num_stages = 2 if target.backend == "hip" else 4
     if M <= MAX_FEW_ROWS:
         return Tiling(16, 64, 128, 4, num_stages)
@@ -184,11 +181,9 @@ def ternary_matmul_reference(
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    """Levels of activations are normal. The three weights are equally likely, nearly as in BitNet b1.58, where 31 % of
-    normally distributed ones become zero.
-    """
+    """Normal activations and uniform ternary weights; in BitNet b1.58, 31 % of normal weights become zero."""
     M, N, K = case["M"], case["N"], case["K"]
-    # the 81 bytes that hold four weights
+    # the 81 bytes of four ternary weights
     digits = torch.cartesian_prod(*[torch.tensor([0, 1, 3])] * 4)
     codes = (digits << torch.tensor([0, 2, 4, 6])).sum(dim=1).to(device=make.device, dtype=torch.uint8)
     return {
@@ -200,7 +195,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def ternary_matmul_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each of M * N * K terms; two multiplications of each result."""
+    """Count a multiplication and an addition for each of M * N * K terms; two multiplications per result."""
     return 2 * case["M"] * case["N"] * (case["K"] + 1)
 
 
@@ -242,13 +237,13 @@ ternary_matmul_spec = KernelSpec(
 def ternary_matmul(
     x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
 ) -> torch.Tensor:
-    """`(x @ weight.T) * x_scale * weight_scale.T`, added up in int32.
+    """Compute `(x @ weight.T) * x_scale * weight_scale.T`, accumulated in int32.
 
     Args:
         x: [M, K] int8, contiguous along its last dim, K a multiple of 128 and at most `MAX_K`.
         x_scale: [M, 1] float32, as `quantise_int8` gives it.
-        packed: [N, K / 4] uint8, contiguous along its last dim: the weights as `packing.pack_ternary` packs
-            them; a row is one output channel.
+        packed: [N, K / 4] uint8, contiguous along its last dim, from `packing.pack_ternary`; a row is one output
+            channel.
         weight_scale: [N, 1] float32.
 
     Returns:

@@ -1,17 +1,16 @@
-"""Matrix product of 16-bit activations and 4-bit weights (W4A16), forward. Each 128 rows of weights have a scale and a
-zero point per column.
+"""Matrix product of 16-bit activations and 4-bit weights (W4A16), forward.
 
-The weights stay packed in memory, eight in a word (packing.py), and are taken apart in registers
-(int4.py), where they read as an offset + level.
+Each group of 128 rows of weights has a scale and a zero point per column. Weights are packed eight to a word and
+unpacked in registers to offset + level (packing.py).
 
-A few rows of activations, as in decoding, are bound by reading the weights. The tensor cores then multiply the numbers
-with their offset; a group's scale and zero point are applied to its sum:
+With few rows, as in decoding, the product is bound by reading the weights. The tensor cores multiply the numbers with
+their offset, and scale and zero point are applied to the sum of a group:
 
     sum of x (level - zero) scale = scale * (sum of x (offset + level) - (offset + zero) * sum of x)
 
-More rows, as in prefill, are bound by the tensor cores: weights get their scale in registers before the product.
+With more rows, as in prefill, it is bound by the tensor cores: weights are scaled in registers before the product.
 
-Where there are few tiles, K is split among programs; a second kernel adds their shares up, in a fixed order.
+With few tiles, K is split over programs, and a second kernel adds the partial sums in a fixed order.
 
 Source: Lin et al., AWQ: Activation-aware Weight Quantization, 2023 (arXiv 2306.00978).
 """
@@ -34,15 +33,21 @@ from roofwatch.kernels.low_precision.packing import (
     unpack_int4,
     unpacked,
 )
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.operands import (
+    refuse_gradients,
+    require_contiguous,
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 GROUP_SIZE = 128
-"""Rows of weights that share a scale and a zero point."""
+"""Rows of weights per scale and zero point."""
 _GROUP_SIZE = tl.constexpr(GROUP_SIZE)
 MAX_FEW_ROWS = 16
-"""Of x, up to which a product is bound by reading the weights."""
+"""Up to so many rows of x, a product is bound by reading the weights."""
 _GROUP_M = 8
 _BLOCK_K = 64
 _PROGRAMS_PER_MULTIPROCESSOR = 4
@@ -50,14 +55,14 @@ _PROGRAMS_PER_MULTIPROCESSOR = 4
 
 @triton.jit
 def _add_group(acc, x, x_sum, weight, zero, scale):
-    """Add the product with one group's rows of weights to `acc`. Weights and zeros have the same offset."""
+    """Add the product with one group of weights to `acc`. Weights and zeros have the same offset."""
     raw = dot(x, weight, tl.zeros(acc.shape, tl.float32))
     return acc + (raw - x_sum * zero.to(tl.float32)[None, :]) * scale.to(tl.float32)[None, :]
 
 
 @triton.jit
 def _add_pair(even, odd, x, x_sum, words, zero_words, scale_ptrs, mask, POSITION: tl.constexpr):
-    """Add the product with columns 8 j + 2 POSITION of the words j to `even`, that with the next columns to `odd`."""
+    """Add the product with columns 8 j + 2 POSITION of words j to `even`, and with the next columns to `odd`."""
     weights = as_floats(words >> (4 * POSITION), x.dtype)
     zeros = as_floats(zero_words >> (4 * POSITION), x.dtype)
     even_scale = tl.load(scale_ptrs + 2 * POSITION, mask=mask, other=0.0)  # [N_WORDS]
@@ -69,8 +74,10 @@ def _add_pair(even, odd, x, x_sum, words, zero_words, scale_ptrs, mask, POSITION
 
 @triton.jit
 def _level(words, DTYPE: tl.constexpr):
-    """The level in the low half, with an offset in bfloat16. Float16's is eight times as large: times an outlier of x
-    it would leave too few of float32's bits to the rest of the sum, so it is taken off.
+    """Return the level in the low half, with an offset in bfloat16.
+
+    The offset of float16 is eight times as large. Times an outlier of x it would cost too much precision of the float32
+    sum, so it is subtracted.
     """
     level = low_half(words, DTYPE)
     if DTYPE.is_fp16():
@@ -101,7 +108,7 @@ def _w4a16_few_rows_kernel(
     offs_k = first_group * _GROUP_SIZE + tl.arange(0, _GROUP_SIZE)
     offs_word = first_word + tl.arange(0, N_WORDS)
     mask_word = offs_word < n_words
-    # past the end the first rows are read again and not stored
+    # rows past the end wrap around and are not stored
     x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + offs_k[None, :]
     packed_ptrs = packed_ptr + offs_k.to(tl.int64)[:, None] * n_words + offs_word[None, :]
     zero_ptrs = packed_zero_ptr + first_group * n_words + offs_word
@@ -113,7 +120,7 @@ def _w4a16_few_rows_kernel(
         zeros = tl.load(zero_ptrs, mask=mask_word, other=0)  # [N_WORDS]
         x = tl.load(x_ptrs)  # [BLOCK_M, GROUP_SIZE]
         words = tl.load(packed_ptrs, mask=mask_word[None, :], other=0)  # [GROUP_SIZE, N_WORDS]
-        # a product with ones: the tensor cores leave the sums where they are needed, in every column
+        # a product with ones gives the row sums in every column
         x_sum = dot(x, ones, tl.zeros((BLOCK_M, N_WORDS), tl.float32))  # [BLOCK_M, N_WORDS]
         acc0, acc1 = _add_pair(acc0, acc1, x, x_sum, words, zeros, scale_ptrs, mask_word, 0)
         acc2, acc3 = _add_pair(acc2, acc3, x, x_sum, words, zeros, scale_ptrs, mask_word, 1)
@@ -133,8 +140,8 @@ def _w4a16_few_rows_kernel(
 
 @triton.jit
 def _weights(level, zero, scale):
-    """Level and zero have the same offset, so their difference is exact."""
-    if IS_INTERPRETED:  # it would compute with bfloat16's bit patterns
+    """Dequantise; level and zero have the same offset, so their difference is exact."""
+    if IS_INTERPRETED:  # the interpreter would compute with bit patterns of bfloat16
         weights = (level.to(tl.float32) - zero.to(tl.float32)) * scale.to(tl.float32)
     else:
         weights = (level - zero) * scale
@@ -169,7 +176,7 @@ def _w4a16_tiles_kernel(
     offs_n = tile_n * 8 * N_WORDS + tl.arange(0, 8 * N_WORDS)
     mask_word = offs_word < n_words
     mask_n = offs_n < 8 * n_words
-    # past the end the first rows are read again and not stored
+    # rows past the end wrap around and are not stored
     x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + offs_k[None, :]
     packed_ptrs = packed_ptr + offs_k.to(tl.int64)[:, None] * n_words + offs_word[None, :]
     acc = tl.zeros((BLOCK_M, 8 * N_WORDS), tl.float32)
@@ -191,20 +198,18 @@ def _w4a16_tiles_kernel(
 
 
 class Tiling(NamedTuple):
-    """How a product is cut up and launched."""
+    """Tile sizes and launch options."""
 
     block_m: int
     n_words: int
-    """Of eight columns each."""
+    """Words of eight columns per tile."""
     groups_per_split: int
     num_warps: int
     num_stages: int
 
 
 def w4a16_matmul_config(M: int, N: int, K: int, target: Target, n_multiprocessors: int) -> Tiling:
-    """Tiles, and K split such that each multiprocessor has `_PROGRAMS_PER_MULTIPROCESSOR` programs: those of few rows
-    keep 16 KiB of weights per stage on their way.
-    """
+    """Choose tiles, and splits of K for `_PROGRAMS_PER_MULTIPROCESSOR` programs per multiprocessor."""
     n_groups = K // GROUP_SIZE
     is_amd = target.backend == "hip"
     if M <= MAX_FEW_ROWS:
@@ -268,7 +273,7 @@ def _w4a16_matmul_fake(x: torch.Tensor, packed: torch.Tensor, *_: Any) -> torch.
 def w4a16_matmul_reference(
     x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
 ) -> torch.Tensor:
-    """Compute `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k / 128, rounded down."""
+    """Compute `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k // 128."""
 
     def unpacked(words: torch.Tensor) -> torch.Tensor:
         levels = scale.new_empty(words.shape[0], 8 * words.shape[1])
@@ -281,7 +286,7 @@ def w4a16_matmul_reference(
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    """Levels are uniform; zero points lie about the middle, as those of weights do."""
+    """Uniform levels, with zero points near the middle."""
     N, K = case["N"], case["K"]
     n_groups = K // GROUP_SIZE
     return {
@@ -293,9 +298,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def w4a16_matmul_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each of M * N * K terms; one subtraction and one multiplication for each
-    weight.
-    """
+    """Count a multiplication and an addition per term, and a subtraction and a multiplication per weight."""
     return 2 * (case["M"] + 1) * case["N"] * case["K"]
 
 
@@ -317,7 +320,7 @@ w4a16_matmul_spec = KernelSpec(
         *model_cases([*with_choice(_DECODE, M=1), *with_choice(_DECODE, M=16), *projections()], dtypes=["bfloat16"]),
     ],
     edges=[
-        # many rows, and few, whole tiles and parts, one split and several
+        # many and few rows, whole and partial tiles, one and several splits
         *cases(shapes=[{"M": 65, "N": 200, "K": 384}], dtypes=["float16", "bfloat16"]),
         *cases(shapes=[{"M": 20, "N": 136, "K": 256}, {"M": 1, "N": 264, "K": 128}], dtypes=["bfloat16"]),
         *cases(shapes=[{"M": 3, "N": 8, "K": 640}, {"M": 0, "N": 64, "K": 128}], dtypes=["float16"]),
@@ -332,14 +335,13 @@ w4a16_matmul_spec = KernelSpec(
 
 @w4a16_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor) -> torch.Tensor:
-    """`x @ ((level - zero) * scale)`, added up in float32.
+    """Compute `x @ ((level - zero) * scale)`, accumulated in float32.
 
     Args:
         x: [M, K] float16 or bfloat16, contiguous along its last dim, K a multiple of `GROUP_SIZE`.
-        packed: [K, N / 8] int32, contiguous: the levels as `roofwatch.kernels.low_precision.packing.pack_int4` and AWQ
-        pack them.
+        packed: [K, N / 8] int32, contiguous: levels packed by `packing.pack_int4` or AWQ.
         scale: [K / GROUP_SIZE, N] of x's dtype, contiguous.
-        packed_zero: [K / GROUP_SIZE, N / 8] int32, contiguous: the zero points, packed in the same way.
+        packed_zero: [K / GROUP_SIZE, N / 8] int32, contiguous: zero points, packed in the same way.
 
     Returns:
         [M, N] in x's dtype.
@@ -354,8 +356,7 @@ def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, pac
     n_groups = x.shape[1] // GROUP_SIZE
     require_equal(name, "the shapes", packed_zero=tuple(packed_zero.shape), groups=(n_groups, packed.shape[1]))
     require_equal(name, "the shapes", scale=tuple(scale.shape), groups=(n_groups, 8 * packed.shape[1]))
-    if not scale.is_contiguous():
-        raise KernelError(f"{name}: scale must be contiguous, got strides {scale.stride()}; call scale.contiguous()")
+    require_contiguous(name, scale=scale)
     refuse_gradients(name, x=x, scale=scale)
     out: torch.Tensor = _w4a16_matmul_op(x, packed, scale, packed_zero)
     return out

@@ -1,6 +1,6 @@
-"""Rows of a table by index: a language model's token embedding, forward.
+"""Embedding lookup: rows of a table by index, forward.
 
-A program copies one piece of one row, so a step of a few tokens still keeps the memory busy.
+A program copies one piece of one row, so that a few tokens are enough to saturate the memory.
 """
 
 from typing import Any
@@ -27,9 +27,7 @@ def _embedding_gather_kernel(
 
 
 def embedding_gather_config(hidden: int) -> dict[str, int]:
-    """Pieces of up to 2048 elements, of which a thread of an NVIDIA GPU holds 16: in half precision two loads of 16
-    bytes.
-    """
+    """Pieces of up to 2048 elements, 16 per thread of an NVIDIA GPU: two 16-byte loads in half precision."""
     block = min(triton.next_power_of_2(hidden), 2048)
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
@@ -71,8 +69,9 @@ def embedding_gather_flop_count(case: Case) -> float:  # noqa: ARG001  the spec'
 
 
 def embedding_gather_memory_bytes(case: Case) -> float:
-    """Reads an index of 8 bytes per token and each row that occurs once, of which T uniform draws hit
-    `vocab * (1 - (1 - 1 / vocab)^T)` on average; writes a row per token.
+    """Reads an index of 8 bytes per token and each distinct row once; writes a row per token.
+
+    T uniform draws have `vocab * (1 - (1 - 1 / vocab)^T)` distinct rows on average.
     """
     vocab, n_tokens = case["vocab"], case["T"]
     distinct_rows = vocab * (1 - (1 - 1 / vocab) ** n_tokens)
@@ -104,8 +103,7 @@ embedding_gather_spec = KernelSpec(
 def embedding_gather(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """`out[t] = table[indices[t]]`.
 
-    An index outside of the table reads nothing and gives a row of NaN, which shows in whatever is computed from it;
-    torch's own gather would end the process' use of the GPU.
+    An index out of range gives a row of NaN; torch's own gather would fail with a device-side assert.
 
     Args:
         table: [vocab, hidden], contiguous along its last dim.

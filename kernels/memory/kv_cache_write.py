@@ -1,7 +1,7 @@
-"""New keys and values into a paged cache, in their own dtype or as 8-bit floats with a scale.
+"""Write new keys and values into a paged cache, in their own dtype or as scaled 8-bit floats.
 
-A slot is a place for one token: slot s lies in block `s // block_size` at `s % block_size`. The cache is changed in
-place, and nothing else of it is touched: what a call costs depends on the new tokens alone.
+Slot s is position `s % block_size` of block `s // block_size`. The cache is updated in place, so the cost depends only
+on the number of new tokens.
 
 Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, SOSP 2023
 (arXiv 2309.06180).
@@ -71,9 +71,7 @@ def _as_e4m3(x, element_type: tl.constexpr):
 
 
 def kv_cache_write_config(n_cols: int) -> dict[str, int]:
-    """Tiles of 2048 keys and as many values, one long row or several short ones: a thread of an NVIDIA GPU has four
-    loads of 16 bytes under way in half precision.
-    """
+    """Tiles of 2048 keys and 2048 values: four 16-byte loads per thread of an NVIDIA GPU in half precision."""
     block_cols = min(triton.next_power_of_2(n_cols), _TILE)
     return {"BLOCK_T": _TILE // block_cols, "BLOCK_COLS": block_cols, "num_warps": 4}
 
@@ -132,7 +130,7 @@ def kv_cache_write_reference(
     key_scale: torch.Tensor | None = None,
     value_scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy of the cache."""
+    """Compute `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy."""
 
     def written(new: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
         if scale is not None:
@@ -151,7 +149,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     cache_shape = n_blocks, block_size, case["H_KV"], case["D"]
     new_dtype = "bfloat16" if is_scaled else case.dtype
     blocks = make.permutation(n_blocks)
-    if n_tokens <= n_blocks:  # a step of decoding: each token of a sequence of its own
+    if n_tokens <= n_blocks:  # decode: each token belongs to another sequence
         slots = blocks[:n_tokens] * block_size + make.integers(n_tokens, high=block_size)
     else:  # a prompt fills block after block
         slots = (blocks[:, None] * block_size + torch.arange(block_size, device=make.device)).flatten()[:n_tokens]
@@ -169,14 +167,12 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def kv_cache_write_flop_count(case: Case) -> float:
-    """One division per element into a cache of 8-bit floats, else nothing."""
+    """One division per element for a cache of 8-bit floats, else none."""
     return (2 if case.dtype == "float8_e4m3fn" else 0) * case["T"] * case["H_KV"] * case["D"]
 
 
 def kv_cache_write_memory_bytes(case: Case) -> float:
-    """Reads the new keys and values, which are bfloat16 where the cache is of 8-bit floats, and a slot of 8 bytes per
-    token; writes as many keys and values. The rest of the cache is not touched.
-    """
+    """Reads new keys and values (bfloat16 for a cache of 8-bit floats) and 8 bytes of slot per token; writes."""
     new_itemsize = 2 if case.dtype == "float8_e4m3fn" else case.itemsize
     return case["T"] * (2 * case["H_KV"] * case["D"] * (new_itemsize + case.itemsize) + 8)
 
@@ -229,18 +225,16 @@ def kv_cache_write(
     """Write each token's key and value into its slot of the caches, in place.
 
     Args:
-        key: [T, H_KV, D], the heads of a token side by side; tokens may lie apart, as in a slice of a joint projection.
-        value: [T, H_KV, D] likewise, of key's dtype.
-        key_cache: [n_blocks, block_size, H_KV, D], the slots of a block side by side; blocks may lie apart. Of key's
-            dtype, or float8_e4m3fn with scales.
-        value_cache: Of key_cache's shape and dtype, likewise.
-        slots: [T] int64, no slot twice. A token whose slot is negative or beyond the cache is left out.
-        key_scale: [1] float32 on the device: what a key is divided by before it is rounded to float8_e4m3fn; what then
-            is beyond ±448 is clamped.
-        value_scale: [1] float32 likewise.
+        key: [T, H_KV, D], contiguous per token; the token stride is arbitrary, as in a slice of a joint projection.
+        value: [T, H_KV, D] of key's dtype, contiguous per token.
+        key_cache: [n_blocks, block_size, H_KV, D], contiguous per block, of key's dtype or float8_e4m3fn with scales.
+        value_cache: Same shape and dtype as key_cache, contiguous per block.
+        slots: [T] int64, distinct. Tokens with a slot out of range are skipped.
+        key_scale: [1] float32 on the device. Keys are divided by it, clamped to ±448 and rounded to float8_e4m3fn.
+        value_scale: [1] float32, the same for values.
 
     Returns:
-        key_cache and value_cache themselves.
+        key_cache and value_cache.
     """
     _require_rows(key, value, key_cache, value_cache, slots)
     _require_scales(key, key_cache, key_scale=key_scale, value_scale=value_scale)
@@ -269,10 +263,12 @@ def _require_rows(
     require_equal(name, "the devices", key=key.device, key_cache=key_cache.device, value_cache=value_cache.device)
     for operand, rows in {"key": key[:1], "value": value[:1]}.items():
         if not rows.is_contiguous():
-            raise KernelError(f"{name}: {operand}'s heads must lie side by side; call {operand}.contiguous()")
+            raise KernelError(f"{name}: {operand} must be contiguous per token; call {operand}.contiguous()")
     for operand, block in {"key_cache": key_cache[:1], "value_cache": value_cache[:1]}.items():
         if not block.is_contiguous():
-            raise KernelError(f"{name}: {operand}'s slots must lie side by side in a block; allocate it so")
+            raise KernelError(
+                f"{name}: {operand} must be contiguous per block; allocate it as [n_blocks, block_size, H_KV, D]"
+            )
     refuse_gradients(name, key=key, value=value, key_cache=key_cache, value_cache=value_cache)
 
 
@@ -284,7 +280,7 @@ def _require_scales(new: torch.Tensor, cache: torch.Tensor, **scales: torch.Tens
         if (scale is not None) != is_scaled:
             raise KernelError(
                 f"kv_cache_write: a cache of {cache.dtype} {'needs' if is_scaled else 'takes no'} {name}; "
-                + (f"pass {name}=torch.ones(1)" if is_scaled else "leave it out")
+                + (f"pass {name}=torch.ones(1)" if is_scaled else f"omit {name}")
             )
         if scale is not None and (scale.dtype != torch.float32 or scale.numel() != 1 or scale.device != cache.device):
             raise KernelError(
@@ -308,15 +304,15 @@ def _kv_cache_write_torch(
             _write_rows(new, cache, slots)
         else:
             code = (new.float() / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
-            _write_rows(code.view(torch.uint8), cache.view(torch.uint8), slots)  # torch indexes no 8-bit floats
+            _write_rows(code.view(torch.uint8), cache.view(torch.uint8), slots)  # torch cannot index 8-bit floats
     return key_cache, value_cache
 
 
 def _write_rows(new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     if not slots.numel():
         return
-    # to pick the kept tokens out, the host would have to wait for their number: one that is left out repeats what
-    # the first kept one writes or, if none is kept, what slot 0 holds
+    # selecting the kept tokens would synchronise with the host: instead, a skipped token repeats the write of the first
+    # kept one or, if there is none, rewrites slot 0
     is_kept = slots >= 0
     first = is_kept.int().argmax().reshape(1)
     slot = slots[first].clamp(min=0)

@@ -1,6 +1,6 @@
-"""Copy of a matrix: what moving bytes alone costs, the yardstick of every memory-bound kernel.
+"""Copy of a matrix: the baseline of every memory-bound kernel.
 
-A contiguous matrix is copied as one long row. Of a wider matrix the rows are read where they lie.
+A contiguous matrix is copied as one long row, a strided one row by row.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from roofwatch.kernels.shapes import model_cases, vocabulary_rows, with_choice
 
 _TILE_BYTES = 16_384
 _GAP_COLS = 64
-"""Columns between the rows of a strided matrix: whole sectors of 32 bytes, so that no byte is moved for nothing."""
+"""Columns between the rows of a strided matrix: a multiple of the 32-byte sector, so no extra bytes are moved."""
 
 
 @triton.jit
@@ -32,9 +32,7 @@ def _memory_copy_kernel(
 
 
 def memory_copy_config(n_cols: int, itemsize: int) -> dict[str, int]:
-    """Tiles of 16 KiB, several short rows or a piece of a long one: 64 bytes per thread of an NVIDIA GPU, in loads of
-    16 bytes, are enough under way at once to fill the memory bus.
-    """
+    """Tiles of 16 KiB: 64 bytes per thread of an NVIDIA GPU, in 16-byte loads, saturate the memory."""
     n_elements = _TILE_BYTES // itemsize
     block_cols = min(triton.next_power_of_2(n_cols), n_elements)
     return {"BLOCK_ROWS": n_elements // block_cols, "BLOCK_COLS": block_cols, "num_warps": 8}
@@ -59,7 +57,7 @@ def _memory_copy_fake(x: torch.Tensor) -> torch.Tensor:
 
 
 def memory_copy_reference(x: torch.Tensor) -> torch.Tensor:
-    """Compute `out = x`, by an addition, which gives a new tensor."""
+    """Compute `out = x` by an addition, which returns a new tensor."""
     return x + 0
 
 
@@ -117,7 +115,7 @@ memory_copy_spec = KernelSpec(
 
 @memory_copy_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def memory_copy(x: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy of x.
+    """Return a contiguous copy of x.
 
     Args:
         x: [n_rows, n_cols], contiguous along its last dim.

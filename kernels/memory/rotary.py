@@ -1,8 +1,8 @@
 """Rotary position embedding of queries and keys, forward and backward.
 
-Llama's convention: element i of a head turns together with element i + D / 2. Queries and keys go through one launch;
-a program holds several heads of one token, which share its angles. The backward pass turns the gradients back, by the
-negative angles, and needs nothing of the forward pass but these.
+Llama's convention: element i of a head is rotated together with element i + D / 2. One launch rotates queries and keys;
+a program processes several heads of one token, which share its angles. The backward pass rotates the gradients by the
+negative angles.
 
 Source: Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021 (arXiv 2104.09864).
 """
@@ -15,11 +15,11 @@ import triton.language as tl
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, rotated_heads
 
 _BASE = 500_000.0
-"""Of the angles' geometric series. Source: Llama 3 (arXiv 2407.21783), section 3.2."""
+"""Base of the frequencies. Source: Llama 3 (arXiv 2407.21783), section 3.2."""
 _MAX_POSITION = 131_072
 _TILE_PAIRS = 2048
 
@@ -49,7 +49,7 @@ def _rotary_kernel(
     n_q_tiles = tl.cdiv(H, BLOCK_H)
     n_tiles = n_q_tiles + tl.cdiv(H_KV, BLOCK_H)
     program = tl.program_id(0)
-    token = (program // n_tiles).to(tl.int64)  # of all sequences
+    token = (program // n_tiles).to(tl.int64)  # over all sequences
     tile = program % n_tiles
     batch, t = token // T, token % T
     offs = tl.arange(0, BLOCK_HALF)
@@ -97,9 +97,7 @@ def _rotate_heads(x_ptr, out_ptr, heads, head_stride, n_heads, half, cos, sin, o
 
 
 def rotary_config(n_heads: int, head_dim: int) -> dict[str, int]:
-    """Up to 2048 pairs per program, 16 per thread of an NVIDIA GPU: in half precision two loads of 16 bytes of either
-    half of a head.
-    """
+    """Up to 2048 pairs per program, 16 per thread of an NVIDIA GPU: two 16-byte loads per half of a head."""
     block_half = triton.next_power_of_2(head_dim // 2)
     block_heads = min(triton.next_power_of_2(n_heads), max(_TILE_PAIRS // block_half, 1))
     return {
@@ -171,7 +169,7 @@ def _rotary_backward_fake(
     return grad_q_out.new_empty(grad_q_out.shape), grad_k_out.new_empty(grad_k_out.shape)
 
 
-def _save_for_backward(ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:  # noqa: ARG001  torch's signature
+def _save_for_backward(ctx: Any, inputs: tuple[torch.Tensor, ...], output: Any) -> None:  # noqa: ARG001  torch's signature
     _, _, cos, sin = inputs
     ctx.save_for_backward(cos, sin)
 
@@ -215,12 +213,12 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def rotary_flop_count(case: Case) -> float:
-    """Four multiplications and two additions per pair of elements, in either direction."""
+    """Four multiplications and two additions per pair of elements, forward and backward."""
     return 3 * case["B"] * case["T"] * (case["H"] + case["H_KV"]) * case["D"]
 
 
 def rotary_memory_bytes(case: Case) -> float:
-    """Reads q and k, or their results' gradients, and writes as much; reads the cosines and sines, in float32."""
+    """Reads q and k, or the gradients of the results, and float32 cosines and sines; writes as many results."""
     n_elements = case["B"] * case["T"] * (case["H"] + case["H_KV"]) * case["D"]
     return 2 * n_elements * case.itemsize + 4 * case["T"] * case["D"]
 
@@ -260,13 +258,12 @@ rotary_spec = KernelSpec(
 
 @rotary_spec.implementation("triton", deterministic=True)
 def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn each pair `x[i], x[i + D/2]` of every head by its token's angle i, computed in float32.
+    """Rotate each pair `x[i], x[i + D/2]` of every head by angle i of its token, in float32.
 
     Args:
-        q: [B, T, H, D], D even, contiguous along its last dim; the others may lie anyhow, as in a slice of a joint
-            projection.
-        k: [B, T, H_KV, D] likewise.
-        cos: [T, D / 2] of any floating-point dtype, contiguous. No gradient goes to the angles.
+        q: [B, T, H, D], D even, contiguous along its last dim, for example a slice of a joint projection.
+        k: [B, T, H_KV, D], contiguous along its last dim.
+        cos: [T, D / 2] of any floating-point dtype, contiguous. Angles have no gradient.
         sin: [T, D / 2] of cos' dtype, contiguous.
 
     Returns:
@@ -277,14 +274,11 @@ def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     require_operands("rotary", dims=2, cos=cos, sin=sin)
     B, T, _, D = q.shape
     if D % 2:
-        raise KernelError(f"rotary: heads of {D} elements make no pairs; pad q and k to {D + 1}")
+        raise KernelError(f"rotary: the head dim must be even, got {D}; pad q and k to {D + 1}")
     require_equal("rotary", "batch, tokens and head dim", q=(B, T, D), k=(*k.shape[:2], k.shape[3]))
     require_equal("rotary", "tokens and pairs", q=(T, D // 2), cos=tuple(cos.shape), sin=tuple(sin.shape))
+    require_contiguous("rotary", cos=cos, sin=sin)
     for name, angles in {"cos": cos, "sin": sin}.items():
-        if not angles.is_contiguous():
-            raise KernelError(
-                f"rotary: {name} must be contiguous, got strides {angles.stride()}; call {name}.contiguous()"
-            )
         if torch.is_grad_enabled() and angles.requires_grad:
             raise KernelError(f"rotary: {name} requires a gradient, which is not computed; pass {name}.detach()")
     q_out, k_out = _rotary_op(q, k, cos, sin)

@@ -1,7 +1,6 @@
-"""Transpose of a matrix, written out.
+"""Transpose of a matrix, materialised.
 
-A tile is read along its rows and written along its columns; Triton turns it round in shared memory in between, so both
-sides move whole lines of memory.
+Triton transposes each tile in shared memory, so loads and stores both use whole cache lines.
 
 Source: Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA, 2009.
 """
@@ -42,9 +41,7 @@ def _transpose_kernel(
 
 
 def transpose_config() -> dict[str, int]:
-    """Tiles whose rows and columns are a line of 128 bytes in half precision, two in float32. Programs that run
-    together write neighbouring tiles of the result's rows.
-    """
+    """Tiles of 64 x 64: a cache line of 128 bytes in half precision, two in float32."""
     return {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP_M": 8, "num_warps": 4}
 
 
@@ -109,7 +106,7 @@ transpose_spec = KernelSpec(
 
 @transpose_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def transpose(x: torch.Tensor) -> torch.Tensor:
-    """`out[n, m] = x[m, n]`, contiguous: a copy, where `x.T` is a view.
+    """Compute `out[n, m] = x[m, n]`, a contiguous copy.
 
     Args:
         x: [M, N], contiguous along its last dim.

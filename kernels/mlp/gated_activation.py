@@ -1,8 +1,8 @@
-"""`activation(gate) * up`, forward and backward: what the gated feed-forward blocks share.
+"""Shared kernels of the gated activations `activation(gate) * up`, forward and backward.
 
 Both activations are `gate * sigmoid(z)`. SiLU has `z = gate`; the tanh form of GELU has
 `z = 2 sqrt(2 / pi) (gate + 0.044715 gate³)`, since `(1 + tanh(z / 2)) / 2 = sigmoid(z)`. The backward pass computes the
-sigmoid again instead of saving it: the kernels are bound by memory.
+sigmoid again instead of saving it, since the kernels are memory-bound.
 
 Sources: Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202); Hendrycks and Gimpel, Gaussian Error Linear
 Units, 2016 (arXiv 1606.08415), section 2, for the tanh form.
@@ -78,18 +78,13 @@ def _gated_grad_kernel(
 
 
 def gated_activation_config(n_cols: int) -> dict[str, int]:
-    """Eight elements per thread of an NVIDIA GPU: one load of 16 bytes in half precision, two in float32."""
+    """Eight elements per thread of an NVIDIA GPU: one 16-byte load in half precision."""
     block = min(triton.next_power_of_2(n_cols), 1024)
     return {"BLOCK": block, "num_warps": max(block // 256, 1)}
 
 
 def define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Register the operator `roofwatch::<name>` with its gradient.
-
-    Returns:
-        A launcher that takes gate and up, each [n_rows, n_cols], and gives [n_rows, n_cols] in gate's dtype; it raises
-        KernelError where it would read them wrongly.
-    """
+    """Register `roofwatch::<name>` with its gradient and return a launcher that checks gate and up."""
 
     @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
     def forward_op(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -163,7 +158,7 @@ def gate_and_up(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def gated_activation_cases(n_small_cols: int, workloads: Iterable[Workload]) -> list[Case]:
-    """A small block of that width, and those of models, forward and backward."""
+    """A small case, and those of models, forward and backward."""
     both = ["fwd", "bwd"]
     small = cases(
         shapes=[{"n_rows": 256, "n_cols": n_small_cols}], dtypes=["bfloat16"], directions=both, tags=["small"]
@@ -172,7 +167,7 @@ def gated_activation_cases(n_small_cols: int, workloads: Iterable[Workload]) -> 
 
 
 def gated_activation_edges() -> list[Case]:
-    """Odd lengths, no row, one row."""
+    """Odd lengths, no rows, one row."""
     return [
         *cases(shapes=[{"n_rows": 63, "n_cols": 1000}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 1, "n_cols": 63}], dtypes=["float16", "bfloat16"], directions=["bwd"]),

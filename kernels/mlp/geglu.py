@@ -1,7 +1,7 @@
 """GeGLU with the tanh form of GELU, the gated activation of Gemma's feed-forward blocks, forward and backward.
 
-The kernels are those of gated_activation.py. The tanh form differs from GELU by at most 5e-4, less than
-bfloat16 resolves near 1, and costs one exponential.
+The kernels are in gated_activation.py. The tanh form costs one exponential and differs from GELU by at most 5e-4, below
+the resolution of bfloat16 near 1.
 
 Sources: Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202); Hendrycks and Gimpel, Gaussian Error Linear
 Units, 2016 (arXiv 1606.08415).
@@ -57,7 +57,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """`gelu(gate) * up` with the tanh form of GELU, computed in float32.
 
     Args:
-        gate: [n_rows, n_cols], contiguous along its last dim; the halves of one wider matrix will do.
+        gate: [n_rows, n_cols], contiguous along its last dim; may be half of a wider matrix.
         up: [n_rows, n_cols] of gate's dtype.
 
     Returns:

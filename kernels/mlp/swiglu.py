@@ -1,6 +1,6 @@
-"""SwiGLU, the gated activation of Llama's and most later feed-forward blocks, forward and backward.
+"""SwiGLU, the gated activation of Llama and most later models, forward and backward.
 
-The kernels are those of gated_activation.py.
+The kernels are in gated_activation.py.
 
 Source: Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202).
 """
@@ -52,7 +52,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """`gate / (1 + exp(-gate)) * up`, computed in float32.
 
     Args:
-        gate: [n_rows, n_cols], contiguous along its last dim; the halves of one wider matrix will do.
+        gate: [n_rows, n_cols], contiguous along its last dim; may be half of a wider matrix.
         up: [n_rows, n_cols] of gate's dtype.
 
     Returns:

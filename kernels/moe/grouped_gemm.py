@@ -1,9 +1,8 @@
-"""One matrix product per expert over rows that are sorted by expert, in one launch; forward.
+"""Grouped GEMM: one matrix product per expert over rows sorted by expert, in one launch; forward.
 
-How many rows an expert has is known on the GPU alone. Each program reads all the offsets, counts the tiles that every
-expert's product has, and finds the expert of its own tile among their running sums; then it goes on to its next tile.
-So no product waits for the host, an expert without rows costs nothing, and one with all of them is spread over the
-whole GPU.
+The rows per expert are known only on the GPU. Each program reads all offsets, computes the cumulative tile counts of
+the experts and finds the expert of each of its tiles. So there is no synchronisation with the host, and any
+distribution of rows over experts is balanced.
 """
 
 from itertools import pairwise
@@ -30,7 +29,7 @@ from roofwatch.kernels.target import Target, current_target, persistent_program_
 
 _GROUP_M = 8
 _PROGRAMS_PER_MULTIPROCESSOR = 2
-"""One's first loads and stores hide behind the other's products."""
+"""Loads and stores of one overlap with products of the other."""
 
 
 @triton.jit
@@ -72,13 +71,13 @@ def _grouped_gemm_kernel(
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         if IS_COPIED:
             for first_k in range(0, K, BLOCK_K):
-                # the next expert's first rows may be among them; they are not stored
+                # may include rows of the next expert, which are not stored
                 a = tokens.load([first_m, first_k])  # [BLOCK_M, BLOCK_K]
                 b = weights.load([expert, first_k, first_n]).reshape(BLOCK_K, BLOCK_N)  # [BLOCK_K, BLOCK_N]
                 acc = dot(a, b, acc)
         else:
             offs_k = tl.arange(0, BLOCK_K)
-            # past the end the last row and the first columns are read again and not stored
+            # rows and columns past the end are clamped or wrapped, and not stored
             rows = tl.minimum(offs_m, end_row - 1).to(tl.int64)
             a_ptrs = tokens + rows[:, None] * tokens_row_stride + offs_k[None, :]
             b_ptrs = weights + expert.to(tl.int64) * weights_expert_stride
@@ -92,9 +91,7 @@ def _grouped_gemm_kernel(
 
 
 def grouped_gemm_config(rows_per_expert: int, itemsize: int, target: Target) -> dict[str, int]:
-    """Tiles as high as an expert has rows on average, such that two programs fit a multiprocessor's shared memory and
-    registers.
-    """
+    """Choose tiles by the average rows per expert, so that two programs fit on a multiprocessor."""
     is_amd = target.backend == "hip"
     if itemsize == 4:
         return {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 8, "num_stages": 2 if is_amd else 4}
@@ -120,7 +117,7 @@ def _grouped_gemm_op(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch
         config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
         block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         is_copied = target.has_tma and tokens.element_size() == 2 and supports_tma(tokens) and supports_tma(weights)
-        # each expert's last tile may be a part of one
+        # the last tile of each expert may be partial
         most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
         n_programs = persistent_program_count(tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR))
         _grouped_gemm_kernel[(n_programs * _PROGRAMS_PER_MULTIPROCESSOR,)](
@@ -165,21 +162,19 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def grouped_gemm_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each term of each row's product, whatever the routing."""
+    """Count a multiplication and an addition per term, for any routing."""
     return 2 * case["T"] * case["top_k"] * case["ffn"] * case["hidden"]
 
 
 def grouped_gemm_memory_bytes(case: Case) -> float:
-    """Reads the rows, the offsets and the weights of the experts that have rows; writes the products. Where not all
-    tokens choose the same, every expert is taken to have rows.
-    """
+    """Reads rows, offsets and the weights of experts with rows (all, unless routing is all_to_one); writes results."""
     n_rows = case["T"] * case["top_k"]
     n_used = min(case["top_k"] if case.choice("routing") == "all_to_one" else case["E"], n_rows)
     elements = n_rows * (case["ffn"] + case["hidden"]) + n_used * case["ffn"] * case["hidden"]
     return elements * case.itemsize + 4 * (case["E"] + 1)
 
 
-# Mixtral's experts fit one GPU together; those of the others are split over 8
+# Mixtral's experts fit on one GPU; those of the others are split over 8
 _WORKLOADS = [
     *expert_tokens([MIXTRAL_8X7B]),
     *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8),
@@ -203,7 +198,7 @@ grouped_gemm_spec = KernelSpec(
         *model_cases(routed(_WORKLOADS, *_SHAPE)),
     ],
     edges=[
-        # few rows an expert; rows that are no multiples of 16 bytes; experts without rows
+        # few rows per expert; unaligned rows; experts without rows
         *cases(
             shapes=[{"T": 9, "E": 5, "top_k": 2, "hidden": 63, "ffn": 35, "routing": "all_to_one"}],
             dtypes=["float32", "float16", "bfloat16"],
@@ -232,8 +227,8 @@ def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Ten
     Args:
         tokens: [n_rows, K], sorted by expert, contiguous along its last dim.
         weights: [n_experts, K, N] of tokens' dtype, contiguous along its last dim.
-        offsets: [n_experts + 1] int32: where each expert's rows begin, from 0, and n_rows at the end, as `moe_permute`
-            returns them. Rows past the last offset are left unwritten.
+        offsets: [n_experts + 1] int32: first row of each expert, and n_rows at the end, as `moe_permute` returns
+            them. Rows past the last offset are not written.
 
     Returns:
         [n_rows, N] in tokens' dtype.
@@ -253,7 +248,7 @@ def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Ten
 @grouped_gemm_spec.implementation("torch", compile=True)
 def _grouped_gemm_torch(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     K, N = weights.shape[1:]
-    multiple = 16 // tokens.element_size()  # torch asks for rows of whole 16 bytes
+    multiple = 16 // tokens.element_size()  # torch requires 16-byte aligned rows
     more_k, more_n = -K % multiple, -N % multiple
     if more_k or more_n:
         tokens = torch.nn.functional.pad(tokens, (0, more_k))
@@ -263,7 +258,7 @@ def _grouped_gemm_torch(tokens: torch.Tensor, weights: torch.Tensor, offsets: to
 
 @grouped_gemm_spec.implementation("torch", name="loop")
 def _grouped_gemm_loop(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """A product per expert, as models without a grouped one do it: the host waits for the offsets."""
+    """Compute one product per expert, as models without a grouped GEMM; synchronises with the host."""
     out = tokens.new_empty(tokens.shape[0], weights.shape[2])
     for weight, (start, end) in zip(weights, pairwise(offsets.tolist()), strict=True):
         torch.mm(tokens[start:end], weight, out=out[start:end])

@@ -1,9 +1,8 @@
-"""Token rows in the order of the experts that they go to, as a grouped product reads them; forward.
+"""Sort token rows by expert, as a grouped GEMM reads them; forward.
 
-A counting sort in two short kernels: each block of choices counts its experts, then adds up what all the smaller
-experts and, of the same one, all the blocks before it have, and so knows where its own choices go. No atomic decides
-about the order: an expert's rows come in the order of the tokens, in every run. A third kernel reads each row once and
-writes it to every place that it goes to.
+A stable counting sort in two kernels: each block of choices counts its experts, then computes the positions of its
+choices from the counts of smaller experts and earlier blocks. There are no atomics, so the order is deterministic. A
+third kernel reads each row once and writes it to all its positions.
 """
 
 from collections.abc import Iterable
@@ -81,7 +80,7 @@ def _copy_kernel(x_ptr, positions_ptr, rows_ptr, x_row_stride, n_cols, TOP_K: tl
 
 
 def copy_config(n_cols: int) -> dict[str, int]:
-    """Columns of a row per program, such that a thread has two accesses of 16 bytes in half precision."""
+    """Columns per program: two 16-byte accesses per thread in half precision."""
     block = min(triton.next_power_of_2(n_cols), 2048)
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
@@ -174,7 +173,7 @@ Permuted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def moe_permute_reference(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
-    """The choices of expert 0 in the order of the tokens, then those of expert 1, and so on."""
+    """Concatenate the rows of each expert in token order."""
     flat = experts.flatten()
     groups = [(flat == expert).nonzero().flatten() for expert in range(n_experts)]
     order = torch.cat(groups)
@@ -193,14 +192,12 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def moe_permute_flop_count(case: Case) -> float:  # noqa: ARG001  every spec's signature
-    """It computes nothing."""
+    """Nothing is computed."""
     return 0
 
 
 def moe_permute_memory_bytes(case: Case) -> float:
-    """Reads each token's row and its experts once, writes the row to top_k places, and where those are; the offsets of
-    the experts. Indices have 4 bytes.
-    """
+    """Reads each row and its experts once; writes top_k rows, their positions and the offsets. Indices have 4 bytes."""
     T, top_k = case["T"], case["top_k"]
     return (1 + top_k) * T * case["hidden"] * case.itemsize + 4 * (2 * T * top_k + case["E"] + 1)
 
@@ -221,7 +218,7 @@ moe_permute_spec = KernelSpec(
         *model_cases(routed(expert_tokens(), *_SHAPE)),
     ],
     edges=[
-        # the last block of choices is full, has one choice, is the only one
+        # the last block of choices is full, has one choice, or is the only one
         *cases(
             shapes=[
                 {"T": 128, "E": 8, "top_k": 8, "hidden": 63, "routing": "uniform"},
@@ -243,16 +240,16 @@ moe_permute_spec = KernelSpec(
 
 @moe_permute_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def moe_permute(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
-    """Sort token rows by expert; rows of one expert stay in the order of the tokens.
+    """Sort token rows by expert; rows of one expert stay in token order.
 
     Args:
         x: [n_tokens, n_cols], contiguous along its last dim.
-        experts: [n_tokens, top_k] int32, each 0 … n_experts - 1; another number is not looked for.
-        n_experts: Of all of them.
+        experts: [n_tokens, top_k] int32, each from 0 to n_experts - 1; this is not checked.
+        n_experts: Number of experts.
 
     Returns:
-        The rows, [n_tokens * top_k, n_cols] in x's dtype; the row that each choice went to, [n_tokens, top_k] int32;
-        and where each expert's rows begin, with their number at the end, [n_experts + 1] int32.
+        Rows [n_tokens * top_k, n_cols] in x's dtype, the row of each choice [n_tokens, top_k] int32, and the first row
+        of each expert with the total at the end [n_experts + 1] int32.
     """
     require_operands("moe_permute", dims=2, x=x)
     require_integers("moe_permute", dtype=torch.int32, dims=2, like=x, experts=experts)

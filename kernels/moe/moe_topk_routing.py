@@ -1,10 +1,9 @@
-"""Softmax over the experts' logits and the top_k largest, for each token; forward.
+"""Top-k routing of each token: softmax over expert logits and the top_k largest; forward.
 
-A logit and the number of its expert become one integer whose order is that of the logits, and among equal ones that of
-lower experts first. Each maximum of these integers is one choice, and no choice depends on how the maximum is found.
+Logit and expert are packed into one integer that sorts by logit, then by lower expert, so the choice is deterministic.
 
-The weights are renormalised to add up to 1, as Mixtral's and Qwen3's are; they are then the softmax of the chosen
-logits alone, and the others' exponentials need not be taken. (DeepSeek-V3 scores by sigmoid and chooses in groups.)
+The weights are normalised to sum to 1, as in Mixtral and Qwen3, so they are the softmax of the chosen logits.
+(DeepSeek-V3 uses a sigmoid and chooses in groups.)
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ from roofwatch.kernels.operands import refuse_gradients, require_operands
 from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 MAX_EXPERTS = 4096
-"""A row of more would not stay in registers."""
+"""A longer row would not fit into registers."""
 
 
 @triton.jit
@@ -42,7 +41,7 @@ def _topk_routing_kernel(
     logits_ptrs = logits_ptr + tokens[:, None] * logits_row_stride + offs[None, :]
     logits = tl.load(logits_ptrs, mask=mask, other=0.0).to(tl.float32)  # [TOKENS, EXPERTS]
     bits = tl.where(logits == 0, 0.0, logits).to(tl.int32, bitcast=True)  # -0 equals 0
-    # negative numbers count backwards: turned over, integers are in the order of the logits
+    # flip the bits of negative floats, so that integers sort like the logits
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = (ordered.to(tl.int64) << 32) | (EXPERTS - 1 - offs)[None, :]
     lowest = tl.full((), -(2**63), tl.int64)
@@ -68,9 +67,7 @@ def _topk_routing_kernel(
 
 
 def moe_topk_routing_config(n_experts: int) -> dict[str, int]:
-    """Tokens per program such that a thread of an NVIDIA GPU holds 8 keys, and a warp whole rows as far as they fit:
-    then each maximum is found within it.
-    """
+    """Tokens per program: 8 keys per thread of an NVIDIA GPU, and if possible whole rows per warp."""
     experts = triton.next_power_of_2(max(n_experts, 2))
     return {"EXPERTS": experts, "TOKENS": max(1024 // experts, 1), "num_warps": max(4, experts // 256)}
 
@@ -108,9 +105,7 @@ def _moe_topk_routing_fake(logits: torch.Tensor, top_k: int) -> tuple[torch.Tens
 
 
 def moe_topk_routing_reference(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The experts in the order of their logits, lower numbers first among equals, and the softmax over all, kept of
-    the first top_k and divided by their sum.
-    """
+    """Sort experts by logit, lower expert first among equals, and renormalise the softmax of the first top_k."""
     order = logits.argsort(dim=-1, descending=True, stable=True)[:, :top_k]
     exps = (logits - logits.amax(dim=-1, keepdim=True)).exp()
     probabilities = (exps / exps.sum(dim=-1, keepdim=True)).gather(1, order)
@@ -119,7 +114,7 @@ def moe_topk_routing_reference(logits: torch.Tensor, top_k: int) -> tuple[torch.
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     T, E = case["T"], case["E"]
-    # the quantiles of a normal distribution, shuffled in each row: two logits that a rounding could swap never meet
+    # shuffled quantiles of a normal distribution: no two logits are close enough for rounding to swap them
     places = make.integers(T, E, high=2**31).argsort(dim=1)
     logits = torch.special.ndtri((places.double() + 0.5) / E)
     spread = make.uniform(T, 1, low=0.5, high=2.0, dtype="float32")
@@ -127,7 +122,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def moe_topk_routing_flop_count(case: Case) -> float:
-    """Per logit a comparison for each choice; per choice a subtraction, exponential, addition and division."""
+    """Count a comparison per logit and choice; per choice a subtraction, exponential, addition and division."""
     return case["T"] * case["top_k"] * (case["E"] + 4)
 
 
@@ -170,23 +165,22 @@ moe_topk_routing_spec = KernelSpec(
 
 @moe_topk_routing_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def moe_topk_routing(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `top_k` most probable experts of each token under a softmax, with weights that add up to 1.
+    """Return the `top_k` most probable experts of each token, with weights that sum to 1.
 
     Args:
-        logits: [n_tokens, n_experts], contiguous along its last dim, at most `MAX_EXPERTS` experts; not NaN, and at
-            least one of a row above -inf.
-        top_k: 1 … n_experts.
+        logits: [n_tokens, n_experts], contiguous along its last dim, at most `MAX_EXPERTS` experts; no NaN, and at
+            least one logit per row above -inf.
+        top_k: 1 to n_experts.
 
     Returns:
-        Weights, [n_tokens, top_k] float32, the largest first, and experts, [n_tokens, top_k] int32. Of equal logits
-        the lower expert comes first.
+        Weights [n_tokens, top_k] float32 in descending order, and experts [n_tokens, top_k] int32.
     """
     require_operands("moe_topk_routing", dims=2, logits=logits)
     refuse_gradients("moe_topk_routing", logits=logits)
     n_experts = logits.shape[1]
     if n_experts > MAX_EXPERTS:
         raise KernelError(
-            f"moe_topk_routing: logits has {n_experts} experts, at most {MAX_EXPERTS} stay in registers; "
+            f"moe_topk_routing: logits has {n_experts} experts, at most {MAX_EXPERTS} are supported; "
             "call torch.topk(torch.softmax(logits, dim=-1), top_k)"
         )
     if not 1 <= top_k <= n_experts:

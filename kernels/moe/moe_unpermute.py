@@ -1,7 +1,6 @@
-"""Rows of experts back in the order of the tokens, weighed and added up; forward.
+"""Combine expert rows into tokens by a weighted sum; forward.
 
-A program gathers the top_k rows of one token and adds them in float32 in the order of the choices, so the result is
-the same in every run, and each row is read once and each sum written once.
+A program gathers the top_k rows of one token and adds them in float32 in a fixed order, so the result is deterministic.
 """
 
 from typing import Any
@@ -39,9 +38,7 @@ def _unpermute_kernel(
 
 
 def moe_unpermute_config(n_cols: int) -> dict[str, int]:
-    """Columns of a row per program: a thread has an access of 16 bytes in half precision, and one to each of the top_k
-    rows is on its way at the same time.
-    """
+    """Columns per program: one 16-byte load per thread from each of the top_k rows in half precision."""
     block = min(triton.next_power_of_2(n_cols), 1024)
     return {"BLOCK": block, "num_warps": max(block // 256, 1)}
 
@@ -76,7 +73,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     shares = make.uniform(T, top_k, low=0.1, high=1.0, dtype="float32")
     return {
         "rows": make.normal(T * top_k, case["hidden"]),
-        # the rows of a token lie anywhere, as they do among many experts
+        # rows of a token are scattered, as with many experts
         "positions": make.permutation(T * top_k, dtype="int32").reshape(T, top_k),
         "weights": shares / shares.sum(dim=1, keepdim=True),
     }
@@ -88,7 +85,7 @@ def moe_unpermute_flop_count(case: Case) -> float:
 
 
 def moe_unpermute_memory_bytes(case: Case) -> float:
-    """Reads the rows and, of 4 bytes each, their positions and weights; writes a row per token."""
+    """Reads the rows and 4-byte positions and weights; writes a row per token."""
     T, top_k = case["T"], case["top_k"]
     return (top_k + 1) * T * case["hidden"] * case.itemsize + 8 * T * top_k
 
@@ -131,8 +128,7 @@ def moe_unpermute(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Te
 
     Args:
         rows: [n_rows, n_cols], contiguous along its last dim.
-        positions: [n_tokens, top_k] int32, each 0 … n_rows - 1, as `moe_permute` returns them; another number is not
-            looked for.
+        positions: [n_tokens, top_k] int32, each from 0 to n_rows - 1, as `moe_permute` returns them; not checked.
         weights: [n_tokens, top_k], contiguous.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Adaptive layer normalisation of a diffusion transformer's tokens: normalised without a weight, then scaled and
-shifted by what the image's conditioning says, forward and backward.
+"""Adaptive layer normalisation of a diffusion transformer (adaLN), forward and backward.
 
-The kernels are those of affine_norm.py, with a weight `1 + scale` and a bias per image.
+Tokens are normalised, then scaled and shifted by the conditioning of their image. The kernels are in affine_norm.py,
+with weight `1 + scale` and bias `shift` per image.
 
 Source: Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), section 3.2.
 """
@@ -37,17 +37,18 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def adaln_modulate_flop_count(case: Case) -> float:
-    """Per element, forward: the mean (1), subtract, square and add, times 1/std, times 1 + scale, plus shift. Backward:
-    normed (2), times 1 + scale (1), the token's two sums (3), x's gradient (4), the scale's (2), the shift's (1). What
-    is done once per token or image is left out.
+    """Count per element, forward: mean (1), subtract, square, add, times 1/std, times 1 + scale, plus shift.
+
+    Backward: normed (2), times 1 + scale (1), two sums (3), gradients of x (4), scale (2) and shift (1). Operations per
+    token or image are not counted.
     """
     return (13 if case.is_backward else 7) * case["B"] * case["T"] * case["n_cols"]
 
 
 def adaln_modulate_memory_bytes(case: Case) -> float:
-    """Forward reads x, scale and shift and writes out. Backward reads x, scale and out's gradient and writes the
-    gradients of x, scale and shift. The eight bytes per token of the saved mean and 1/std are left out: they can be
-    computed again.
+    """Forward reads x, scale and shift; writes out. The saved mean and 1/std are not counted.
+
+    Backward reads x, scale and the gradient of out; writes the gradients of x, scale and shift.
     """
     tokens, rows = (3, 3) if case.is_backward else (2, 2)
     return (tokens * case["T"] + rows) * case["B"] * case["n_cols"] * case.itemsize
@@ -88,9 +89,9 @@ def adaln_modulate(x: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor, ep
 
     Args:
         x: [B, T, n_cols], contiguous along its last dim.
-        scale: [B, n_cols], contiguous along its last dim; a chunk of one wider matrix will do.
+        scale: [B, n_cols], contiguous along its last dim; may be a chunk of a wider matrix.
         shift: [B, n_cols], as scale.
-        eps: Keeps a token of equal numbers finite.
+        eps: Added to the variance.
 
     Returns:
         [B, T, n_cols] in x's dtype.

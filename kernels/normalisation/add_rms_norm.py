@@ -1,9 +1,8 @@
-"""A residual addition and the root-mean-square normalisation of the sum in one pass, forward and backward.
+"""Fused residual addition and RMS normalisation, forward and backward.
 
-Every transformer block does both in turn; fused, the sum is written once and not read again. It is normalised as it is
-stored, rounded to its dtype, so the backward pass sees the same numbers. A row is held in registers; of a longer one,
-what the registers do not hold is read twice. In the backward pass a program walks over several rows and sums their
-share of the weight's gradient (column_gradients.py).
+The sum is stored once and not read again in the forward pass. It is rounded to its dtype before the normalisation, so
+that the backward pass uses the same numbers. Short rows stay in registers; long rows are read twice. In the backward
+pass a program sums the weight gradient of several rows (reductions.py).
 
 Sources: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467); the fusion is that of
 vllm-project/vllm csrc/layernorm_kernels.cu, fused_add_rms_norm.
@@ -50,7 +49,7 @@ def _add_rms_norm_kernel(
     tl.store(sum_ptr + row * n_cols + offs, rounded, mask=mask)  # [BLOCK]
     total = rounded.to(tl.float32)
     rstd = tl.rsqrt(tl.sum(total * total, axis=0) / n_cols + eps)
-    # loaded this late it costs a cache's latency, and leaves registers to more rows at once
+    # loaded late, from cache, to save registers
     weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
     out = total * rstd * weight
     tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
@@ -87,7 +86,7 @@ def _add_rms_norm_long_kernel(
     for start in range(0, n_cols, BLOCK):
         offs = start + tl.arange(0, BLOCK)
         mask = offs < n_cols
-        # not the sum: another thread may have stored it
+        # recompute the sum: another thread may have stored it
         x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
@@ -122,7 +121,7 @@ def _add_rms_norm_grad_kernel(
         next_mask = mask & (next_row < n_rows)
         next_total = tl.load(sum_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
         next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
-        # in every round from a cache: held over all rows it would take registers that the sums need
+        # reloaded from cache for each row, to save registers
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         rstd = tl.load(rstd_ptr + row)
         normed = total * rstd
@@ -261,7 +260,7 @@ def _backward(
     ctx: Any, grad_out: torch.Tensor, grad_new_residual: torch.Tensor, _: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
     grad, grad_weight = _add_rms_norm_backward_op(*ctx.saved_tensors, grad_out, grad_new_residual)
-    return grad, grad, grad_weight, None  # a sum's gradient is that of both summands
+    return grad, grad, grad_weight, None  # both summands have the gradient of the sum
 
 
 _add_rms_norm_op.register_autograd(_backward, setup_context=_save_for_backward)
@@ -285,16 +284,18 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def add_rms_norm_flop_count(case: Case) -> float:
-    """Per element, forward: the addition, square and add, times 1/rms, times weight. Backward: normed (1), times weight
-    (1), the row's sum (2), the sum's gradient (4), the weight's (2). What is done once per row is left out.
+    """Count per element, forward: addition, square, add, times 1/rms, times weight. Operations per row are not counted.
+
+    Backward: normed (1), times weight (1), sum of the row (2), gradients of the sum (4) and the weight (2).
     """
     return (10 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
 
 
 def add_rms_norm_memory_bytes(case: Case) -> float:
-    """Forward reads x, residual and weight and writes out and the sum. Backward reads the sum, weight and both outputs'
-    gradients and writes the gradients of weight and, once for both, of x and residual. The four bytes per row of the
-    saved 1/rms are left out: it can be computed again.
+    """Forward reads x, residual and weight; writes out and the sum. The saved 1/rms is not counted.
+
+    Backward reads the sum, weight and the gradients of both outputs; writes the gradient of weight, and one for x and
+    residual.
     """
     n_cols = case["n_cols"]
     return (4 * case["n_rows"] * n_cols + (2 if case.is_backward else 1) * n_cols) * case.itemsize
@@ -313,7 +314,7 @@ add_rms_norm_spec = KernelSpec(
     edges=[
         *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
-        # the shortest rows that are read in tiles: forward, and backward, where some programs work on two tiles of them
+        # the shortest rows that are read in tiles, forward and backward
         *cases(shapes=[{"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"]),
         *cases(shapes=[{"n_rows": 27, "n_cols": MAX_ROW_BYTES_BACKWARD // 4 + 1}], directions=["bwd"]),
     ],
@@ -335,10 +336,10 @@ def add_rms_norm(
         x: [n_rows, n_cols], contiguous along its last dim.
         residual: [n_rows, n_cols] of x's dtype, contiguous along its last dim.
         weight: [n_cols].
-        eps: Keeps a row of zeros finite.
+        eps: Added to the mean square.
 
     Returns:
-        The normalised sum and the sum, the next block's residual; each [n_rows, n_cols] in x's dtype.
+        The normalised sum and the sum (the next residual), each [n_rows, n_cols] in x's dtype.
     """
     require_operands("add_rms_norm", x=x, residual=residual, weight=weight)
     require_operands("add_rms_norm", dims=2, x=x)

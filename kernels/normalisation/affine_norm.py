@@ -1,11 +1,9 @@
-"""Rows brought to mean 0 and variance 1, then scaled and shifted by column, forward and backward: what layer_norm and
-adaln_modulate share.
+"""Shared kernels of layer_norm and adaln_modulate, forward and backward.
 
-Operands are [B, T, n_cols]; each of the B groups of rows has a weight and a bias of its own, so layer_norm is B = 1.
+Operands are [B, T, n_cols]; each of the B groups of rows has its own weight and bias. layer_norm has B = 1.
 
-A row that fits into one program's registers is read once, a longer one twice in tiles. In the backward pass a program
-walks over several rows, loads the next one while it works on the present one, and sums their share of the weight's and
-the bias's gradients (column_gradients.py).
+A row that fits into the registers of one program is read once, a longer one twice in tiles. In the backward pass a
+program processes several rows, prefetches the next one, and sums the gradients of weight and bias (reductions.py).
 
 Source: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450).
 """
@@ -48,7 +46,7 @@ def _affine_norm_kernel(
     mean = tl.sum(x, axis=0) / n_cols
     centred = tl.where(mask, x - mean, 0.0)
     rstd = tl.rsqrt(tl.sum(centred * centred, axis=0) / n_cols + eps)
-    # loaded this late they cost a cache's latency, and leave registers to more rows at once
+    # loaded late, from cache, to save registers
     weight = tl.load(weight_ptr + group * weight_group_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
     bias = tl.load(bias_ptr + group * bias_group_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
     out = centred * (rstd * (WEIGHT_OFFSET + weight)) + bias
@@ -140,7 +138,7 @@ def _affine_norm_grad_kernel(
         normed = tl.where(mask, (x - tl.load(mean_ptr + row)) * rstd, 0.0)
         grad_weight += grad_out * normed
         grad_bias += grad_out
-        # read in every round: it comes from a cache, and held it would take registers that the sums need
+        # reloaded from cache for each row, to save registers
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         grad_normed = grad_out * (WEIGHT_OFFSET + weight)
         mean_grad = tl.sum(grad_normed, axis=0) / n_cols
@@ -289,15 +287,14 @@ def _backward(
 
 
 def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., torch.Tensor]:
-    """Register the operator `roofwatch::<name>` with its gradient.
+    """Register `roofwatch::<name>` with its gradient.
 
     Args:
         name: Of the operator.
-        weight_offset: Added to the weight: 1.0 where it says how far the scale is from 1.
+        weight_offset: Added to the weight.
 
     Returns:
-        A function of x [B, T, n_cols], weight [B, n_cols], bias [B, n_cols], each contiguous along its last dim, and
-        eps. It gives [B, T, n_cols] in x's dtype and checks nothing.
+        An unchecked function of x [B, T, n_cols], weight and bias [B, n_cols], contiguous along the last dim, and eps.
     """
 
     @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())

@@ -1,8 +1,8 @@
 """Group normalisation of feature maps followed by SiLU, as in a diffusion model's U-Net; forward.
 
-A group is too long for one program: a first kernel takes the moments of parts of each group, a second joins the parts'
-moments, normalises and applies SiLU, one channel's tile per program. Both steps add in a fixed order, so the result is
-the same in every run. Up to the size of the L2 cache the second reading costs no memory traffic.
+A group is too long for one program. The first kernel computes the moments of parts of each group. The second combines
+them, normalises and applies SiLU to one tile of a channel per program. Sums have a fixed order, so the result is
+deterministic. The second read of x comes from the L2 cache if x fits.
 
 Sources: Wu and He, Group Normalization, 2018 (arXiv 1803.08494); Podell et al., SDXL, 2023 (arXiv 2307.01952).
 """
@@ -17,13 +17,13 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.normalisation.reductions import merge_parts, moments_of
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.operands import refuse_gradients, require_contiguous, require_equal, require_operands
 from roofwatch.kernels.shapes import feature_maps, model_cases, with_choice
 
 _GROUPS = 32
 _TILE = 4_096
 _MAX_PARTS = 64
-"""Of a group: what every program of the second kernel reads, 512 bytes."""
+"""Parts of a group: every program of the second kernel reads 512 bytes of moments."""
 
 
 @triton.jit
@@ -75,13 +75,13 @@ def _group_norm_silu_kernel(
 
 
 def group_norm_silu_config(length: int) -> dict[str, int]:
-    """Sixteen elements per thread of an NVIDIA GPU, eight where a channel is short."""
+    """Sixteen elements per thread of an NVIDIA GPU, eight for short channels."""
     block = min(triton.next_power_of_2(length), _TILE)
     return {"BLOCK": block, "num_warps": max(min(block // 256, 8), 1)}
 
 
 def part_length(group_size: int) -> int:
-    """Elements of a group that one program of the first kernel takes: whole tiles, and few enough parts."""
+    """Elements of a part: whole tiles, with at most `_MAX_PARTS` parts per group."""
     return -(-group_size // (_MAX_PARTS * _TILE)) * _TILE
 
 
@@ -130,9 +130,7 @@ def _group_norm_silu_fake(x: torch.Tensor, *_: Any) -> torch.Tensor:
 def group_norm_silu_reference(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
 ) -> torch.Tensor:
-    """Compute `(x - mean) / sqrt(var + eps)` over each image's groups of channels, times weight plus bias per
-    channel, then `y / (1 + exp(-y))`.
-    """
+    """Compute y = group_norm(x) * weight + bias over groups of channels, then `y / (1 + exp(-y))`."""
     groups = x.unflatten(1, (n_groups, -1))
     centred = groups - groups.mean(dim=(2, 3, 4), keepdim=True)
     normed = centred / (centred.square().mean(dim=(2, 3, 4), keepdim=True) + eps).sqrt()
@@ -151,14 +149,15 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def group_norm_silu_flop_count(case: Case) -> float:
-    """Per element: the mean (1), subtract, square and add for the variance, subtract, times 1/std, times weight, plus
-    bias, negate, exp, add, divide. What is done once per group is left out.
+    """Count per element: mean (1), variance (3), subtract, times 1/std, times weight, plus bias, and SiLU (4).
+
+    Operations per group are not counted.
     """
     return 12 * case["B"] * case["C"] * case["H"] * case["W"]
 
 
 def group_norm_silu_memory_bytes(case: Case) -> float:
-    """Reads x, weight and bias once and writes out: a second reading of x can come from the L2 cache."""
+    """Reads x, weight and bias once and writes out: the second read of x can come from the L2 cache."""
     return 2 * case["C"] * (case["B"] * case["H"] * case["W"] + 1) * case.itemsize
 
 
@@ -189,14 +188,14 @@ group_norm_silu_spec = KernelSpec(
 def group_norm_silu(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
 ) -> torch.Tensor:
-    """SiLU of x normalised over each image's groups of channels, computed in float32. Forward only.
+    """Apply group normalisation and SiLU in float32, forward only.
 
     Args:
         x: [B, C, H, W], contiguous.
         weight: [C].
         bias: [C].
-        n_groups: Groups of neighbouring channels; divides C.
-        eps: Keeps a group of equal numbers finite.
+        n_groups: Groups of adjacent channels; divides C.
+        eps: Added to the variance.
 
     Returns:
         [B, C, H, W] in x's dtype.
@@ -206,15 +205,11 @@ def group_norm_silu(
     channels = tuple(x.shape[1:2])
     require_equal("group_norm_silu", "the channels", weight=tuple(weight.shape), bias=tuple(bias.shape), x=channels)
     refuse_gradients("group_norm_silu", x=x, weight=weight, bias=bias)
-    if not x.is_contiguous():
-        raise KernelError(
-            f"group_norm_silu: x must be contiguous, got strides {x.stride()} of shape {tuple(x.shape)}; "
-            "call x.contiguous()"
-        )
+    require_contiguous("group_norm_silu", x=x)
     if n_groups < 1 or x.shape[1] % n_groups:
         raise KernelError(
             f"group_norm_silu: {x.shape[1]} channels cannot be split into {n_groups} groups; "
-            "give an n_groups that divides them"
+            "pass an n_groups that divides them"
         )
     out: torch.Tensor = _group_norm_silu_op(x, weight, bias, n_groups, eps)
     return out

@@ -1,6 +1,6 @@
 """Layer normalisation of rows with a weight and a bias per column, forward and backward.
 
-The kernels are those of affine_norm.py.
+The kernels are in affine_norm.py.
 
 Source: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450).
 """
@@ -35,17 +35,18 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def layer_norm_flop_count(case: Case) -> float:
-    """Per element, forward: the mean (1), subtract, square and add, times 1/std, times weight, plus bias. Backward:
-    normed (2), times weight (1), the row's two sums (3), x's gradient (4), the weight's (2), the bias's (1). What is
-    done once per row is left out.
+    """Count per element, forward: mean (1), subtract, square, add, times 1/std, times weight, plus bias.
+
+    Backward: normed (2), times weight (1), two sums (3), gradients of x (4), weight (2) and bias (1). Operations per
+    row are not counted.
     """
     return (13 if case.is_backward else 7) * case["n_rows"] * case["n_cols"]
 
 
 def layer_norm_memory_bytes(case: Case) -> float:
-    """Forward reads x, weight and bias and writes out. Backward reads x, weight and out's gradient and writes the
-    gradients of x, weight and bias. The eight bytes per row of the saved mean and 1/std are left out: they can be
-    computed again.
+    """Forward reads x, weight and bias; writes out. The saved mean and 1/std are not counted.
+
+    Backward reads x, weight and the gradient of out; writes the gradients of x, weight and bias.
     """
     n_cols = case["n_cols"]
     matrices, rows = (3, 3) if case.is_backward else (2, 2)
@@ -85,7 +86,7 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
         x: [n_rows, n_cols], contiguous along its last dim.
         weight: [n_cols].
         bias: [n_cols].
-        eps: Keeps a row of equal numbers finite.
+        eps: Added to the variance.
 
     Returns:
         [n_rows, n_cols] in x's dtype.

@@ -1,8 +1,8 @@
-// Rms_norm along rows. Each thread holds HELD vectors of LENGTH elements of a row in registers; what a longer row has
-// beyond them is read twice, by the same block, while it lies in the L2 cache.
+// RMS normalisation along rows. Each thread keeps HELD vectors of LENGTH elements of a row in registers. The rest of a
+// longer row is read twice by the same block, the second time from the L2 cache.
 #include "../building_blocks/rows.cuh"
 
-// A block per row.
+// One block per row.
 template <class T, class W, int LENGTH, int HELD, int MOST_THREADS>
 __global__ void __launch_bounds__(MOST_THREADS, 1) rms_norm_kernel(
     const T* __restrict__ x, const W* __restrict__ weight, T* __restrict__ out, float* __restrict__ rstds,
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(MOST_THREADS, 1) rms_norm_kernel(
   }
 }
 
-// A block over several rows. It sums its share of the weight's gradient in registers, and beyond them in the share
-// itself, where each element belongs to one thread.
+// One block for several rows. It sums the weight gradient in registers, and the rest in memory, where each element is
+// owned by one thread.
 template <class T, class W, int LENGTH, int HELD, int MOST_THREADS>
 __global__ void __launch_bounds__(MOST_THREADS, 1) rms_norm_grad_kernel(
     const T* __restrict__ x, const W* __restrict__ weight, const float* __restrict__ rstds,

@@ -1,8 +1,8 @@
 """Root-mean-square normalisation of rows with a weight per column, forward and backward, in Triton and in CUDA C++.
 
-A row is held in registers, so each operand is read once; of a longer row, what the registers do not hold is read twice.
-In the backward pass a program, or block of threads, walks over several rows and sums their share of the weight's
-gradient; the shares are added up afterwards in a fixed order, so the result is the same in every run.
+A row that fits into registers is read once; the rest of a longer row is read twice. In the backward pass a program, or
+block of threads, sums the weight gradient of several rows. The partial sums are added in a fixed order, so the result
+is deterministic.
 
 Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467).
 """
@@ -44,15 +44,17 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def rms_norm_flop_count(case: Case) -> float:
-    """Per element, forward: square and add, times 1/rms, times weight. Backward: normed (1), times weight (1), the
-    row's sum (2), x's gradient (3), the weight's (2). What is done once per row is left out.
+    """Count per element, forward: square, add, times 1/rms, times weight. Operations per row are not counted.
+
+    Backward: normed (1), times weight (1), sum of the row (2), gradients of x (3) and weight (2).
     """
     return (9 if case.is_backward else 4) * case["n_rows"] * case["n_cols"]
 
 
 def rms_norm_memory_bytes(case: Case) -> float:
-    """Forward reads x and weight and writes out. Backward reads x, weight and out's gradient and writes the gradients
-    of x and weight. The four bytes per row of the saved 1/rms are left out: it can be computed again.
+    """Forward reads x and weight; writes out. The saved 1/rms is not counted.
+
+    Backward reads x, weight and the gradient of out; writes the gradients of x and weight.
     """
     n_cols = case["n_cols"]
     matrices, rows = (3, 2) if case.is_backward else (2, 1)
@@ -71,9 +73,9 @@ rms_norm_spec = KernelSpec(
     edges=[
         *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
-        # one column: forward alone, since its gradient is all cancellation
+        # one column: forward only, since its gradient cancels
         *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"]),
-        # more rows than programs: two of them for some, one for the others
+        # more rows than programs
         *cases(shapes=[{"n_rows": 300, "n_cols": 40}], directions=["bwd"]),
         # the longest row that is read once, and the shortest that is read twice
         *cases(
@@ -111,8 +113,8 @@ def _define_operator(
 
     Args:
         name: Of the operator.
-        forward: The result and 1/rms of each row, from x, weight and eps.
-        backward: The gradients of x and weight, from x, weight, 1/rms and the result's gradient.
+        forward: Result and 1/rms of each row from x, weight and eps.
+        backward: Gradients of x and weight from x, weight, 1/rms and the gradient of the result.
     """
     operator = torch.library.custom_op(f"roofwatch::{name}", forward, mutates_args=())
     backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
@@ -201,12 +203,12 @@ def _rms_norm_grad_kernel(
         grad_offset = tl.cast(row, tl.int64) * grad_row_stride
         x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        # once per row, from the L1 cache: held over all rows it would spill
+        # reloaded from the L1 cache for each row: it would spill otherwise
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         rstd = tl.load(rstd_ptr + row)
         normed = x * rstd
         grad_normed = grad_out * weight
-        grad_weight += grad_out * normed  # before the mean: after it, grad_out would be one array more in registers
+        grad_weight += grad_out * normed  # before the mean, to free grad_out's registers
         mean = tl.sum(grad_normed * normed, axis=0) / n_cols
         grad_x = (grad_normed - normed * mean) * rstd
         tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
@@ -276,7 +278,7 @@ def _triton_backward(
         return grad_x, weight.new_zeros(weight.shape)
     n_programs = min(n_rows, 2 * multiprocessor_count(x))
     grad_weight_shares = x.new_empty(n_programs, n_cols, dtype=torch.float32)
-    # a row of odd length is loaded element by element, which takes registers of its own
+    # unaligned rows are loaded element by element, which takes more registers
     fits = n_cols <= (MAX_COLS_IN_REGISTERS if n_cols % 16 == 0 else MAX_COLS_IN_REGISTERS // 2)
     kernel = _rms_norm_grad_kernel if fits else _rms_norm_long_grad_kernel
     with torch.cuda.device_of(x):
@@ -306,7 +308,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
     Args:
         x: [n_rows, n_cols], contiguous along its last dim.
         weight: [n_cols].
-        eps: Keeps a row of zeros finite.
+        eps: Added to the mean square.
 
     Returns:
         [n_rows, n_cols] in x's dtype.
@@ -366,7 +368,7 @@ def rms_norm_cuda(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> t
     Args:
         x: [n_rows, n_cols], contiguous along its last dim.
         weight: [n_cols].
-        eps: Keeps a row of zeros finite.
+        eps: Added to the mean square.
 
     Returns:
         [n_rows, n_cols] in x's dtype.

@@ -1,7 +1,6 @@
-"""The smallest kernel that can be seen to have run: what a launch costs when there is nothing to do.
+"""Launch overhead: a kernel that adds one to a single element.
 
-It adds one to a single element. No operator of torch is around the launch, as it is around those of other kernels: what
-is measured is Triton's launcher and the driver.
+It is not a torch operator like the other kernels, so only Triton's launcher and the driver are measured.
 """
 
 from typing import Any
@@ -26,13 +25,13 @@ def _add_one_kernel(x_ptr, out_ptr, n_elements, BLOCK: tl.constexpr):
 
 
 def empty_launch_config(n_elements: int) -> dict[str, int]:
-    """All elements in one program, eight per thread of an NVIDIA GPU."""
+    """One program, with eight elements per thread of an NVIDIA GPU."""
     block = triton.next_power_of_2(n_elements)
     return {"BLOCK": block, "num_warps": max(block // 256, 1)}
 
 
 def launch_add_one(x: torch.Tensor, out: torch.Tensor) -> None:
-    """One launch, `out = x + 1`, of operands that `require_few` let pass; out may be x."""
+    """Launch `out = x + 1` with operands checked by `require_few`; out may be x."""
     _add_one_kernel[(1,)](x, out, x.numel(), **empty_launch_config(x.numel()))
 
 
@@ -83,7 +82,7 @@ empty_launch_spec = KernelSpec(
 
 @empty_launch_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def empty_launch(x: torch.Tensor) -> torch.Tensor:
-    """`x + 1` in one program.
+    """Compute `x + 1` in one program.
 
     Args:
         x: [n_elements], contiguous, at most `MAX_ELEMENTS`.

@@ -1,7 +1,6 @@
-"""A chain of tiny launches, each of which needs the one before: what launching costs a step of many small kernels.
+"""Overhead of a chain of dependent small launches, from Python and as a CUDA graph.
 
-The same chain is launched one by one from Python, and as one CUDA graph that was captured before. `compile` shows what
-is left when the chain becomes a single kernel.
+`compile` shows the time when the chain is fused into a single kernel.
 
 Source: Gray, Getting Started with CUDA Graphs, NVIDIA developer blog, 2019.
 """
@@ -19,7 +18,7 @@ from roofwatch.kernels.overhead.empty_launch import launch_add_one, require_few
 _N_ELEMENTS = 1024
 _IS_NOT_THERE = dict.fromkeys(
     ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"),
-    "is not there to capture a graph on; the code in it is that of `triton`",
+    "has no GPU here to capture a graph on; the machine code is that of `triton`",
 )
 
 
@@ -38,7 +37,7 @@ def launch_chain_flop_count(case: Case) -> float:
 
 
 def launch_chain_memory_bytes(case: Case) -> float:
-    """Reads x and writes out once: what lies between the launches need not leave the GPU."""
+    """Reads x and writes out once: intermediate results can stay in cache."""
     return 2 * case["n_elements"] * case.itemsize
 
 
@@ -65,7 +64,7 @@ launch_chain_spec = KernelSpec(
 
 @launch_chain_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def launch_chain(x: torch.Tensor, n_launches: int) -> torch.Tensor:
-    """`x + 1`, and so on: `n_launches` launches of one program each.
+    """Add one `n_launches` times, with a launch of one program each.
 
     Args:
         x: [n_elements], contiguous, at most `roofwatch.kernels.overhead.empty_launch.MAX_ELEMENTS`.
@@ -76,7 +75,7 @@ def launch_chain(x: torch.Tensor, n_launches: int) -> torch.Tensor:
     """
     require_few("launch_chain", x)
     if n_launches < 1:
-        raise KernelError(f"launch_chain: n_launches is {n_launches}; pass 1 or more, or take x itself")
+        raise KernelError(f"launch_chain: n_launches is {n_launches}; pass 1 or more")
     out = x.new_empty(x.shape)
     if out.numel():
         with torch.cuda.device_of(x):
@@ -95,11 +94,11 @@ def _launch_chain_torch(x: torch.Tensor, n_launches: int) -> torch.Tensor:
 
 
 _captured = WeakTensorKeyDictionary()
-"""By input: the graphs that read it where it lies, with the buffer that each writes. They live as long as the input."""
+"""Captured graphs and their output buffers by input tensor; freed with the input."""
 
 
 def _replay(chain: Callable[[torch.Tensor, int], torch.Tensor], x: torch.Tensor, n_launches: int) -> torch.Tensor:
-    """Run the chain as a CUDA graph, captured at the first call. The result is overwritten by the next.
+    """Run the chain as a CUDA graph, captured at the first call. The next call overwrites the result.
 
     Raises:
         UnsupportedError: x is not on a GPU.
@@ -109,7 +108,7 @@ def _replay(chain: Callable[[torch.Tensor, int], torch.Tensor], x: torch.Tensor,
     graphs: dict[Any, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = _captured.setdefault(x, {})
     if (chain, n_launches) not in graphs:
         with torch.cuda.device_of(x):
-            chain(x, n_launches)  # compiles, which cannot be done within a capture
+            chain(x, n_launches)  # compile before the capture
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 out = chain(x, n_launches)

@@ -190,8 +190,8 @@ def fake_quant_flop_count(case: Case) -> float:
 
 
 def fake_quant_memory_bytes(case: Case) -> float:
-    """Forward reads x and writes out; backward reads x and out's gradient and writes x's. The four bytes per row of the
-    saved scale are left out: it can be computed again.
+    """Forward reads x and writes out; backward reads x and out's gradient and writes x's. The saved scale
+    is not counted.
     """
     return (3 if case.is_backward else 2) * case["n_rows"] * case["n_cols"] * case.itemsize
 

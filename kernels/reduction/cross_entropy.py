@@ -1,8 +1,8 @@
 """Cross entropy of each row's logits with its label, forward and backward, for vocabularies of any length.
 
-The probabilities are never written. The forward pass reads a row once and keeps its loss and its log-sum-exp, with a
-running maximum and sum for every few columns of a tile, so that an element costs one exponential; the backward pass
-computes the probabilities again from the logits and the log-sum-exp. A row that is ignored is not read at all.
+The probabilities are not stored. The forward pass reads a row once and saves its loss and log-sum-exp. It has a running
+maximum and sum for every few columns of a tile, so an element costs one exponential. The backward pass recomputes the
+probabilities from the logits and the log-sum-exp. Ignored rows are not read.
 
 Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867); Wijmans et al.,
 Cut Your Losses in Large-Vocabulary Language Models, 2024 (arXiv 2411.09009), for what materialised logits cost.
@@ -17,7 +17,7 @@ import triton.language as tl
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import piece_of_row
-from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, vocabulary_rows
 
 _TILE_COLS = 4_096
@@ -49,13 +49,13 @@ def _cross_entropy_kernel(
         offs = start + tl.arange(0, LANES)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
         x = tl.load(logits_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(tl.float32)  # [LANES, WIDTH]
         new_max = tl.maximum(lane_max, tl.max(x, axis=1))
-        # a lane that has met only -inf keeps sum 0 instead of exp(-inf + inf)
+        # avoid exp(-inf + inf) in a lane with only -inf
         anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
         lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.sum(tl.exp(x - anchor[:, None]), axis=1)
         lane_max = new_max
     row_max = tl.max(lane_max, axis=0)
     lse = row_max + tl.log(tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0))
-    # a label that names no column gives NaN
+    # a label out of range gives NaN
     label_logit = tl.load(logits_ptr + label, mask=(label >= 0) & (label < n_cols), other=float("nan")).to(tl.float32)
     tl.store(loss_ptr + row, tl.where(is_ignored, 0.0, lse - label_logit))
     tl.store(lse_ptr + row, tl.where(is_ignored, 0.0, lse))
@@ -87,14 +87,14 @@ def _cross_entropy_grad_kernel(
 
 
 def cross_entropy_config(n_cols: int, itemsize: int) -> dict[str, int]:
-    """A lane is what a thread loads at once, so that its maximum needs no other thread; two lanes per thread."""
+    """A lane is one load of a thread, so its maximum needs no other thread; two lanes per thread."""
     block = min(triton.next_power_of_2(n_cols), _TILE_COLS)
     width = min(_BYTES_PER_LOAD // itemsize, block)
     return {"LANES": block // width, "WIDTH": width, "num_warps": max(block // 512, 1)}
 
 
 def cross_entropy_grad_config(n_cols: int) -> dict[str, int]:
-    """Sixteen elements per thread of an NVIDIA GPU, so that the row's label and sum are read for many."""
+    """Sixteen elements per thread of an NVIDIA GPU, to amortise the loads of label and sum."""
     block = min(triton.next_power_of_2(n_cols), _TILE_COLS_BACKWARD)
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
@@ -181,21 +181,23 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def _ignored_rows(case: Case) -> int:
-    """Prompt and padding, on which a model is not trained."""
+    """Number of rows of prompt and padding, on which a model is not trained."""
     return case["n_rows"] // _ROWS_PER_IGNORED_ROW
 
 
 def cross_entropy_flop_count(case: Case) -> float:
-    """Per element of a row that is kept, forward: compare, subtract, exp, add. Backward: subtract, exp, times loss's
-    gradient. What is done once per row is left out.
+    """Count per element of a kept row, forward: compare, subtract, exp, add. Backward: subtract, exp, times gradient.
+
+    Operations per row are not counted.
     """
     return (3 if case.is_backward else 4) * (case["n_rows"] - _ignored_rows(case)) * case["n_cols"]
 
 
 def cross_entropy_memory_bytes(case: Case) -> float:
-    """Forward reads the logits of the rows that are kept and every label, and writes a float32 loss per row. Backward
-    reads the same logits, every label and the float32 gradient of each kept row's loss, and writes all logits'
-    gradients. The four bytes per row of the saved log-sum-exp are left out: it can be computed again.
+    """Forward reads the logits of kept rows and every label; writes a float32 loss per row.
+
+    Backward reads the logits of kept rows, every label and the float32 gradient of kept losses; writes the gradients of
+    all logits. The saved log-sum-exp is not counted.
     """
     n_rows, n_cols = case["n_rows"], case["n_cols"]
     kept_rows = n_rows - _ignored_rows(case)
@@ -237,8 +239,8 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int 
 
     Args:
         logits: [n_rows, n_cols], contiguous along its last dim.
-        labels: [n_rows] int64, each below n_cols; one that is not makes its row's loss and gradient NaN.
-        ignore_index: The label of rows whose loss and gradient are 0.
+        labels: [n_rows] int64, each below n_cols; another label gives NaN in its row's loss and gradient.
+        ignore_index: Label of rows with zero loss and gradient.
 
     Returns:
         [n_rows] in float32.
@@ -248,12 +250,9 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int 
     require_equal("cross_entropy", "the devices", labels=labels.device, logits=logits.device)
     if labels.dtype != torch.int64:
         raise KernelError(f"cross_entropy: labels are {labels.dtype}, not torch.int64; call labels.long()")
-    if not labels.is_contiguous():
-        raise KernelError(
-            f"cross_entropy: labels must be contiguous, got strides {labels.stride()}; call labels.contiguous()"
-        )
+    require_contiguous("cross_entropy", labels=labels)
     if logits.shape[0] and not logits.shape[1]:
-        raise KernelError("cross_entropy: logits have no columns to choose from; give at least one")
+        raise KernelError("cross_entropy: logits have no columns; pass at least one")
     loss: torch.Tensor = _cross_entropy_op(logits, labels, ignore_index)[0]
     return loss
 

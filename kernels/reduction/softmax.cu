@@ -1,5 +1,5 @@
-// Softmax along rows, forward and backward: a block per row. Each thread holds HELD vectors of LENGTH elements in
-// registers; what a longer row has beyond them is read twice, by the same block, while it lies in the L2 cache.
+// Softmax along rows, forward and backward, with one block per row. Each thread keeps HELD vectors of LENGTH elements in
+// registers. The rest of a longer row is read twice by the same block, the second time from the L2 cache.
 #include "../building_blocks/rows.cuh"
 
 template <class T, int LENGTH, int HELD, int MOST_THREADS>
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1) softmax_kernel(
         for (int lane = 0; lane < LENGTH; ++lane) held_max = fmaxf(held_max, held[i][lane]);
       }
     }
-    // beyond the registers: maximum and sum in one pass
+    // rest of the row: maximum and sum in one pass
     float beyond_max = Max::identity();
     float sum = 0.0f;
 #pragma unroll 4
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1) softmax_kernel(
       const Vector<T, LENGTH> values = x_row[at];
       float new_max = beyond_max;
       for (int lane = 0; lane < LENGTH; ++lane) new_max = fmaxf(new_max, values[lane]);
-      // a thread that has met only -inf keeps sum 0 instead of exp(-inf + inf)
+      // avoid exp(-inf + inf) in a thread with only -inf
       const float anchor = new_max == Max::identity() ? 0.0f : new_max;
       sum *= __expf(beyond_max - anchor);
       for (int lane = 0; lane < LENGTH; ++lane) sum += __expf(values[lane] - anchor);

@@ -1,7 +1,7 @@
 """Softmax over the last dim, forward and backward, in Triton and in CUDA C++.
 
-A row that fits into registers is read once. Of a longer one, a vocabulary say, what does not fit is read twice: first
-for the row's maximum and sum, then to write the result.
+A row that fits into registers is read once. The rest of a longer row is read twice: for the maximum and sum, and for
+the result.
 
 Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867).
 """
@@ -33,9 +33,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def softmax_flop_count(case: Case) -> float:
-    """Per element, forward: compare, subtract, exp, add, divide. Backward: multiply and add for the row's sum,
-    subtract, multiply.
-    """
+    """Count per element, forward: compare, subtract, exp, add, divide. Backward: multiply, add, subtract, multiply."""
     return (4 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
 
 
@@ -86,8 +84,8 @@ def _define_operator(
 
     Args:
         name: Of the operator.
-        forward: The softmax of x's rows.
-        backward: x's gradient, from the softmax and its gradient.
+        forward: Softmax of the rows of x.
+        backward: Gradient of x from the softmax and its gradient.
     """
     operator = torch.library.custom_op(f"roofwatch::{name}", forward, mutates_args=())
     backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
@@ -134,7 +132,7 @@ def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, B
         offs = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(tl.float32)  # [BLOCK]
         new_max = tl.maximum(lane_max, x)
-        # a lane that has met only -inf keeps sum 0 instead of exp(-inf + inf)
+        # avoid exp(-inf + inf) in a lane with only -inf
         anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
         lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.exp(x - anchor)
         lane_max = new_max
@@ -230,7 +228,7 @@ def _cuda_kernel(name: str, dtype: torch.dtype, layout: RowLayout) -> CudaKernel
 
 
 def _block_count(rows: torch.Tensor, layout: RowLayout) -> int:
-    """A block per row; of rows that are read twice only as many at once as the L2 cache holds."""
+    """One block per row; fewer for rows that are read twice, so that they stay in the L2 cache."""
     return len(rows) if layout.fits else min(len(rows), multiprocessor_count(rows))
 
 

@@ -1,7 +1,7 @@
-"""Product of a block-sparse weight and a dense matrix: whole square blocks of the weight are zero and not stored.
+"""Product of a block-sparse weight in BSR format and a dense matrix, forward.
 
-The blocks lie in the order of rows (BSR): a row pointer says where a row of blocks begins, a column index where a block
-stands in it. A program owns one tile of the result and walks the blocks of its row, so no sum is shared.
+Only nonzero square blocks are stored, by rows, with row pointers and column indices. A program computes one tile of the
+result and iterates over the blocks of its row.
 
 Source: Gray, Radford and Kingma, GPU Kernels for Block-Sparse Weights, 2017.
 """
@@ -16,7 +16,13 @@ from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.operands import (
+    refuse_gradients,
+    require_contiguous,
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.shapes import model_cases, only, weights_first, with_choice
 from roofwatch.kernels.target import Target, current_target
 
@@ -48,7 +54,7 @@ def _block_sparse_matmul_kernel(
     last = tl.load(row_pointers_ptr + block_row + 1)
     steps_per_block: tl.constexpr = BLOCK // BLOCK_K
     block_ptrs = blocks_ptr + offs_m[:, None] * BLOCK + offs_k[None, :]
-    # past the end the first columns are read again and not stored
+    # columns past the end wrap around and are not stored
     x_ptrs = x_ptr + offs_k.to(tl.int64)[:, None] * x_row_stride + (offs_n % N)[None, :]
     acc = tl.zeros((BLOCK, BLOCK_N), tl.float32)
     for step in range(first * steps_per_block, last * steps_per_block):
@@ -64,8 +70,9 @@ def _block_sparse_matmul_kernel(
 
 
 def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target) -> dict[str, int]:
-    """Tiles as high as a block and 128 columns wide, unless there are fewer. Float32 products, which take three, need
-    narrow ones. On NVIDIA two of the stages go into waiting for the column index that says which rows of x to load.
+    """Choose tiles of one block by up to 128 columns, narrower for float32.
+
+    On NVIDIA two of the stages cover the latency of the column index.
     """
     block_n = min(max(triton.next_power_of_2(N), 16), 128 if itemsize == 2 else 64)
     block_k = min(block, _MAX_BLOCK_K if itemsize == 2 else 16)
@@ -115,7 +122,7 @@ def _block_sparse_matmul_fake(
 def unfold_blocks(
     blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, n_columns: int
 ) -> torch.Tensor:
-    """The dense weight [M, n_columns]."""
+    """Return the dense weight [M, n_columns]."""
     block, n_block_rows = blocks.shape[-1], row_pointers.shape[0] - 1
     rows = torch.repeat_interleave(torch.arange(n_block_rows, device=blocks.device), row_pointers.diff())
     weight = blocks.new_zeros(n_block_rows, n_columns // block, block, block)
@@ -128,14 +135,14 @@ def block_sparse_matmul_reference(
     row_pointers: torch.Tensor,
     column_indices: torch.Tensor,
     x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
+    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
 ) -> torch.Tensor:
-    """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
+    """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, with the dense weight."""
     return torch.einsum("mk,kn->mn", unfold_blocks(blocks, row_pointers, column_indices, x.shape[0]), x)
 
 
 def _kept_count(case: Case) -> int:
-    """Blocks that are stored: `percent` of all, but at least one of a weight that has any."""
+    """Number of stored blocks: `percent` of all, at least one."""
     n_all = case["M"] // case["block"] * (case["K"] // case["block"])
     return max(n_all * case["percent"] // 100, min(n_all, 1))
 
@@ -158,14 +165,12 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def block_sparse_matmul_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each stored weight and column of x."""
+    """Count a multiplication and an addition per stored weight and column of x."""
     return 2 * _kept_count(case) * case["block"] ** 2 * case["N"]
 
 
 def block_sparse_matmul_memory_bytes(case: Case) -> float:
-    """Reads the stored blocks, a column index of 4 bytes for each and a pointer of 4 for each row of blocks and the
-    end, and x once; writes the product.
-    """
+    """Reads the stored blocks, 4-byte column indices and row pointers, and x once; writes the product."""
     M, N, K, block = case["M"], case["N"], case["K"], case["block"]
     n_kept = _kept_count(case)
     return (n_kept * block**2 + K * N + M * N) * case.itemsize + 4 * (n_kept + M // block + 1)
@@ -202,7 +207,7 @@ block_sparse_matmul_spec = KernelSpec(
     ],
     flop_count=block_sparse_matmul_flop_count,
     memory_bytes=block_sparse_matmul_memory_bytes,
-    formula="out = weight @ x with all but a few square blocks of the weight zero",
+    formula="out = weight @ x with a block-sparse weight",
     source="Gray, Radford and Kingma, GPU Kernels for Block-Sparse Weights, 2017",
     interpreted_shape={"M": 256, "N": 140, "K": 384, "percent": 30},
 )
@@ -211,12 +216,12 @@ block_sparse_matmul_spec = KernelSpec(
 def block_sparse_matmul(
     blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, x: torch.Tensor
 ) -> torch.Tensor:
-    """`weight @ x`, accumulated in float32, where the weight is given by its blocks that are not zero.
+    """Compute `weight @ x` from the nonzero blocks of the weight, accumulated in float32.
 
     Args:
-        blocks: [n_blocks, block, block], contiguous, block one of `BLOCK_SIZES`, those of a row side by side.
-        row_pointers: [M / block + 1] int32, contiguous: the first block of each row of blocks, and their number.
-        column_indices: [n_blocks] int32, contiguous: which block of columns each stands in, below K / block.
+        blocks: [n_blocks, block, block], contiguous, sorted by row; block is one of `BLOCK_SIZES`.
+        row_pointers: [M / block + 1] int32, contiguous: first block of each row of blocks, and the total.
+        column_indices: [n_blocks] int32, contiguous: block column of each block, below K / block.
         x: [K, N] of blocks' dtype, contiguous along its last dim, K a multiple of block.
 
     Returns:
@@ -233,14 +238,13 @@ def block_sparse_matmul(
     n_blocks, height, width = blocks.shape
     if height != width or width not in BLOCK_SIZES:
         known = ", ".join(map(str, BLOCK_SIZES))
-        raise KernelError(f"{name}: blocks of {height} x {width} are none of the squares of {known}; cut them so")
-    if not blocks.is_contiguous():
-        raise KernelError(f"{name}: blocks must be contiguous, got strides {blocks.stride()}; call blocks.contiguous()")
+        raise KernelError(f"{name}: blocks of {height} x {width} are not supported; use square blocks of {known}")
+    require_contiguous(name, blocks=blocks)
     if x.shape[0] % width:
         raise KernelError(f"{name}: x has {x.shape[0]} rows; pad it and the weight to a multiple of {width}")
     require_equal(name, "blocks and column indices", blocks=n_blocks, column_indices=column_indices.shape[0])
     if not row_pointers.shape[0]:
-        raise KernelError(f"{name}: row_pointers is empty; of a weight without rows it is torch.zeros(1)")
+        raise KernelError(f"{name}: row_pointers is empty; pass torch.zeros(1) for a weight without rows")
     refuse_gradients(name, blocks=blocks, x=x)
     out: torch.Tensor = _block_sparse_matmul_op(blocks, row_pointers, column_indices, x)
     return out
@@ -252,14 +256,14 @@ def _block_sparse_matmul_triton(
     row_pointers: torch.Tensor,
     column_indices: torch.Tensor,
     x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
+    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
 ) -> torch.Tensor:
     return block_sparse_matmul(blocks, row_pointers, column_indices, x)
 
 
 @block_sparse_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
 def _block_sparse_matmul_dense(
-    blocks: torch.Tensor,  # noqa: ARG001  for the implementations that take it in blocks
+    blocks: torch.Tensor,  # noqa: ARG001  used by other implementations
     row_pointers: torch.Tensor,  # noqa: ARG001
     column_indices: torch.Tensor,  # noqa: ARG001
     x: torch.Tensor,

@@ -1,9 +1,8 @@
-"""Product of a 2:4 sparse weight and a dense matrix: of every four weights in a row two are zero and not stored.
+"""Product of a 2:4 sparse weight (two nonzeros of every four in a row) and a dense matrix, forward.
 
-The weight stays compressed in memory: the two values of each group of four, and four bits that say where they stand.
-A program unfolds a tile in registers and multiplies it as a dense one, so what is saved is traffic, 9/16 of the
-weight's bytes in half precision, which is what a step of decoding waits for. Tensor cores that skip the zeros are
-beyond Triton, which has no instruction for them; the vendor's path, `semi_structured`, uses them.
+The weight is compressed: the two values of each group of four, and four bits for their positions. A program expands a
+tile in registers and multiplies it as a dense one, so it reads 9/16 of the bytes in half precision, which bound
+decoding. Triton has no instruction for sparse tensor cores; the vendor's path, `semi_structured`, uses them.
 
 Source: Mishra et al., Accelerating Sparse Deep Neural Networks, 2021 (arXiv 2104.08378).
 """
@@ -23,7 +22,7 @@ from roofwatch.kernels.operands import refuse_gradients, require_equal, require_
 from roofwatch.kernels.shapes import model_cases, weights_first
 
 _K_PER_BYTE = 8
-"""Dense columns that a byte of metadata describes."""
+"""Dense columns per byte of metadata."""
 _KEPT_PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 
 
@@ -52,7 +51,7 @@ def _matmul_2_4_kernel(
     offs_k = tl.arange(0, BLOCK_K)
     offs_kept = tl.arange(0, BLOCK_K // 2)
     offs_byte = tl.arange(0, BLOCK_K // 8)
-    # past the end the first rows and columns are read again and not stored
+    # rows and columns past the end wrap around and are not stored
     rows = (offs_m % M).to(tl.int64)[:, None]
     values_ptrs = values_ptr + rows * values_row_stride + offs_kept[None, :]
     metadata_ptrs = metadata_ptr + rows * metadata_row_stride + offs_byte[None, :]
@@ -79,12 +78,12 @@ def _matmul_2_4_kernel(
 
 @triton.jit
 def _unfolded(values, metadata, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
-    """The dense tile: each pair of values at the two places out of four that four bits of metadata name."""
+    """Return the dense tile, with each pair of values at the two positions in the metadata."""
     first, second = values.reshape(BLOCK_M, BLOCK_K // 4, 2).split()
     places = tl.interleave(metadata & 15, metadata >> 4)  # [BLOCK_M, BLOCK_K / 4]
     first_place, second_place = places & 3, places >> 2
     zero = tl.zeros_like(first)
-    at_0 = tl.where(first_place == 0, first, zero)  # the first never stands last, nor the second first
+    at_0 = tl.where(first_place == 0, first, zero)  # the first is never last, the second never first
     at_1 = tl.where(first_place == 1, first, tl.where(second_place == 1, second, zero))
     at_2 = tl.where(first_place == 2, first, tl.where(second_place == 2, second, zero))
     at_3 = tl.where(second_place == 3, second, zero)
@@ -92,9 +91,7 @@ def _unfolded(values, metadata, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 def matmul_2_4_config(N: int) -> dict[str, int]:
-    """For few columns, as a step of decoding has, short and deep tiles: more programs that load the weight, each with
-    much of it under way. Else the largest that spill no register on any target.
-    """
+    """Choose short, deep tiles for few columns, to load the weight with more programs, else the largest."""
     if N <= 64:
         block_n = max(triton.next_power_of_2(N), 16)
         return {"BLOCK_M": 32, "BLOCK_N": block_n, "BLOCK_K": 128, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
@@ -134,7 +131,7 @@ def _matmul_2_4_fake(values: torch.Tensor, _metadata: torch.Tensor, x: torch.Ten
 
 
 def unfold_2_4(values: torch.Tensor, metadata: torch.Tensor) -> torch.Tensor:
-    """The dense weight [M, K] of values [M, K / 2] and metadata [M, K / 8]."""
+    """Return the dense weight [M, K] of values [M, K / 2] and metadata [M, K / 8]."""
     M, n_kept = values.shape
     group_bits = torch.stack([metadata & 15, metadata >> 4], dim=-1).reshape(M, n_kept // 2)
     places = torch.stack([group_bits & 3, group_bits >> 2], dim=-1).long()
@@ -146,9 +143,9 @@ def matmul_2_4_reference(
     values: torch.Tensor,
     metadata: torch.Tensor,
     x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
+    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
 ) -> torch.Tensor:
-    """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
+    """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, with the dense weight."""
     return torch.einsum("mk,kn->mn", unfold_2_4(values, metadata), x)
 
 
@@ -166,14 +163,15 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def matmul_2_4_flop_count(case: Case) -> float:
-    """One multiplication and one addition for each of the M * N * K / 2 terms whose weight is kept. Ours multiplies the
-    zeros too, so half of the roof is the most it reaches.
+    """Count a multiplication and an addition for each of the M * N * K / 2 nonzero terms.
+
+    The Triton kernel multiplies the zeros too, so it reaches at most half of the roofline.
     """
     return case["M"] * case["N"] * case["K"]
 
 
 def matmul_2_4_memory_bytes(case: Case) -> float:
-    """Reads the kept values, a byte of metadata for eight columns and x, and writes the product."""
+    """Reads the values, a byte of metadata per eight columns and x; writes the product."""
     M, N, K = case["M"], case["N"], case["K"]
     return (M * K // 2 + K * N + M * N) * case.itemsize + M * K // _K_PER_BYTE
 
@@ -202,12 +200,12 @@ matmul_2_4_spec = KernelSpec(
 
 
 def matmul_2_4(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """`weight @ x`, accumulated in float32, where each four neighbours of a row of the weight have two zeros.
+    """Compute `weight @ x` from a compressed 2:4 sparse weight, accumulated in float32.
 
     Args:
-        values: [M, K / 2] of float16 or bfloat16, contiguous along its last dim: the two kept of each four, in order.
-        metadata: [M, K / 8] uint8, contiguous. Its low four bits describe four columns, its high four the next: the
-            place, 0 to 3, of the first kept value in the lower two bits and of the second, which is larger, above.
+        values: [M, K / 2] of float16 or bfloat16, contiguous along its last dim: the two nonzeros of each four.
+        metadata: [M, K / 8] uint8, contiguous: four bits for each group of four columns, low bits first. The lower two
+            bits are the position of the first value, the upper two that of the second, which is larger.
         x: [K, N] of values' dtype, contiguous along its last dim, K a multiple of 8.
 
     Returns:
@@ -216,7 +214,7 @@ def matmul_2_4(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) ->
     require_operands("matmul_2_4", dims=2, values=values, x=x)
     require_equal("matmul_2_4", "the dtypes", values=values.dtype, x=x.dtype)
     if values.dtype == torch.float32:
-        raise KernelError("matmul_2_4: values is torch.float32, whose tensor cores know no 2:4; call values.bfloat16()")
+        raise KernelError("matmul_2_4: values is torch.float32, must be float16 or bfloat16; call values.bfloat16()")
     require_integers("matmul_2_4", dtype=torch.uint8, dims=2, like=values, metadata=metadata)
     M, (K, _) = values.shape[0], x.shape
     if K % _K_PER_BYTE:
@@ -233,14 +231,14 @@ def _matmul_2_4_triton(
     values: torch.Tensor,
     metadata: torch.Tensor,
     x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
+    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
 ) -> torch.Tensor:
     return matmul_2_4(values, metadata, x)
 
 
 @matmul_2_4_spec.implementation("torch", directions=["fwd"], compile=True)
 def _matmul_2_4_dense(
-    values: torch.Tensor,  # noqa: ARG001  for the implementations that take it folded
+    values: torch.Tensor,  # noqa: ARG001  used by other implementations
     metadata: torch.Tensor,  # noqa: ARG001
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -249,12 +247,12 @@ def _matmul_2_4_dense(
 
 
 _semi_structured = WeakTensorKeyDictionary()
-"""The vendor's form of a weight, made once, as for a model that is served; it lives as long as the weight."""
+"""The vendor's format by weight, converted once; freed with the weight."""
 
 
 @matmul_2_4_spec.implementation("torch", name="semi_structured", directions=["fwd"])
 def _matmul_2_4_vendor(
-    values: torch.Tensor,  # noqa: ARG001  for the implementations that take it folded
+    values: torch.Tensor,  # noqa: ARG001  used by other implementations
     metadata: torch.Tensor,  # noqa: ARG001
     x: torch.Tensor,
     weight: torch.Tensor,

@@ -5,7 +5,7 @@ import pytest
 from roofwatch.kernels import models, shapes
 from roofwatch.kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
 from roofwatch.kernels.registry import suite
-from roofwatch.kernels.shapes import Workload, model_cases, only, projections, with_choice
+from roofwatch.kernels.shapes import Workload, model_cases, only, projections
 
 
 def shapes_of(workloads: list[Workload]) -> list[dict[str, int | str]]:
@@ -65,11 +65,6 @@ def test_a_shape_of_two_models_is_one_case_with_the_tags_of_both():
     first, second = model_cases(workloads)
     assert (first["n"], first.tags) == (8, {"8b", "llama", "qwen", "full", "quick"})
     assert (second["n"], second.tags) == (4, {"tp8", "full"})
-
-
-def test_a_choice_is_put_into_every_shape():
-    (workload,) = with_choice([Workload({"T": 8}, frozenset({"8b"}))], routing="zipf")
-    assert workload == Workload({"T": 8, "routing": "zipf"}, frozenset({"8b"}))
 
 
 def test_the_suite_has_every_scale_and_every_family_of_model():

@@ -14,6 +14,8 @@ from roofwatch.collector.accuracy.check import check_fully, layouts_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.operands import DTYPES
 from roofwatch.kernels.registry import suite
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import check, check_stand_in
@@ -268,8 +270,9 @@ def test_a_gradient_expanded_from_a_scalar_is_read_right(spec: KernelSpec, devic
         made = spec.inputs(case, InputMaker(case, device))
         leaves = [
             value.requires_grad_()
-            for value in made.values()
+            for name, value in made.items()
             if isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_leaf
+            if spec.gradients is None or name in spec.gradients
         ]
         outputs = as_tuple(launch(**made))
         upstream = [torch.ones((), device=device, dtype=out.dtype).expand(out.shape) for out in outputs]
@@ -279,6 +282,16 @@ def test_a_gradient_expanded_from_a_scalar_is_read_right(spec: KernelSpec, devic
 
     for expanded, contiguous in zip(gradients(True), gradients(False), strict=True):
         assert torch.equal(expanded, contiguous)
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in launched_alone() if spec not in DIFFERENTIABLE], ids=lambda spec: spec.name
+)
+def test_a_forward_only_kernel_refuses_gradients(spec: KernelSpec):
+    made = spec.inputs(smallest(spec), InputMaker(smallest(spec)))
+    next(value for value in made.values() if isinstance(value, torch.Tensor) and value.dtype in DTYPES).requires_grad_()
+    with pytest.raises(KernelError, match=r"requires a gradient, .* call it under torch.no_grad\(\)"):
+        spec.implementations["triton"].launch(**made)
 
 
 def detached_in_its_last_tile(output: torch.Tensor, _inputs: dict[str, Any]) -> torch.Tensor:

@@ -48,13 +48,6 @@ def test_a_bound_above_the_longest_length_changes_nothing(device: str):
     assert torch.equal(attention_varlen(q, k, v, starts, 1000), attention_varlen(q, k, v, starts, 30))
 
 
-def test_no_tokens_give_an_empty_result_and_gradient():
-    q, k, v = (torch.empty(0, 2, 16, requires_grad=True) for _ in range(3))
-    out = attention_varlen(q, k, v, bounds("cpu", 0, 0), 0)
-    assert out.shape == (0, 2, 16)
-    assert all(gradient.shape == (0, 2, 16) for gradient in torch.autograd.grad(out.sum(), [q, k, v]))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

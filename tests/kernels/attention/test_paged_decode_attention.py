@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.attention.decoding import tokens_per_split
 from roofwatch.kernels.attention.paged_decode_attention import (
     paged_decode_attention,
     paged_decode_attention_spec,
@@ -64,18 +63,6 @@ def test_a_slice_of_a_joint_cache_is_read_where_it_lies(device: str):
     joint = torch.cat([inputs["key_cache"], inputs["value_cache"]], dim=2)
     sliced = dict(inputs, key_cache=joint[:, :, :2], value_cache=joint[:, :, 2:])
     assert torch.equal(paged_decode_attention(**inputs), paged_decode_attention(**sliced))
-
-
-@pytest.mark.parametrize(
-    ("n_key_heads", "expected"),
-    [
-        (8, 128),  # one sequence of eight key heads: two tiles each, the fewest
-        (128, 512),  # 16 sequences: 16 splits of 8192 tokens
-        (4096, 8192),  # more heads than programs are wanted
-    ],
-)
-def test_a_sequence_is_split_until_the_gpu_is_busy(n_key_heads: int, expected: int):
-    assert tokens_per_split(8192, n_key_heads, 132, 64) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from roofwatch.kernels.low_precision.packing import pack_int4
 from roofwatch.kernels.low_precision.w4a16_matmul import (
     MAX_FEW_ROWS,
     w4a16_matmul,
-    w4a16_matmul_config,
     w4a16_matmul_spec,
 )
-from roofwatch.kernels.target import Target
 from tests.kernels.builders import make_case
 
 
@@ -49,15 +47,6 @@ def test_outliers_in_x_do_not_drown_the_rest(device: str, dtype: torch.dtype):
     torch.testing.assert_close(
         w4a16_matmul(**given), w4a16_matmul(**without), rtol=2 * precision, atol=2 * precision * rms
     )
-
-
-def test_a_long_k_is_split_until_there_are_four_programs_for_each_multiprocessor():
-    tiling = w4a16_matmul_config(16, 4096, 4096, Target("cuda", "sm_90"), 132)
-    assert tiling.groups_per_split == 1  # 16 tiles of 256 columns, 32 splits
-    tiling = w4a16_matmul_config(1, 28_672, 8192, Target("cuda", "sm_90"), 132)
-    assert tiling.groups_per_split == 16  # 112 tiles, 4 splits of 64 groups
-    tiling = w4a16_matmul_config(8192, 4096, 4096, Target("cuda", "sm_90"), 132)
-    assert tiling.groups_per_split == 32  # 2048 tiles: no split
 
 
 @pytest.mark.slow

@@ -114,14 +114,14 @@ def test_a_cache_that_is_changed_is_no_fault_and_another_input_is():
     [
         ({"key": torch.randn(3, 16)}, r"key must have 3 dims.*key\.reshape"),
         ({"key": torch.randn(3, 8, 2).transpose(1, 2)}, r"key must be contiguous along its last dim"),
-        ({"value": torch.randn(3, 4, 8)[:, ::2]}, r"value's heads must lie side by side; call value\.contiguous\(\)"),
+        ({"value": torch.randn(3, 4, 8)[:, ::2]}, r"value must be contiguous per token; call value\.contiguous\(\)"),
         ({"value": torch.randn(3, 2, 8).half()}, "the dtypes must be equal"),
         ({"value": torch.randn(2, 2, 8)}, "the shapes must be equal"),
         ({"key_cache": torch.randn(3, 2, 16)}, "the caches' shapes must be equal"),
-        ({"key_cache": torch.randn(3, 2, 2, 16)[..., :8]}, "key_cache's slots must lie side by side"),
+        ({"key_cache": torch.randn(3, 2, 2, 16)[..., :8]}, "key_cache must be contiguous per block"),
         ({"slots": torch.tensor([1, 2, 3], dtype=torch.int32)}, r"slots\.to\(torch\.int64\)"),
         ({"slots": torch.tensor([1, 2])}, "tokens and slots must be equal"),
-        ({"key_scale": torch.ones(1)}, "takes no key_scale; leave it out"),
+        ({"key_scale": torch.ones(1)}, "takes no key_scale; omit key_scale"),
         ({"key": torch.randn(3, 2, 8, requires_grad=True)}, r"key\.detach\(\)"),
     ],
 )

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.memory.rotary import rotary, rotary_reference, rotary_spec
-from tests.kernels.builders import make_case
+from roofwatch.kernels.memory.rotary import rotary
 
 
 def make_operands(B: int, T: int, H: int, H_KV: int, D: int, device: str = "cpu") -> dict[str, torch.Tensor]:
@@ -16,15 +15,6 @@ def make_operands(B: int, T: int, H: int, H_KV: int, D: int, device: str = "cpu"
         "cos": angles.cos(),
         "sin": angles.sin(),
     }
-
-
-@pytest.mark.parametrize("direction", ["fwd", "bwd"])
-def test_cost_of_two_tokens(direction: str):
-    case = make_case("rotary", "bfloat16", direction, B=1, T=2, H=3, H_KV=1, D=4)
-    # 2 tokens of 4 heads of 2 pairs: 16 pairs of 4 products and 2 additions
-    assert rotary_spec.flop_count(case) == 16 * 6
-    # 32 elements of 2 bytes in and 32 out, and 2 cosines and 2 sines of 4 bytes per token
-    assert rotary_spec.memory_bytes(case) == 64 + 64 + 32
 
 
 def test_a_quarter_turn_swaps_the_halves_of_a_head(device: str):
@@ -45,25 +35,11 @@ def test_slices_of_a_joint_projection_are_read_where_they_lie(device: str):
         assert found.is_contiguous()
 
 
-def test_heads_before_tokens_are_read_where_they_lie(device: str):
-    operands = make_operands(2, 5, 3, 2, 8, device)
-    q, k = (operands[name].transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k"))
-    for found, expected in zip(rotary(q, k, operands["cos"], operands["sin"]), rotary(**operands), strict=True):
-        assert torch.equal(found, expected)
-
-
 def test_angles_in_half_precision_are_taken_as_they_are(device: str):
     operands = make_operands(1, 5, 3, 2, 8, device)
     half = {name: operands[name].half() for name in ("cos", "sin")}
     wide = {name: operands[name].half().float() for name in ("cos", "sin")}
     assert torch.equal(rotary(operands["q"], operands["k"], **half)[0], rotary(operands["q"], operands["k"], **wide)[0])
-
-
-def test_a_gradient_of_keys_alone_expanded_from_a_scalar_is_read_right(device: str):
-    operands = make_operands(1, 5, 3, 2, 8, device)
-    k = operands["k"].requires_grad_()
-    found, expected = (torch.autograd.grad(turn(**operands)[1].sum(), k)[0] for turn in (rotary, rotary_reference))
-    torch.testing.assert_close(found, expected)
 
 
 def test_turning_there_and_back_gives_what_was(device: str):
@@ -75,20 +51,12 @@ def test_turning_there_and_back_gives_what_was(device: str):
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
 
 
-def test_an_empty_batch_gives_empty_results_and_gradients():
-    operands = make_operands(0, 5, 3, 2, 8)
-    q = operands["q"].requires_grad_()
-    rotary(**operands)[0].sum().backward()
-    assert q.grad is not None
-    assert q.grad.shape == (0, 5, 3, 8)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"q": torch.randn(1, 5, 8)}, r"q must have 4 dims.*q\.reshape"),
         ({"q": torch.randn(1, 5, 8, 3).transpose(2, 3)}, r"q must be contiguous along its last dim.*q\.contiguous\(\)"),
-        ({"q": torch.randn(1, 5, 3, 7)}, "heads of 7 elements make no pairs; pad"),
+        ({"q": torch.randn(1, 5, 3, 7)}, "the head dim must be even, got 7; pad"),
         ({"k": torch.randn(1, 4, 2, 8)}, "batch, tokens and head dim must be equal"),
         ({"cos": torch.randn(5, 8)}, "tokens and pairs must be equal"),
         ({"sin": torch.randn(5, 6)[:, :4]}, r"sin must be contiguous.*sin\.contiguous\(\)"),

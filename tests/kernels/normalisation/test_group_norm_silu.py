@@ -7,7 +7,6 @@ from roofwatch.kernels.normalisation.group_norm_silu import (
     group_norm_silu_reference,
     part_length,
 )
-from roofwatch.kernels.shapes import feature_maps
 
 
 def make_operands(*shape: int, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -16,15 +15,6 @@ def make_operands(*shape: int, device: str = "cpu") -> tuple[torch.Tensor, torch
         torch.rand(shape[1], device=device) + 0.5,
         torch.randn(shape[1], device=device),
     )
-
-
-def test_a_group_is_split_into_tiles_until_there_would_be_too_many_parts():
-    widest = feature_maps()[0].shape
-    group_size = int(widest["C"]) // 32 * int(widest["H"]) * int(widest["W"])
-    assert group_size == 40 * 4096
-    assert part_length(group_size) == 4096
-    assert part_length(64 * 4096) == 4096
-    assert part_length(64 * 4096 + 1) == 2 * 4096
 
 
 def test_a_group_of_more_tiles_than_parts_agrees_with_the_reference(device: str):
@@ -41,16 +31,11 @@ def test_a_mean_far_from_zero_does_not_cancel_the_variance(device: str):
     torch.testing.assert_close(group_norm_silu(x, weight, bias, n_groups=1).double(), expected, atol=5e-3, rtol=0)
 
 
-def test_the_operator_can_be_traced(device: str):
-    x, weight, bias = make_operands(1, 4, 3, 5, device=device)
-    torch.library.opcheck(torch.ops.roofwatch.group_norm_silu.default, (x, weight, bias, 2, 1e-5))
-
-
 def test_what_it_would_read_wrongly_is_refused_with_a_way_out():
     x, weight, bias = make_operands(2, 4, 3, 5)
     with pytest.raises(KernelError, match=r"group_norm_silu: x must be contiguous.*call x\.contiguous\(\)"):
         group_norm_silu(x.transpose(0, 1).contiguous().transpose(0, 1), weight, bias, n_groups=2)
-    with pytest.raises(KernelError, match=r"4 channels cannot be split into 3 groups; give an n_groups that divides"):
+    with pytest.raises(KernelError, match=r"4 channels cannot be split into 3 groups; pass an n_groups that divides"):
         group_norm_silu(x, weight, bias, n_groups=3)
     with pytest.raises(KernelError, match=r"weight requires a gradient.*torch\.no_grad\(\)"):
         group_norm_silu(x, weight.requires_grad_(), bias, n_groups=2)

@@ -9,30 +9,13 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.quantisation_aware_training.fake_quant import (
     nonary_fake_quant,
-    nonary_fake_quant_spec,
     ternary_fake_quant,
-    ternary_fake_quant_spec,
 )
-from tests.kernels.builders import make_case
 
 FakeQuant = Callable[[torch.Tensor], torch.Tensor]
 EACH = pytest.mark.parametrize(
     ("fake_quant", "highest"), [(ternary_fake_quant, 1), (nonary_fake_quant, 4)], ids=["ternary", "nonary"]
 )
-
-
-@pytest.mark.parametrize("spec", [ternary_fake_quant_spec, nonary_fake_quant_spec], ids=lambda spec: spec.name)
-def test_cost_of_two_rows_of_three(spec):
-    forward = make_case(spec.name, "bfloat16", n_rows=2, n_cols=3)
-    # 6 elements: magnitude, addition, product, rounding, two comparisons, product
-    assert spec.flop_count(forward) == 6 * 7
-    # 6 elements of 2 bytes in and out
-    assert spec.memory_bytes(forward) == 12 + 12
-    backward = make_case(spec.name, "bfloat16", "bwd", n_rows=2, n_cols=3)
-    # 6 elements: product, rounding, magnitude, comparison
-    assert spec.flop_count(backward) == 6 * 4
-    # 6 elements of 2 bytes each of x, out's gradient and x's gradient
-    assert spec.memory_bytes(backward) == 12 + 12 + 12
 
 
 @EACH

@@ -39,10 +39,6 @@ def test_each_pair_of_places_is_multiplied_with_its_columns(device: str, N: int)
         torch.testing.assert_close(matmul_2_4(**operands).double(), expected, atol=2e-3, rtol=2e-3)
 
 
-def test_torch_can_trace_the_operator(device: str):
-    torch.library.opcheck(torch.ops.roofwatch.matmul_2_4.default, tuple(make_operands(device=device).values()))
-
-
 def test_the_vendor_path_says_what_it_needs_where_there_is_no_gpu():
     case = make_case("matmul_2_4", "float16", M=64, N=64, K=64)
     with pytest.raises(UnsupportedError, match=r"needs a GPU .* 8\.0"):

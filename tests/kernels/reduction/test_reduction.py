@@ -2,16 +2,36 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.reduction.cross_entropy import cross_entropy
+from roofwatch.kernels.reduction.softmax import softmax
 
-LENGTHS = [1000, 5001]
+LENGTHS = [1000, MAX_COLS_IN_REGISTERS + 100]
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+def test_masked_logits_get_probability_zero(device: str, n_cols: int):
+    x = torch.randn(3, n_cols, device=device)
+    x[0, : n_cols // 2] = -torch.inf  # whole tiles at the start
+    x[1, 1:] = -torch.inf
+    x[2] = -torch.inf  # no logit left: undefined, as in torch
+    torch.testing.assert_close(softmax(x), torch.softmax(x, dim=-1), equal_nan=True)
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+def test_large_logits_do_not_overflow(device: str, n_cols: int):
+    x = 1e4 * torch.randn(3, n_cols, device=device)
+    torch.testing.assert_close(softmax(x), torch.softmax(x, dim=-1))
+
+
+VOCABULARIES = [1000, 5001]
 
 
 def make_logits_and_labels(n_rows: int, n_cols: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(n_rows, n_cols, device=device), torch.randint(n_cols, (n_rows,), device=device)
 
 
-@pytest.mark.parametrize("n_cols", LENGTHS)
+@pytest.mark.parametrize("n_cols", VOCABULARIES)
 def test_masked_and_large_logits_agree_with_torch(device: str, n_cols: int):
     logits, labels = make_logits_and_labels(3, n_cols, device)
     labels[:] = n_cols - 1
@@ -56,7 +76,7 @@ def test_a_label_that_names_no_column_gives_nan(device: str, label: int):
     assert logits.grad.isnan().all(dim=1).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("n_cols", LENGTHS)
+@pytest.mark.parametrize("n_cols", VOCABULARIES)
 def test_the_gradient_of_the_mean_is_read_right_from_one_expanded_scalar(device: str, n_cols: int):
     logits, labels = make_logits_and_labels(3, n_cols, device)
     logits.requires_grad_()

@@ -1,9 +1,15 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.gemm.matmul import matmul, matmul_config
+from roofwatch.kernels.gemm.matmul_split_k import matmul_split_k
 from roofwatch.kernels.target import Target
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+EACH = pytest.mark.parametrize("product", [matmul, matmul_split_k], ids=["matmul", "split_k"])
 
 
 @pytest.mark.parametrize("N", [72, 73])  # rows of 144 bytes, which the copy engine takes, and of 146
@@ -16,12 +22,15 @@ def test_every_tile_is_computed_once_and_in_its_place(device: str, dtype: torch.
     assert torch.equal(matmul(a, b), b[chosen])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("K", [64, 65])
-def test_the_view_of_a_transposed_weight_is_read_where_it_lies(device: str, dtype: torch.dtype, K: int):
-    a = torch.randn(70, K, device=device).to(dtype)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("K", [64, 515])
+@EACH
+def test_a_transposed_view_of_a_weight_gives_the_same_product(
+    device: str, dtype: torch.dtype, K: int, product: Product
+):
+    a = torch.randn(5, K, device=device).to(dtype)
     weight = torch.randn(130, K, device=device).to(dtype)
-    torch.testing.assert_close(matmul(a, weight.t()), matmul(a, weight.t().contiguous()))
+    torch.testing.assert_close(product(a, weight.t()), product(a, weight.t().contiguous()))
 
 
 def test_a_matrix_of_one_column_is_read_whatever_its_strides(device: str):
@@ -47,11 +56,15 @@ def test_the_tiles_are_as_large_as_fills_an_h200(M: int, N: int, tile: tuple[int
     assert matmul_config(M, N, 2, Target("cuda", "sm_90"), 132, is_copied=True)[:2] == tile
 
 
-@pytest.mark.parametrize(("M", "N"), [(0, 3), (3, 0), (0, 0)])
-def test_an_empty_product_is_empty(M: int, N: int):
-    assert matmul(torch.empty(M, 5), torch.empty(5, N)).shape == (M, N)
+@EACH
+def test_a_sum_of_no_terms_is_zero(device: str, product: Product):
+    out = product(torch.empty(3, 0, device=device), torch.empty(0, 5, device=device))
+    assert torch.equal(out, torch.zeros(3, 5, device=device))
 
 
-def test_a_sum_of_no_terms_is_zero(device: str):
-    product = matmul(torch.empty(3, 0, device=device), torch.empty(0, 5, device=device))
-    assert torch.equal(product, torch.zeros(3, 5, device=device))
+@pytest.mark.parametrize("K", [1024, 1030])
+def test_each_split_adds_its_own_columns_once(device: str, K: int):
+    # whole numbers that float32 adds exactly: a column counted twice or left out shows
+    a = torch.ones(3, K, device=device)
+    b = torch.arange(K, device=device, dtype=torch.float32)[:, None].expand(K, 70).contiguous()
+    assert torch.equal(matmul_split_k(a, b), torch.full((3, 70), K * (K - 1) / 2, device=device))

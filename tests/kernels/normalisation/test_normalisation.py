@@ -1,0 +1,134 @@
+import pytest
+import torch
+
+from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.normalisation.adaln_modulate import adaln_modulate, adaln_modulate_reference
+from roofwatch.kernels.normalisation.add_rms_norm import (
+    add_rms_norm,
+    add_rms_norm_reference,
+)
+from roofwatch.kernels.normalisation.layer_norm import layer_norm, layer_norm_reference
+from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels.normalisation.rms_norm import rms_norm
+
+
+def test_the_weights_gradient_is_the_same_in_every_run(device: str):
+    x = torch.randn(50, 63, device=device)
+    weight = torch.randn(63, device=device, requires_grad=True)
+    upstream = torch.randn(50, 63, device=device)
+    first, second = (torch.autograd.grad(rms_norm(x, weight), weight, upstream)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_a_weight_of_another_dtype_keeps_it_in_its_gradient(device: str):
+    x = torch.randn(5, 63, device=device, dtype=torch.bfloat16)
+    weight = torch.randn(63, device=device, requires_grad=True)
+    out = rms_norm(x, weight)
+    out.sum().backward()
+    assert out.dtype is torch.bfloat16
+    assert weight.grad is not None
+    assert weight.grad.dtype is torch.float32
+
+
+def test_a_row_of_zeros_stays_finite(device: str):
+    x = torch.zeros(2, 63, device=device, requires_grad=True)
+    weight = torch.ones(63, device=device)
+    out = rms_norm(x, weight)
+    out.sum().backward()
+    assert torch.equal(out, torch.zeros_like(out))
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+LENGTHS = [63, MAX_ROW_BYTES_BACKWARD // 4 + 100]
+
+
+@pytest.mark.parametrize("n_cols", [63, MAX_COLS_IN_REGISTERS + 100])
+def test_a_mean_far_from_zero_does_not_cancel_the_variance(device: str, n_cols: int):
+    x = torch.randn(2, n_cols, device=device) + 1e4
+    weight, bias = torch.ones(n_cols, device=device), torch.zeros(n_cols, device=device)
+    expected = layer_norm_reference(x.double(), weight.double(), bias.double())
+    torch.testing.assert_close(layer_norm(x, weight, bias).double(), expected, atol=5e-3, rtol=0)
+
+
+def test_parameters_of_another_dtype_keep_it_in_their_gradients(device: str):
+    x = torch.randn(5, 63, device=device, dtype=torch.bfloat16)
+    weight, bias = (torch.randn(63, device=device, requires_grad=True) for _ in range(2))
+    out = layer_norm(x, weight, bias)
+    out.sum().backward()
+    assert out.dtype is torch.bfloat16
+    assert weight.grad is not None
+    assert bias.grad is not None
+    assert weight.grad.dtype is bias.grad.dtype is torch.float32
+
+
+def test_a_row_of_equal_numbers_gives_the_bias(device: str):
+    x = torch.full((2, 63), 3.0, device=device)
+    weight, bias = torch.randn(2, 63, device=device)
+    torch.testing.assert_close(layer_norm(x, weight, bias), bias.expand(2, 63))
+
+
+def test_a_bias_of_another_length_is_refused():
+    with pytest.raises(KernelError, match=r"layer_norm: the columns must be equal, .*bias \(4,\)"):
+        layer_norm(torch.randn(2, 3), torch.randn(3), torch.randn(4))
+
+
+def test_what_is_normalised_is_the_sum_as_it_is_stored(device: str):
+    x = torch.randn(3, 63, device=device, dtype=torch.bfloat16)
+    residual = 100 * torch.randn(3, 63, device=device, dtype=torch.bfloat16)
+    weight = torch.ones(63, device=device, dtype=torch.bfloat16)
+    out, new_residual = add_rms_norm(x, residual, weight)
+    assert torch.equal(new_residual, x + residual)
+    again, _ = add_rms_norm(torch.zeros_like(x), new_residual, weight)
+    assert torch.equal(out, again)
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+def test_the_gradient_through_either_output_alone_is_right(device: str, n_cols: int):
+    x, residual = (torch.randn(3, n_cols, device=device, requires_grad=True) for _ in range(2))
+    weight = torch.randn(n_cols, device=device, requires_grad=True)
+    operands = x, residual, weight
+    for which in (0, 1):
+        # summed, so that the gradient is one expanded scalar
+        actual = torch.autograd.grad(add_rms_norm(*operands)[which].sum(), operands, materialize_grads=True)
+        expected = torch.autograd.grad(add_rms_norm_reference(*operands)[which].sum(), operands, materialize_grads=True)
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_row_that_cancels_to_zero_stays_finite(device: str):
+    x = torch.randn(2, 63, device=device, requires_grad=True)
+    out, new_residual = add_rms_norm(x, -x.detach(), torch.ones(63, device=device))
+    out.sum().backward()
+    assert torch.equal(out, torch.zeros_like(out))
+    assert torch.equal(new_residual, torch.zeros_like(out))
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+def test_a_residual_of_another_dtype_is_refused():
+    with pytest.raises(KernelError, match="add_rms_norm: the dtypes must be equal"):
+        add_rms_norm(torch.randn(2, 3), torch.randn(2, 3).bfloat16(), torch.randn(3))
+
+
+def test_the_chunks_of_one_conditioning_matrix_are_read_where_they_lie(device: str):
+    x = torch.randn(2, 5, 63, device=device)
+    conditioning = torch.randn(2, 6 * 63, device=device, requires_grad=True)
+    shift, scale = conditioning.chunk(6, dim=-1)[:2]
+    upstream = torch.randn(2, 5, 63, device=device)
+    (actual,) = torch.autograd.grad(adaln_modulate(x, scale, shift), conditioning, upstream, retain_graph=True)
+    (expected,) = torch.autograd.grad(adaln_modulate_reference(x, scale, shift), conditioning, upstream)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_each_image_is_modulated_by_its_own_conditioning(device: str):
+    x = torch.randn(1, 5, 63, device=device).expand(2, 5, 63)
+    scale = torch.zeros(2, 63, device=device)
+    shift = torch.stack([torch.zeros(63, device=device), torch.ones(63, device=device)])
+    first, second = adaln_modulate(x, scale, shift)
+    torch.testing.assert_close(second, first + 1)
+
+
+def test_a_scale_per_token_is_refused():
+    with pytest.raises(KernelError, match=r"adaln_modulate: images and columns must be equal, .*scale \(2, 5, 63\)"):
+        adaln_modulate(torch.randn(2, 5, 63), torch.randn(2, 5, 63), torch.randn(2, 63))
