@@ -37,7 +37,7 @@ def comparison_table(rows: Sequence[ComparedCase]) -> pd.DataFrame:
             "implementation": [row.implementation for row in rows],
             "base time": [None if row.base is None else row.base.median_ns for row in rows],
             "head time": [None if row.head is None else row.head.median_ns for row in rows],
-            "change": pd.array([row.relative_change for row in rows], dtype="Float64"),
+            "change": pd.Series([row.relative_change for row in rows], dtype="float64"),
             **({"not compared": refusals} if any(refusals) else {}),
             **{title: texts for title, texts in metrics.items() if any(texts)},
             "outcome": [_outcomes_text(row) for row in rows],
