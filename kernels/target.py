@@ -10,7 +10,7 @@ import triton.language as tl
 IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 _MULTIPROCESSORS_OF_AN_H100 = 132
 _INTERPRETED_PROGRAMS = 3
-"""Few, so that each program of a persistent kernel processes several tiles."""
+"""Few, so each program of a persistent kernel processes several tiles."""
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,44 @@ from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import image_attention, model_cases, self_attention, with_choice
 
 
+def as_heads(packed: torch.Tensor) -> torch.Tensor:
+    """View packed sequences [total, H, D] as one batch entry [1, H, total, D]."""
+    return packed.transpose(0, 1).unsqueeze(0)
+
+
+def _unchanged(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
 @torch.library.custom_op("roofwatch::attention", mutates_args=())
-def _attention_op(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, window: int
+def attention_op(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    is_causal: bool,
+    window: int,
+    cu_seqlens: torch.Tensor | None,
+    max_seqlen: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute out and log-sum-exp of [B, H, T, D], or of packed [total, H, D] with cu_seqlens and max_seqlen."""
     out = q.new_empty(q.shape)
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    if not k.numel():  # no keys
+    heads = _unchanged if cu_seqlens is None else as_heads
+    lse = q.new_empty(heads(q).shape[:3], dtype=torch.float32)
+    if not k.numel():
         out.zero_()
         lse.fill_(-torch.inf)
-    elif out.numel():  # CUDA rejects an empty grid
-        launch_forward(q, k, v, out, lse, is_causal=is_causal, window=window)
+    elif out.numel() and max_seqlen != 0:
+        launch_forward(
+            heads(q),
+            heads(k),
+            heads(v),
+            heads(out),
+            lse,
+            is_causal=is_causal,
+            window=window,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+        )
     return out, lse
 
 
@@ -47,41 +74,69 @@ def _attention_backward_op(
     grad_out: torch.Tensor,
     is_causal: bool,
     window: int,
+    cu_seqlens: torch.Tensor | None,
+    max_seqlen: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    gradients = tuple(operand.new_empty(operand.shape) for operand in (q, k, v))
-    if q.numel() and k.numel():
-        launch_backward(q, k, v, out, lse, grad_out, *gradients, is_causal=is_causal, window=window)
+    heads = _unchanged if cu_seqlens is None else as_heads
+    grad_q, grad_k, grad_v = (operand.new_empty(operand.shape) for operand in (q, k, v))
+    if q.numel() and k.numel() and max_seqlen != 0:
+        launch_backward(
+            heads(q),
+            heads(k),
+            heads(v),
+            heads(out),
+            lse,
+            heads(grad_out),
+            heads(grad_q),
+            heads(grad_k),
+            heads(grad_v),
+            is_causal=is_causal,
+            window=window,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+        )
     else:
-        for gradient in gradients:
+        for gradient in (grad_q, grad_k, grad_v):
             gradient.zero_()
-    return gradients[0], gradients[1], gradients[2]
+    return grad_q, grad_k, grad_v
 
 
-@_attention_op.register_fake
-def _attention_fake(q: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+@attention_op.register_fake
+def _attention_fake(
+    q: torch.Tensor,
+    _k: torch.Tensor,
+    _v: torch.Tensor,
+    _is_causal: bool,
+    _window: int,
+    cu_seqlens: torch.Tensor | None,
+    _max_seqlen: int | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    heads = q if cu_seqlens is None else as_heads(q)
+    return q.new_empty(q.shape), q.new_empty(heads.shape[:3], dtype=torch.float32)
 
 
 @_attention_backward_op.register_fake
 def _attention_backward_fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_others: Any
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, ctx.is_causal, ctx.window = inputs
+    q, k, v, ctx.is_causal, ctx.window, cu_seqlens, ctx.max_seqlen = inputs
     out, lse = output
-    ctx.save_for_backward(q, k, v, out, lse)
+    ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
     ctx.mark_non_differentiable(lse)
 
 
 def _backward(ctx: Any, grad_out: torch.Tensor, _grad_lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    return *_attention_backward_op(*ctx.saved_tensors, grad_out, ctx.is_causal, ctx.window), None, None
+    *operands, cu_seqlens = ctx.saved_tensors
+    gradients = _attention_backward_op(*operands, grad_out, ctx.is_causal, ctx.window, cu_seqlens, ctx.max_seqlen)
+    return *gradients, None, None, None, None
 
 
-_attention_op.register_autograd(_backward, setup_context=_save_for_backward)
+attention_op.register_autograd(_backward, setup_context=_save_for_backward)
 
 
 def attention_reference(
@@ -218,7 +273,7 @@ def attention(
             f"attention: window={window} with is_causal={is_causal}; a window needs 1 or more keys, or 0 for "
             "no limit, and a causal mask: pass is_causal=True"
         )
-    out: torch.Tensor = _attention_op(q, k, v, is_causal, window)[0]
+    out: torch.Tensor = attention_op(q, k, v, is_causal, window, None, None)[0]
     return out
 
 

@@ -12,97 +12,11 @@ from typing import Any
 import torch
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels.attention.attention import attention_reference, visible_pairs
-from roofwatch.kernels.attention.backward import launch_backward
-from roofwatch.kernels.attention.forward import launch_forward
+from roofwatch.kernels.attention.attention import as_heads, attention_op, attention_reference, visible_pairs
 from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.models import DENSE_MODELS
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, self_attention, with_choice
-
-
-def _as_heads(packed: torch.Tensor) -> torch.Tensor:
-    """View [total, H, D] as one batch entry [1, H, total, D]."""
-    return packed.transpose(0, 1).unsqueeze(0)
-
-
-@torch.library.custom_op("roofwatch::attention_varlen", mutates_args=())
-def _attention_varlen_op(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    total, H, _ = q.shape
-    out = q.new_empty(q.shape)
-    lse = q.new_empty(H, total, dtype=torch.float32)
-    if out.numel() and max_seqlen:
-        launch_forward(
-            _as_heads(q),
-            _as_heads(k),
-            _as_heads(v),
-            _as_heads(out),
-            lse,
-            is_causal=True,
-            cu_seqlens=cu_seqlens,
-            max_seqlen=max_seqlen,
-        )
-    return out, lse
-
-
-@torch.library.custom_op("roofwatch::attention_varlen_backward", mutates_args=())
-def _attention_varlen_backward_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    grad_out: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    max_seqlen: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    grad_q, grad_k, grad_v = (operand.new_empty(operand.shape) for operand in (q, k, v))
-    if q.numel() and max_seqlen:
-        launch_backward(
-            _as_heads(q),
-            _as_heads(k),
-            _as_heads(v),
-            _as_heads(out),
-            lse,
-            _as_heads(grad_out),
-            _as_heads(grad_q),
-            _as_heads(grad_k),
-            _as_heads(grad_v),
-            is_causal=True,
-            cu_seqlens=cu_seqlens,
-            max_seqlen=max_seqlen,
-        )
-    return grad_q, grad_k, grad_v
-
-
-@_attention_varlen_op.register_fake
-def _attention_varlen_fake(q: torch.Tensor, *_others: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return q.new_empty(q.shape), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
-
-
-@_attention_varlen_backward_op.register_fake
-def _attention_varlen_backward_fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_others: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, cu_seqlens, ctx.max_seqlen = inputs
-    out, lse = output
-    ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
-    ctx.mark_non_differentiable(lse)
-
-
-def _backward(ctx: Any, grad_out: torch.Tensor, _grad_lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    *operands, cu_seqlens = ctx.saved_tensors
-    return *_attention_varlen_backward_op(*operands, grad_out, cu_seqlens, ctx.max_seqlen), None, None
-
-
-_attention_varlen_op.register_autograd(_backward, setup_context=_save_for_backward)
 
 
 def attention_varlen_reference(
@@ -111,7 +25,7 @@ def attention_varlen_reference(
     """Compute causal attention of each sequence separately."""
     bounds = cu_seqlens.tolist()
     assert max_seqlen >= max(stop - start for start, stop in pairwise(bounds))
-    q_heads, k_heads, v_heads = (_as_heads(packed) for packed in (q, k, v))
+    q_heads, k_heads, v_heads = (as_heads(packed) for packed in (q, k, v))
     outs = [
         attention_reference(q_heads[:, :, start:stop], k_heads[:, :, start:stop], v_heads[:, :, start:stop])
         for start, stop in pairwise(bounds)
@@ -215,7 +129,7 @@ def attention_varlen(
     require_equal("attention_varlen", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
     require_heads("attention_varlen", q.shape[1], k.shape[1], q.shape[2])
     require_integers("attention_varlen", dtype=torch.int32, dims=1, like=q, cu_seqlens=cu_seqlens)
-    out: torch.Tensor = _attention_varlen_op(q, k, v, cu_seqlens, max_seqlen)[0]
+    out: torch.Tensor = attention_op(q, k, v, True, 0, cu_seqlens, max_seqlen)[0]
     return out
 
 
@@ -230,7 +144,7 @@ def _attention_varlen_torch(
     sequence = torch.bucketize(torch.arange(q.shape[0], device=q.device), cu_seqlens[1:], right=True)
     mask = (sequence[:, None] == sequence).tril()
     out = torch.nn.functional.scaled_dot_product_attention(
-        _as_heads(q), _as_heads(k), _as_heads(v), attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]
+        as_heads(q), as_heads(k), as_heads(v), attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]
     )
     return out[0].transpose(0, 1)
 

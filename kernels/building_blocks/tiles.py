@@ -20,7 +20,7 @@ def tile_of(program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr):
 
 @triton.jit
 def by_chiplet(program, n_programs, N_CHIPLETS: tl.constexpr):
-    """Renumber programs so that those of one chiplet are adjacent and share its L2 cache.
+    """Renumber programs to make those of one chiplet adjacent, so they share its L2 cache.
 
     The hardware assigns programs to chiplets round-robin.
     """

@@ -1,6 +1,6 @@
 """Embedding lookup: rows of a table by index, forward.
 
-A program copies one piece of one row, so that a few tokens are enough to saturate the memory.
+A program copies one piece of one row, so a few tokens saturate the memory.
 """
 
 from typing import Any

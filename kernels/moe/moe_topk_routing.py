@@ -41,7 +41,7 @@ def _topk_routing_kernel(
     logits_ptrs = logits_ptr + tokens[:, None] * logits_row_stride + offs[None, :]
     logits = tl.load(logits_ptrs, mask=mask, other=0.0).to(tl.float32)  # [TOKENS, EXPERTS]
     bits = tl.where(logits == 0, 0.0, logits).to(tl.int32, bitcast=True)  # -0 equals 0
-    # flip the bits of negative floats, so that integers sort like the logits
+    # flip the bits of negative floats, so integers sort like the logits
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = (ordered.to(tl.int64) << 32) | (EXPERTS - 1 - offs)[None, :]
     lowest = tl.full((), -(2**63), tl.int64)

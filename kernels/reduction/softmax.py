@@ -228,7 +228,7 @@ def _cuda_kernel(name: str, dtype: torch.dtype, layout: RowLayout) -> CudaKernel
 
 
 def _block_count(rows: torch.Tensor, layout: RowLayout) -> int:
-    """One block per row; fewer for rows that are read twice, so that they stay in the L2 cache."""
+    """One block per row; fewer for rows that are read twice, so they stay in the L2 cache."""
     return len(rows) if layout.fits else min(len(rows), multiprocessor_count(rows))
 
 

@@ -51,11 +51,6 @@ def test_llama_70b_projections_of_one_gpu_and_of_one_of_eight():
     ]
 
 
-def test_eight_gpus_never_share_a_key_head_of_llama():
-    for workload in only(shapes.self_attention([LLAMA_3_1_405B]), "tp8"):
-        assert (workload.shape["H"], workload.shape["H_KV"]) == (16, 1)
-
-
 def test_a_shape_of_two_models_is_one_case_with_the_tags_of_both():
     workloads = [
         Workload({"n": 8}, frozenset({"8b", "llama"})),
@@ -87,9 +82,3 @@ def test_memory_kernels_see_llama_70b_as_eight_gpus_share_it():
     whole, share = shapes_of(shapes.weight_matrices([LLAMA_3_1_70B]))
     # gate and up of 28672 each
     assert (whole["M"], share["M"], whole["N"], share["N"]) == (57_344, 7168, 8192, 8192)
-
-
-def test_a_weight_on_the_left_has_its_columns_for_rows():
-    found, product = shapes.weights_first([LLAMA_3_1_8B])[0], projections([LLAMA_3_1_8B])[0]
-    assert dict(found.shape) == {"M": product.shape["N"], "N": product.shape["M"], "K": product.shape["K"]}
-    assert found.tags == product.tags

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from roofwatch import Case, InputMaker
-from roofwatch.kernels.moe.moe_permute import ROUTINGS, chosen_experts, expert_offsets, routed
-from roofwatch.kernels.shapes import Workload
+from roofwatch.kernels.moe.moe_permute import ROUTINGS, chosen_experts, expert_offsets
 from tests.kernels.builders import make_case
 
 
@@ -42,19 +41,6 @@ def test_all_to_one_routing_sends_every_token_to_the_same_experts():
     assert experts.unique().numel() == 2
 
 
-@pytest.mark.parametrize("routing", ROUTINGS)
-def test_choices_are_the_same_where_floating_point_inputs_are_left_unfilled(routing: str):
-    case, experts = choices(routing)
-    assert torch.equal(chosen_experts(case, InputMaker(case, only_integers=True)), experts)
-
-
 def test_offsets_are_where_each_experts_rows_begin():
     experts = torch.tensor([[2, 0], [0, 3], [2, 0]], dtype=torch.int32)
     assert expert_offsets(experts, 5).tolist() == [0, 3, 3, 5, 6, 6]
-
-
-def test_a_workload_is_routed_in_every_way_with_the_lengths_that_are_asked_for():
-    workload = Workload({"T": 8, "E": 4, "ffn": 32}, frozenset({"decode"}))
-    assert routed([workload], "E", "T") == [
-        Workload({"E": 4, "T": 8, "routing": routing}, frozenset({"decode", routing})) for routing in ROUTINGS
-    ]
