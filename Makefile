@@ -53,9 +53,10 @@ test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if
 gpu-records: ## Records of real runs on this machine's GPU into examples/, and how far its timers and two runs agree
 	@PYTHONPATH=. $(GPU_PYTHON) bench/gpu_records.py examples
 
-lint: $(STAMP) ## Check style
+lint: $(STAMP) ## Check the style of code and prose
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python docs/check_prose.py
 
 types: $(STAMP) ## Check types
 	@$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""Series with planted steps in nine kinds of noise, for the table of detectors when no other data is at hand.
+"""Series with planted steps in nine kinds of noise, for the table of detectors when no other data is available.
 
 Each kind has a robust width of about 1.
 """

@@ -4,7 +4,7 @@ Interleaved timings are compared in pairs. The level around each pair, which the
 each timing gets a bounded score. The interval holds the log ratios at which the mean difference of scores fits no
 difference (aligned ranks of Hodges and Lehmann 1962, with M-estimator scores instead of ranks).
 
-If one side was timed after the other, drift and change look alike. Two intervals must then agree: one without drift,
+If one side was timed after the other, drift and change look the same. Two intervals must then agree: one without drift,
 widened by autocorrelation, and one next to a straight line through time.
 """
 

@@ -51,7 +51,7 @@ def collect_environment(device: str) -> Environment:
     """Describe this machine and toolchain.
 
     Args:
-        device: `cpu` or `cuda` (torch's name for NVIDIA and AMD GPUs alike).
+        device: `cpu` or `cuda` (torch's name for both NVIDIA and AMD GPUs).
     """
     common = {
         "cpu_name": cpu_name(),

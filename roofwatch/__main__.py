@@ -1,4 +1,4 @@
-"""The command line as `python -m roofwatch`, for a Python that has no script of that name beside it."""
+"""Run the command line with `python -m roofwatch`."""
 
 from roofwatch.cli.main import main
 

@@ -187,7 +187,7 @@ def _best_ramp(logs: Values, when: Values, places: NDArray[np.intp], deviation: 
 
 
 def _fit_levels(logs: Values, starts: Sequence[int], deviation: float) -> Values:
-    """The levels of a series at each value, by the estimator that ramps are fitted by: noise then affects both alike.
+    """The levels of a series at each value, by the estimator of ramps, so that noise affects both equally.
 
     Args:
         logs: The values.

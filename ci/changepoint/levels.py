@@ -73,7 +73,7 @@ def fit_levels(values: Values, *, floor: float, widths: Values | None = None, ca
     Args:
         values: Finite, at least two shortest segments, on the scale they are judged on.
         floor: Smallest noise believed.
-        widths: How much wider each value spreads than a typical one, as a factor; None: all alike.
+        widths: How much wider each value spreads than a typical one, as a factor; None: all equal.
         caution: Factor on the penalty of a step.
     """
     learner = _Learner(values, floor, widths, step_cost=caution * penalty(len(values)))

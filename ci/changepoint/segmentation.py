@@ -57,7 +57,7 @@ class Segmenter:
 
         Args:
             values: On the scale they are judged on.
-            widths: How much wider each value spreads than a typical one, as a factor; None: all alike.
+            widths: How much wider each value spreads than a typical one, as a factor; None: all equal.
             deviation: First guess at the noise, for the scan.
         """
         self.values = values
@@ -121,7 +121,7 @@ class Segmenter:
             # an outlier predicts no more of its neighbour than the limit
             limit = OUTLIER * noise.deviation / noise.innovation
             predicted = noise.autocorrelation * np.clip(scaled, -limit, limit)
-            # forwards and backwards, so a mirrored series is judged alike
+            # forwards and backwards, so a mirrored series gets the same result
             forwards = noise.innovation_costs[bins_of(scaled[1:] - predicted[:-1])]
             backwards = noise.innovation_costs[bins_of(scaled[:-1] - predicted[1:])]
             # both densities are per unit of their own width

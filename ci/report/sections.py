@@ -174,7 +174,7 @@ def _left_out_section(judgement: PullRequestJudgement) -> Section:
         for pair in case.left_out:
             sides = (code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head))
             rows.append((*_subject(case), str(pair.position + 1), *sides))
-    heading = f"{count_of(len(rows), 'block pair')} left out: the device was throttled or shared"
+    heading = f"{count_of(len(rows), 'block pair')} excluded: the device was throttled or shared"
     return Section(heading, (*_SUBJECT, "pair", "base", "head"), rows, is_folded=True)
 
 

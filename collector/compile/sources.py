@@ -2,7 +2,7 @@
 
 A kernel uses the modules that declare it and all modules that these import, at the top or in functions. It also uses
 CUDA sources next to these modules, and files whose path is a string in one of them. A module that imports by a computed
-name may use every module of the suite. Installed packages are left out: the digest of the toolchain covers them.
+name may use every module of the suite. Installed packages are excluded: the digest of the toolchain covers them.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _best_row(
         "best": best.implementation,
         "time": measurement.median_ns,
         "lead": "" if against is None else f"{percent(against.speedup - 1)} against {best.runner_up}",
-        "significant?": "no other was timed alike" if against is None else _LEADS[against.verdict],
+        "significant?": "no other timed in the same way" if against is None else _LEADS[against.verdict],
         "utilisation": measurement.utilisation,
         "bound": measurement.bound or "",
         **times,

@@ -189,7 +189,7 @@ def _narrow(
     other_cases = [known for own in cases_of.values() for known in own if known != case]
     if other_cases or view.link.asked_or_chosen("beside"):
         beside = view.link.choose_some(
-            "Beside it", other_cases, parameter="beside", placeholder="no other", place=second
+            "Second series", other_cases, parameter="beside", placeholder="no other", place=second
         )
     # a kernel without a chosen case shows its first
     first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]

@@ -66,7 +66,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     )
 
     def copy_parts(table: type[Base], parts: Iterable[tuple[Any, int, Any]]) -> None:
-        """Copy parts of results: of which case and implementation, at which position, and the part."""
+        """Copy parts of results, each with its case, implementation and position."""
         columns = [column for column in table.__table__.columns if column.name not in _OF_CASE]
         fields = [(column.name, isinstance(column.type, JSON)) for column in columns]
         rows = (

@@ -1,4 +1,4 @@
-"""The demo's history: sixteen scripted commits, four of which change a kernel."""
+"""The demo's history: sixteen scripted commits; four change a kernel."""
 
 from __future__ import annotations
 

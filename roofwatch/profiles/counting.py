@@ -120,7 +120,7 @@ def with_counters(record: RunRecord, commit: Commit, calls: Sequence[CountedCall
 
 
 def name_report(record: RunRecord, path: Path, report: Path | None) -> RunRecord:
-    """Name a report in the record, and keep a redacted copy beside it.
+    """Name a report in the record, and keep a redacted copy in the same folder.
 
     A `.ncu-rep` file cannot be redacted, so it is named only if everything is kept (ROOFWATCH_KEEP=all).
     """

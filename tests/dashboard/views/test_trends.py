@@ -88,7 +88,7 @@ def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: Op
     store_history(store)
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, values="open")
     many(app, "More metrics").set_value(["utilisation"]).run()
-    many(app, "Beside it").set_value([RMS_NORM_BWD]).run()
+    many(app, "Second series").set_value([RMS_NORM_BWD]).run()
 
     assert not app.exception
     assert address(app)["further"] == ["utilisation"]
@@ -195,7 +195,7 @@ def test_two_kernels_share_a_figure(open_view: OpenView, two_runners: Engine) ->
     # its first case, as long as none is named
     assert address(app)["kernels"] == ["gemm"]
     assert [case in texts(app) for case in (SOFTMAX, GEMM, WIDE)] == [True, True, False]
-    assert many(app, "Beside it").options == [WIDE, GEMM]
+    assert many(app, "Second series").options == [WIDE, GEMM]
 
     again = open_view("trends", **address(app))
     assert texts(again) == texts(app)
