@@ -41,12 +41,12 @@ _OUTCOMES = (
 
 
 class _CaseResult:
-    """Key of a result of one case and implementation in one run."""
+    """Key of a result of one case and implementation in one run. The run comes first: queries look results up by it."""
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-4)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-3)
+    implementation: Mapped[str] = mapped_column(primary_key=True, sort_order=-2)
+    measured_on: Mapped[date] = mapped_column(primary_key=True, sort_order=-1)
 
 
 class SeriesRow(Base):

@@ -58,7 +58,7 @@ def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measur
     assert "not done after 12 s" in messages["hangs"]
     assert "(128,)" in messages["wrong_shape"]
     assert "(64,)" in messages["wrong_shape"]
-    assert "64 elements of 64 that are NaN" in messages["gives_nan"]
+    assert "64 of 64 elements are NaN" in messages["gives_nan"]
     assert "changes its input x" in messages["changes_input"]
     assert "faster than the compute ceiling" in messages["too_fast"]
     (fact,) = record.static_facts

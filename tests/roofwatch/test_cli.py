@@ -66,7 +66,7 @@ def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_
     assert all(m.utilisation is not None for m in record.measurements if m.implementation == "eager")
     assert record.preset == "survey"
     assert "aten::mul" in {row.name for profile in record.profiles for row in profile.rows}
-    assert "what the calls launched" in ran.output
+    assert "launched kernels and operators" in ran.output
 
     stored = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     [result] = stored["runs"]
@@ -208,8 +208,8 @@ def test_a_run_of_uncommitted_changes_says_that_no_trend_takes_it_in(repository:
 
     assert {done.status for done in (committed, changed, outside)} == {0}, committed.error + changed.error
     assert "part of no trend" not in committed.output
-    assert changed.output.count("the work tree differs from the commit: this run is kept") == 1
-    assert outside.output.count("there is no commit here: this run is kept and shown, and part of no trend") == 1
+    assert changed.output.count("the work tree is dirty: this run is stored") == 1
+    assert outside.output.count("there is no commit here: this run is stored and shown, but is not part of the history") == 1
 
 
 def test_the_schema_is_printed() -> None:
