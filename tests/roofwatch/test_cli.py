@@ -207,9 +207,9 @@ def test_a_run_of_uncommitted_changes_says_that_no_trend_takes_it_in(repository:
     outside = roofwatch("run", alone, *briefly)
 
     assert {done.status for done in (committed, changed, outside)} == {0}, committed.error + changed.error
-    assert "part of no trend" not in committed.output
+    assert "not part of the history" not in committed.output
     assert changed.output.count("the work tree is dirty: this run is stored") == 1
-    assert outside.output.count("there is no commit here: this run is stored and shown, but is not part of the history") == 1
+    assert outside.output.count("there is no commit here: this run is stored and shown") == 1
 
 
 def test_the_schema_is_printed() -> None:
