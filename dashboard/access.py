@@ -157,7 +157,8 @@ class ReturnAfterSignIn(BaseHTTPMiddleware):
                     _COOKIE, quote(page, safe=""), max_age=_KEPT_FOR_S, httponly=True, secure=is_https, samesite="lax"
                 )
         elif request.url.path == CALLBACK:
-            page = self._own_page(unquote(request.cookies.get(_COOKIE, "")))
+            kept = unquote(request.cookies.get(_COOKIE, ""))
+            page = self._own_page(kept) if kept.startswith("/") and not kept.startswith("//") else None
             if page is not None and response.headers.get("location") in {"/", ""}:
                 response.headers["location"] = page
             response.delete_cookie(_COOKIE)
