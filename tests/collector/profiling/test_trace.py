@@ -127,3 +127,8 @@ def test_damaged_fields_of_an_event_are_left_out(damage: dict[str, Any], categor
     assert found["kernels"]["occupancy"]["with_field"] == 0
     assert found["memcpy"]["bytes"] == 0
     assert time_spent(trace).window_ns == 12_000
+
+
+def test_endless_nesting_is_refused() -> None:
+    with pytest.raises(ProfileError, match="not a whole trace"):
+        scanned('{"traceEvents": [' + "[" * 200_000 + "]" * 200_000 + "]}")
