@@ -238,7 +238,7 @@ class _Pair:
 
 def _device_session(plan: RunPlan, journal: Journal | None) -> DeviceSession:
     earlier = () if journal is None else journal.seen
-    return DeviceSession(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
+    return DeviceSession(plan.lock_clocks, earlier=earlier, unfit=plan.device_check)
 
 
 def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path | None = None) -> WorkerPool:

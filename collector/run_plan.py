@@ -177,7 +177,7 @@ class RunPlan:
         timer: None takes the best available timer.
         cache: Cache state before each launch; None takes the timer's default.
         lock_clocks: SM clock to lock; None leaves it free.
-        unfit_device: Refuse or warn if other processes use the GPU or persistence mode is off; None only records it.
+        device_check: Refuse or warn if other processes use the GPU or persistence mode is off; None only records it.
         checks_at_once: Parallel checks on a CPU; None takes one per core.
         has_profiles: Profile some calls of each case after timing.
         check_timeout_s: Time limit of one check, including compilation, autotuning and the reference.
@@ -199,7 +199,7 @@ class RunPlan:
     timer: Timer | None = None
     cache: CacheState | None = None
     lock_clocks: Clock | None = None
-    unfit_device: UnfitDevice | None = None
+    device_check: UnfitDevice | None = None
     checks_at_once: int | None = None
     cases: tuple[str, ...] | None = None
     has_profiles: bool = False

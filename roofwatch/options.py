@@ -106,7 +106,7 @@ class RunOptions:
             show_default=False,
         ),
     ] = None
-    unfit_device: Annotated[
+    device_check: Annotated[
         Literal["refuse", "warn"] | None,
         typer.Option(
             help="If other processes use the GPU or persistence mode is off: refuse to measure, or warn. "
@@ -173,7 +173,7 @@ class RunOptions:
             timer=None if self.timer == "auto" else Timer(self.timer),
             cache=None if self.cache is None else CacheState(self.cache),
             lock_clocks=None if self.lock_clocks is None else parse_clock(self.lock_clocks),
-            unfit_device=self.unfit_device or ("refuse" if effort.refuses_unfit_device else None),
+            device_check=self.device_check or ("refuse" if effort.refuses_unfit_device else None),
             launch_timeout_s=self.launch_timeout,
             preparation_timeout_s=self.preparation_timeout,
             check_timeout_s=self.check_timeout,

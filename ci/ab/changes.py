@@ -44,7 +44,7 @@ class Change:
     head: float
     verdict: Verdict = Verdict.UNCHANGED
     """`unchanged` where the number decides nothing."""
-    reason: Reason = Reason.COUNTER_MOVED
+    reason: Reason = Reason.COUNTER_CHANGED
     part: str = ""
     """Tensor of an accuracy, kernel of a counter."""
     launch_index: int = 0
@@ -126,9 +126,9 @@ def _memory_change(
     log_ratio = math.log(max(after, MIN_BLOCK_BYTES) / max(before, MIN_BLOCK_BYTES))
     if abs(log_ratio) < math.log1p(thresholds.memory_relative_change):
         return None
-    verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED
+    verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED
     if is_one_allocator:
-        verdict, reason = Verdict.REGRESSED if after > before else Verdict.IMPROVED, Reason.MEMORY_MOVED
+        verdict, reason = Verdict.REGRESSED if after > before else Verdict.IMPROVED, Reason.MEMORY_CHANGED
     return Change(*key, "peak_allocated_bytes", before, after, verdict, reason)
 
 
@@ -143,7 +143,7 @@ def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]], threshol
         if one.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
             sides = one.base_ns, one.head_ns
             yield Change(
-                *key, "host_ns", *sides, one.verdict, Reason.HOST_MOVED, relative_interval=one.relative_interval
+                *key, "host_ns", *sides, one.verdict, Reason.HOST_CHANGED, relative_interval=one.relative_interval
             )
 
 

@@ -19,7 +19,7 @@ from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionSt
 
 _LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.STATIC: 2}
 _SECONDARY = 3
-_CLOCK_MOVED = f"; {Reason.CLOCK_MOVED}: the clock moved, the cycles did not"
+_CLOCK_CHANGED = f"; {Reason.CLOCK_CHANGED}: the clock changed, the cycles did not"
 _MIN_FAMILY = 3
 """Fewer times are named one by one."""
 _RECOVERED_SHARE = 0.8
@@ -52,7 +52,7 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
         kernel=kernel,
         verdict=changes[0].verdict,
         cause=cause_of(suspects),
-        summary=f"{kernel}: {_summary(changes)}{in_common}{_CLOCK_MOVED if own[0].is_clock_move else ''}",
+        summary=f"{kernel}: {_summary(changes)}{in_common}{_CLOCK_CHANGED if own[0].is_clock_move else ''}",
         change_points=changes,
         state=RegressionState.DISMISSED if is_refuted else RegressionState.OPEN,
         is_confirmed=bool(confirmed),

@@ -98,7 +98,7 @@ def _clock_checked(
     step = clock_step(before, after, log_change)
     if step is None or not step.is_clock_move(min_relative_change=thresholds.trend_relative_change):
         return change
-    evidence = f"{change.evidence}; {Reason.CLOCK_MOVED}: {step.in_words()}"
+    evidence = f"{change.evidence}; {Reason.CLOCK_CHANGED}: {step.in_words()}"
     return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=evidence)
 
 

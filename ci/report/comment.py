@@ -39,7 +39,7 @@ _ADVICE = {
     Reason.TOO_FEW_BLOCKS: _MORE_BLOCKS,
     Reason.MULTIPLICITY: _MORE_BLOCKS,
     Reason.THROTTLED: "measure again when the device is cool and idle.",
-    Reason.CLOCK_MOVED: "measure again at a fixed clock: --lock-clocks, if permitted.",
+    Reason.CLOCK_CHANGED: "measure again at a fixed clock: --lock-clocks, if permitted.",
 }
 """For inconclusive results, the most important first."""
 _INTENDED = "if it is intended, say so in the pull request (on GitHub: `/roofwatch accept <reason>`)."

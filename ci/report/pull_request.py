@@ -327,7 +327,7 @@ def _settle_times(
         if not is_paired:
             verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
         elif case.cycles is not None and is_clock_move(one, case.cycles):
-            verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_MOVED, case.cycles.remark
+            verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_CHANGED, case.cycles.remark
         elif verdict in _CHANGED and not has_other_cause and _is_same_machine_code(base, head, case.key):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
         settled[case.key] = replace(case, verdict=verdict, reason=reason, detail=detail)

@@ -16,10 +16,10 @@ from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 
 _CHANGED = {
-    Reason.ROOM_MOVED: "occupancy",
-    Reason.SPILLS_MOVED: "memory per thread",
-    Reason.TENSOR_CORES_MOVED: "tensor cores",
-    Reason.ACCESS_WIDTH_MOVED: "access width",
+    Reason.FIT_CHANGED: "occupancy",
+    Reason.SPILLS_CHANGED: "memory per thread",
+    Reason.TENSOR_CORES_CHANGED: "tensor cores",
+    Reason.ACCESS_WIDTH_CHANGED: "access width",
 }
 
 

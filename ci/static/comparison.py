@@ -245,9 +245,9 @@ def _judge(
         return Verdict.IMPROVED, Reason.FIXED
     verdict, reason = judge_code(code_facts(base), code_facts(head))
     if verdict is Verdict.UNCHANGED and base.code_hash == head.code_hash:
-        return verdict, Reason.LAUNCH_MOVED
+        return verdict, Reason.LAUNCH_CHANGED
     if verdict is Verdict.UNCHANGED and cause is Cause.TOOLCHAIN:
-        return verdict, Reason.TOOLCHAIN_MOVED
+        return verdict, Reason.TOOLCHAIN_CHANGED
     return verdict, reason
 
 

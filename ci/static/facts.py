@@ -147,17 +147,17 @@ def judge_facts(before: Mapping[str, float], after: Mapping[str, float]) -> Verd
 def judge_code(base: CodeFacts, head: CodeFacts) -> tuple[Verdict, Reason]:
     """Judge a change of machine code by all rules; one regression outweighs any improvement."""
     judged = [
-        (_fit_verdict(base, head), Reason.ROOM_MOVED),
-        (judge_facts(base.values, head.values), Reason.SPILLS_MOVED),
-        (_tensor_verdict(base, head), Reason.TENSOR_CORES_MOVED),
-        (_access_verdict(base.reads, head.reads), Reason.ACCESS_WIDTH_MOVED),
-        (_access_verdict(base.writes, head.writes), Reason.ACCESS_WIDTH_MOVED),
+        (_fit_verdict(base, head), Reason.FIT_CHANGED),
+        (judge_facts(base.values, head.values), Reason.SPILLS_CHANGED),
+        (_tensor_verdict(base, head), Reason.TENSOR_CORES_CHANGED),
+        (_access_verdict(base.reads, head.reads), Reason.ACCESS_WIDTH_CHANGED),
+        (_access_verdict(base.writes, head.writes), Reason.ACCESS_WIDTH_CHANGED),
     ]
     for wanted in (Verdict.REGRESSED, Verdict.IMPROVED):
         for verdict, reason in judged:
             if verdict is wanted:
                 return verdict, reason
-    return Verdict.UNCHANGED, Reason.CODE_MOVED
+    return Verdict.UNCHANGED, Reason.CODE_CHANGED
 
 
 def _fit_verdict(base: CodeFacts, head: CodeFacts) -> Verdict:

@@ -83,7 +83,7 @@ class Upgrade:
         return {
             "worse": verdicts.count(Verdict.REGRESSED),
             "better": verdicts.count(Verdict.IMPROVED),
-            "other code": sum(item.reason in {Reason.TOOLCHAIN_MOVED, Reason.LAUNCH_MOVED} for item in items),
+            "other code": sum(item.reason in {Reason.TOOLCHAIN_CHANGED, Reason.LAUNCH_CHANGED} for item in items),
             "same code": self.comparison.unchanged_by_target.get(target, 0),
         }
 

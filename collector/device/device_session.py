@@ -199,7 +199,7 @@ class DeviceSession:
             return
         message = f"results on this GPU are not reliable: {reasons}"
         if self._unfit == "refuse":
-            raise CollectorError(f"{message}; fix this, or measure anyway with --unfit-device warn")
+            raise CollectorError(f"{message}; fix this, or measure anyway with --device-check warn")
         self.warning = message
 
     def _lock_clock(self, sampler: Sampler, clock: Clock) -> float:

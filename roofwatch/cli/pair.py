@@ -107,7 +107,7 @@ def ab(
         "timer",
         "cache",
         "lock_clocks",
-        "unfit_device",
+        "device_check",
         "preset",
     ),
     *("launch_timeout", "preparation_timeout", "check_timeout", "blocks"),

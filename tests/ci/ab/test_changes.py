@@ -49,7 +49,7 @@ def test_more_memory_is_a_regression_with_or_without_a_pair(*, is_paired: bool) 
     judgement = judge(taking(MIB), taking(2 * MIB), is_paired=is_paired)
 
     change = only(judgement)
-    assert (change.verdict, change.reason, change.relative_change) == (Verdict.REGRESSED, Reason.MEMORY_MOVED, 1.0)
+    assert (change.verdict, change.reason, change.relative_change) == (Verdict.REGRESSED, Reason.MEMORY_CHANGED, 1.0)
     assert change.in_words == "peak allocated memory 1 MiB → 2 MiB (+100.0%)"
     assert judgement.counts["regressed"] == 1
     assert exit_code(judgement.verdict) == 1
@@ -68,7 +68,7 @@ def test_memory_of_another_torch_version_decides_nothing() -> None:
         taking(MIB), taking(2 * MIB), head_fields={"environment": make_environment(torch_version="2.14.0")}
     )
 
-    assert (only(judgement).verdict, only(judgement).reason) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED)
+    assert (only(judgement).verdict, only(judgement).reason) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED)
     assert exit_code(judgement.verdict) == 0
 
 
@@ -95,7 +95,7 @@ def test_host_time_is_compared_block_by_block(factor: float, verdict: Verdict | 
     assert (case.verdict, case.reason) == (Verdict.UNCHANGED, Reason.WITHIN_THRESHOLD)
     if verdict is not None:
         change = only(judgement)
-        assert change.reason is Reason.HOST_MOVED
+        assert change.reason is Reason.HOST_CHANGED
         assert change.relative_interval is not None
         assert change.relative_interval[0] < factor - 1 < change.relative_interval[1]
 

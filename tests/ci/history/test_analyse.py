@@ -90,5 +90,5 @@ def test_regressions_are_stored_with_their_suspects(history: Engine) -> None:
     assert sorted(stored, key=lambda one: one.key) == sorted(found, key=lambda one: one.key)
     (slower,) = (one for one in found if one.kernel == "rms_norm")
     assert (slower.verdict, slower.cause) == (Verdict.INCONCLUSIVE, Cause.CLOCK)
-    assert "clock_moved" in slower.change_points[0].evidence
+    assert "clock_changed" in slower.change_points[0].evidence
     assert "in clock cycles the change is" in slower.suspects[0].sentence

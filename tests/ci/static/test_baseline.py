@@ -49,7 +49,7 @@ def test_accepted_code_does_not_fail(local_bytes: int) -> None:
 def test_code_that_is_worse_than_accepted_fails_with_the_difference() -> None:
     (item,) = applied(spilling(128)).judged
 
-    assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
+    assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED)
     assert str(item.detail).endswith("worse than accepted (local memory per thread 96 B to 128 B)")
 
 

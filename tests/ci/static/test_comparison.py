@@ -41,7 +41,7 @@ def test_renamed_functions_are_matched_by_code() -> None:
 def test_the_only_unmatched_functions_are_compared() -> None:
     item = only([make_static_facts(function="_old")], [make_static_facts(function="_new", code="b", local_bytes=8)])
 
-    assert (item.function, item.verdict, item.reason) == ("_new", Verdict.REGRESSED, Reason.SPILLS_MOVED)
+    assert (item.function, item.verdict, item.reason) == ("_new", Verdict.REGRESSED, Reason.SPILLS_CHANGED)
 
 
 def test_the_same_code_in_another_launch_is_listed() -> None:
@@ -50,7 +50,7 @@ def test_the_same_code_in_another_launch_is_listed() -> None:
         [make_static_facts(theoretical_occupancy=0.25, shared_bytes=65_536)],
     )
 
-    assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.LAUNCH_MOVED)
+    assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.LAUNCH_CHANGED)
     assert item.is_listed
 
 
@@ -85,9 +85,9 @@ def test_under_different_toolchains_only_facts_decide(source: str) -> None:
     same = only(base, [make_static_facts(code="b", toolchain=new)], **of_all)
     worse = only(base, [make_static_facts(code="b", local_bytes=8, toolchain=new)], **of_all)
 
-    assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED, Cause.TOOLCHAIN)
+    assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED, Cause.TOOLCHAIN)
     assert not same.is_listed
-    assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_MOVED, Cause.TOOLCHAIN)
+    assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED, Cause.TOOLCHAIN)
 
 
 def test_only_the_code_for_the_device_decides() -> None:

@@ -50,24 +50,24 @@ FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHA
     ("base", "head", "verdict", "reason"),
     [
         # the same bytes in narrower steps
-        (compiled(load_128=2), compiled(load_32=8), Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED),
-        (compiled(store_128=2), compiled(store_16=16), Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED),
-        (compiled(copy_128=4), compiled(load_16=32), Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED),
+        (compiled(load_128=2), compiled(load_32=8), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
+        (compiled(store_128=2), compiled(store_16=16), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
+        (compiled(copy_128=4), compiled(load_16=32), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
         # less work for each thread
-        (compiled(load_128=2), compiled(load_32=2), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        (compiled(load_128=2), compiled(load_32=2), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # a few scalars beside the same vectors
-        (compiled(load_128=2), compiled(load_128=2, load_32=5), Verdict.UNCHANGED, Reason.CODE_MOVED),
-        (compiled(load_128=2), compiled(), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        (compiled(load_128=2), compiled(load_128=2, load_32=5), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (compiled(load_128=2), compiled(), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # lesser tensor cores
-        (compiled(HMMA=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
-        (compiled(HGMMA=8), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
-        (compiled(UTCHMMA=2), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
-        (compiled(mfma=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
-        (compiled(HMMA=8), compiled(IMMA=4), Verdict.UNCHANGED, Reason.CODE_MOVED),
-        (compiled(HMMA=8), compiled(HMMA=4), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        (compiled(HMMA=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(HGMMA=8), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(UTCHMMA=2), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(mfma=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(HMMA=8), compiled(IMMA=4), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (compiled(HMMA=8), compiled(HMMA=4), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # occupancy is a budget, until nothing fits
-        (compiled(occupancy=0.5), compiled(occupancy=0.125), Verdict.UNCHANGED, Reason.CODE_MOVED),
-        (compiled(occupancy=0.5), compiled(occupancy=0.0), Verdict.REGRESSED, Reason.ROOM_MOVED),
+        (compiled(occupancy=0.5), compiled(occupancy=0.125), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (compiled(occupancy=0.5), compiled(occupancy=0.0), Verdict.REGRESSED, Reason.FIT_CHANGED),
     ],
 )
 def test_each_rule_decides_and_its_opposite_is_an_improvement(
@@ -81,12 +81,12 @@ def test_one_regression_outweighs_improvements() -> None:
     base = compiled(local_bytes=64, HGMMA=8)
     head = compiled(local_bytes=0, HMMA=8)
 
-    assert judge_code(base, head) == (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED)
-    assert judge_code(head, base) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
+    assert judge_code(base, head) == (Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED)
+    assert judge_code(head, base) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED)
 
 
 def test_code_without_disassembly_has_lost_no_instructions() -> None:
     unknown = code_facts(make_static_facts())
 
-    assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (Verdict.UNCHANGED, Reason.CODE_MOVED)
-    assert judge_code(unknown, compiled(HMMA=8, load_128=4)) == (Verdict.UNCHANGED, Reason.CODE_MOVED)
+    assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (Verdict.UNCHANGED, Reason.CODE_CHANGED)
+    assert judge_code(unknown, compiled(HMMA=8, load_128=4)) == (Verdict.UNCHANGED, Reason.CODE_CHANGED)

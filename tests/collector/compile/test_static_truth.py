@@ -143,20 +143,20 @@ def test_a_harmless_change_leaves_the_code_unchanged(compiled: Callable[[str], B
     assert compared.unchanged_by_target == dict.fromkeys(DEFAULT_TARGETS, 1)
 
 
-OTHER_CODE = (Verdict.UNCHANGED, Reason.CODE_MOVED)
+OTHER_CODE = (Verdict.UNCHANGED, Reason.CODE_CHANGED)
 """Changed, and by none of the facts that decide worse."""
-NARROWER = (Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED)
+NARROWER = (Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED)
 JUDGED: dict[str, tuple[Verdict, Reason]] = {
     "a lost divisibility hint narrows the reads": NARROWER,
     "fewer warps hold more registers each": OTHER_CODE,
     "sums in fp16 are other code": OTHER_CODE,
-    "a lost tensor-core path": (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+    "a lost tensor-core path": (Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
     "a copy that lost its vectorisation": NARROWER,
-    "an added spill": (Verdict.REGRESSED, Reason.SPILLS_MOVED),
+    "an added spill": (Verdict.REGRESSED, Reason.SPILLS_CHANGED),
 }
 # a warp group is 4 warps: below that Hopper's and Blackwell's own tensor instructions are out of reach
 LESS_THAN_A_WARP_GROUP = {
-    ("fewer warps hold more registers each", target): (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED)
+    ("fewer warps hold more registers each", target): (Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED)
     for target in ("sm_90", "sm_100")
 }
 

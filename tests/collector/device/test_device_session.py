@@ -284,7 +284,7 @@ def test_an_unfit_device_is_refused_with_remedies() -> None:
 
     assert str(refusal.value) == (
         "results on this GPU are not reliable: persistence mode is off (switch it on as root: `nvidia-smi -pm 1`); "
-        "1 other process uses it (list them: `nvidia-smi`); fix this, or measure anyway with --unfit-device warn"
+        "1 other process uses it (list them: `nvidia-smi`); fix this, or measure anyway with --device-check warn"
     )
 
 

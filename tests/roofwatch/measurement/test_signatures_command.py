@@ -63,7 +63,7 @@ def test_a_revision_is_compiled_with_the_current_signatures(repository: Path) ->
 
     judged = {(item["function"], item["verdict"], item["reason"]) for item in done.parsed["judged"]}
     assert done.parsed["unchanged_by_target"] == {"sm_90": 2}
-    assert ("add_kernel", "regressed", "access_width_moved") in judged, judged
+    assert ("add_kernel", "regressed", "access_width_changed") in judged, judged
     assert {function for function, _, _ in judged} == {"add_kernel"}
 
 

@@ -127,8 +127,8 @@ def test_a_tile_that_spills_is_a_regression_on_every_target(repository: Reposito
 
     assert status == 1
     assert [(item["target"], item["verdict"], item["reason"]) for item in document["judged"]] == [
-        ("gfx942", "regressed", "spills_moved"),
-        ("sm_80", "regressed", "spills_moved"),
+        ("gfx942", "regressed", "spills_changed"),
+        ("sm_80", "regressed", "spills_changed"),
     ]
     assert "the tile of 16384 (BLOCK) no longer fits into the registers of 1 warp" in document["judged"][1]["detail"]
 
