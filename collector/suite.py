@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 
 from roofwatch.collector.compile.cache import digest_of, digest_of_file
-from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
 from roofwatch.collector.record.record import Commit
@@ -27,17 +26,19 @@ class SuiteSource:
     """Where a suite is declared.
 
     Args:
-        path: A benchmark file, a folder of `bench_*.py`, or a file of launch signatures; None for the bundled suite.
+        path: A benchmark file or a folder of `bench_*.py`; None for the bundled suite.
         import_roots: Folders put first on the import path.
-        module: For a file of signatures: take only this module.
     """
 
     path: Path | None = None
     import_roots: tuple[Path, ...] = ()
-    module: str | None = None
 
 
 BENCHMARK_PATTERN = "bench_*.py"
+CAPTURE_HEADER = (
+    '"""Launches that `roofwatch static capture` recorded, one for each way that Triton compiles them."""\n'
+)
+"""Start of a captured benchmark file."""
 
 
 def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
@@ -50,11 +51,6 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
         sys.path.insert(0, str(root))
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
-    elif source.path.suffix == SIGNATURE_SUFFIX:
-        from roofwatch.collector.compile.signature_suite import signed_specs  # imports torch
-
-        sys.path.append(str(source.path.parent))
-        specs = signed_specs(source.path, source.module, _import_file)
     else:
         declared = [spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))]
         specs = list({id(spec): spec for spec in declared}.values())  # a file may import another's kernel
@@ -178,15 +174,13 @@ def digest_of_suite(source: SuiteSource) -> str:
         files |= set(_changed_code(repository))
     # relative names: the same checkout in another folder is the same suite
     root = repository or (path if path.is_dir() else path.parent)
-    return digest_of(
-        source.module, sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files)
-    )
+    return digest_of(sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files))
 
 
 def digest_of_own_suite() -> str:
     """Digest of the bundled kernels."""
     files = sorted(file for file in _OWN_SUITE.rglob("*") if file.suffix in _CODE)
-    return digest_of(None, [(_name(file, _OWN_SUITE), digest_of_file(file)) for file in files])
+    return digest_of([(_name(file, _OWN_SUITE), digest_of_file(file)) for file in files])
 
 
 def _changed_code(repository: Path) -> Iterator[Path]:
@@ -219,7 +213,7 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str | None = None) -> Iterator[SuiteAt]:
-    """Check out a revision and return the same suite in it. A file of signatures is used as it is now.
+    """Check out a revision and return the same suite in it. A captured file is used as it is now.
 
     Args:
         path: Suite in the user's work tree.
@@ -237,7 +231,7 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
         raise GitError(f"{path}: is in no git repository, so it has no revision {revision!r}")
     with checked_out(repository, revision, folder) as work_tree:
         then = work_tree / path.relative_to(repository.resolve())
-        if path.suffix == SIGNATURE_SUFFIX:
+        if path.is_file() and path.read_text(errors="replace").startswith(CAPTURE_HEADER):
             then.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, then)
         if not then.exists():

@@ -40,12 +40,11 @@ def open_configured_server() -> AbstractContextManager[Engine]:
     return open_server(configured_url(), folder=settings.data_dir, connections=settings.database_connections)
 
 
-def suite_source(path: Path | None, module: str | None = None) -> SuiteSource:
+def suite_source(path: Path | None) -> SuiteSource:
     """Find the suite at a path; None for the bundled suite.
 
     Args:
-        path: Benchmark file or folder, or a file of signatures.
-        module: Only signatures of this module.
+        path: Benchmark file or folder.
 
     Raises:
         SuiteError: the path does not exist.
@@ -55,7 +54,7 @@ def suite_source(path: Path | None, module: str | None = None) -> SuiteSource:
     resolved = path.resolve()
     if not resolved.exists():
         raise SuiteError(f"{path}: no such file or folder")
-    return SuiteSource(resolved, import_roots(find_repository(resolved)), module)
+    return SuiteSource(resolved, import_roots(find_repository(resolved)))
 
 
 def suite_at(path: Path | None, project: str | None) -> SuiteAt:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from roofwatch.ci.static.baseline import (
 )
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, function_key
 from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository
@@ -33,13 +32,12 @@ from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import own_suite_at_revision, suite_at_revision
+from roofwatch.collector.suite import CAPTURE_HEADER, own_suite_at_revision, suite_at_revision
 from roofwatch.db.values import Verdict
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"
-SIGNATURES_NAME = "roofwatch-signatures.toml"
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _MAX_GONE = 10
 
@@ -49,15 +47,13 @@ class StaticRequest:
     """Options of `roofwatch static`.
 
     Args:
-        path: Benchmark file or folder, or signature file; None for the bundled suite.
-        module: Compile only this module's functions of a signature file.
+        path: Benchmark file or folder; None for the bundled suite.
         is_complete: The plan selects all kernels, implementations and tags.
         accept: Reason for accepting what got worse.
     """
 
     path: Path | None
     plan: RunPlan
-    module: str | None = None
     is_complete: bool = True
     base: str | None = None
     baseline: Path | None = None
@@ -105,14 +101,12 @@ def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
         GitError: the revision or the repository does not exist.
         BaselineError: the baseline file cannot be read, or the reason is empty.
     """
-    if request.module is not None:
-        request = replace(request, path=_signature_file(request.path))
     file = request.baseline or baseline_file(request.path)
     baseline = read_baseline(None if request.accept is not None else request.baseline, file)
     if request.accept is not None and not request.accept.strip():
         raise BaselineError("--accept: give a reason; it is stored in the baseline file")
     before, commit = ((), None) if request.base is None else _compile_base(request, request.base, on_progress)
-    source = suite_source(request.path, request.module)
+    source = suite_source(request.path)
     facts = compile_suite(source, request.plan, on_progress, use_cache=request.use_cache)
     compared = StaticComparison((), {}, ()) if commit is None else compare_static(before, facts)
 
@@ -180,20 +174,10 @@ def _compile_base(
         )
         with checked_out as suite:
             try:
-                source = replace(suite.source, module=request.module)
-                return compile_suite(source, request.plan, show, use_cache=request.use_cache), suite.commit
+                return compile_suite(suite.source, request.plan, show, use_cache=request.use_cache), suite.commit
             except SuiteError as error:
                 text = str(error).replace(f"{folder}/", "")
                 raise SuiteError(f"base {revision}: {text}") from None
-
-
-def _signature_file(path: Path | None) -> Path:
-    file = path or Path(SIGNATURES_NAME)
-    if file.suffix != SIGNATURE_SUFFIX:
-        raise SuiteError(f"{file}: --module takes a signature file, which ends in {SIGNATURE_SUFFIX}")
-    if not file.exists():
-        raise SuiteError(f"{file}: no such signature file; create it with `roofwatch static capture -- PROGRAM.py`")
-    return file
 
 
 # --- output
@@ -240,21 +224,23 @@ def judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
 # --- `roofwatch static capture`
 
 
-def capture_signatures(command: Sequence[str], output: Path) -> int:
-    """Run a program, add its launch signatures to a file, and return its exit status.
+def capture_launches(command: Sequence[str], output: Path) -> int:
+    """Run a program, add its launches to a captured benchmark file, and return its exit status.
 
     Args:
         command: A Python file or `-m` and a module, with arguments; may start with `python`.
-        output: The signature file.
+        output: The benchmark file.
 
     Raises:
-        SuiteError: the output is no TOML file, or the program does not exist.
+        SuiteError: the output is no Python file, or the program does not exist.
     """
     words = list(command)
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
-    if output.suffix != SIGNATURE_SUFFIX:
-        raise SuiteError(f"{output}: a signature file ends in {SIGNATURE_SUFFIX}")
+    if output.suffix != ".py":
+        raise SuiteError(f"{output}: a benchmark file ends in .py")
+    if output.exists() and not output.read_text(encoding="utf-8").startswith(CAPTURE_HEADER):
+        raise SuiteError(f"{output}: was not written by roofwatch static capture; choose another file with --output")
     if not words or words == ["-m"] or (words[0] != "-m" and not Path(words[0]).is_file()):
         raise SuiteError(f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module")
     entry = str(PACKAGE_DIR / "collector" / "compile" / "capture_main.py")

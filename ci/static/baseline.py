@@ -5,6 +5,7 @@ An accepted function does not fail again unless it gets worse. The file has one 
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,6 @@ from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
 from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.compile.signature import toml_value
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
@@ -229,5 +229,12 @@ def to_toml(baseline: Baseline) -> str:
     tables = [_HEADING]
     for _, entry in sorted(baseline.by_function.items()):
         fields = entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        tables.append("[[accepted]]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in fields.items()))
+        tables.append("[[accepted]]\n" + "".join(f"{name} = {_toml_value(value)}\n" for name, value in fields.items()))
     return "\n".join(tables)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {count}" for name, count in value.items()) + " }"
+    # like JSON, except for one control character
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,11 +1,13 @@
 """Runs a program and records how it launches jitted functions: `python capture_main.py FILE -- [-m] PROGRAM ARGS`.
 
-The signatures are written when the program ends. Without a GPU, kernels run in Triton's interpreter.
+The launches are written as a benchmark file when the program ends. Without a GPU, kernels run in Triton's interpreter.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import math
 import os
 import runpy
 import sys
@@ -13,27 +15,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.compile.signature import TORCH_DTYPES, Argument, Signature, read_signatures, to_toml
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.files import atomic_write
+from roofwatch.collector.suite import CAPTURE_HEADER
 
+_IMPORTS = ("import triton.language as tl", "from roofwatch.spec.launch import jit_launch, pointer")
 _LAUNCH_ARGUMENTS = frozenset({"grid", "warmup"})
-_TRITON_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+_IMPORT_PREFIXES = ("import ", "from ", "sys.path")
 
 
 class _UnsupportedLaunchError(Exception):
-    """No signature can describe the launch; the message says why."""
+    """The launch cannot be written down; the message says why."""
 
 
 class Capture:
-    """Adds launches to a signature file, and keeps the signatures that it has."""
+    """Adds launches to a captured benchmark file, one per line, and keeps those that it has."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._signatures = {(one.function, one.digest): one for one in (read_signatures(file) if file.exists() else ())}
-        self._known_count = len(self._signatures)
+        text = file.read_text(encoding="utf-8") if file.exists() else CAPTURE_HEADER
+        self._lines = set(filter(None, text.removeprefix(CAPTURE_HEADER).splitlines())) | set(_IMPORTS)
+        self._known_count = len(self._launches)
         self._skipped: set[str] = set()
         self._is_within_launch = False
+
+    @property
+    def _launches(self) -> list[str]:
+        return sorted(line for line in self._lines if not line.startswith(_IMPORT_PREFIXES))
 
     def install(self) -> None:
         """Record every launch of this process from now on."""
@@ -50,11 +57,15 @@ class Capture:
             kind.run = self._recorded(kind.run)
 
     def write(self) -> None:
-        """Write the signature file, and print a summary to standard error."""
+        """Write the benchmark file, and print a summary to standard error."""
+        launches = self._launches
+        imports = sorted(self._lines.difference(launches), key=lambda line: (not line.startswith("sys.path"), line))
+        if imports[0].startswith("sys.path"):
+            imports.insert(0, "import sys")
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self._file, to_toml(self._signatures.values()).encode())
-        new = len(self._signatures) - self._known_count
-        print(f"roofwatch: {len(self._signatures)} signatures in {self._file}, {new} new", file=sys.stderr)
+        atomic_write(self._file, "\n".join([CAPTURE_HEADER, *imports, "", *launches, ""]).encode())
+        new = len(launches) - self._known_count
+        print(f"roofwatch: {len(launches)} launches in {self._file}, {new} new", file=sys.stderr)
         for reason in sorted(self._skipped):
             print(f"roofwatch: skipped: {reason}", file=sys.stderr)
 
@@ -64,20 +75,15 @@ class Capture:
                 return run(function, *args, **kwargs)
             self._is_within_launch = True
             try:
-                self._record(function, args, kwargs)
+                self._lines |= _lines_of(function, args, kwargs, self._file.resolve().parent)
+            except _UnsupportedLaunchError as error:
+                self._skipped.add(str(error))
+            try:
                 return run(function, *args, **kwargs)
             finally:
                 self._is_within_launch = False
 
         return record_and_run
-
-    def _record(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        try:
-            signature = _signature_of(function, args, kwargs, self._file.resolve().parent)
-        except _UnsupportedLaunchError as error:
-            self._skipped.add(str(error))
-        else:
-            self._signatures.setdefault((signature.function, signature.digest), signature)
 
 
 def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,91 +92,103 @@ def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.fn.run(*args, **kwargs, **config.kwargs)
 
 
-def _signature_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], folder: Path) -> Signature:
+def _lines_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], folder: Path) -> set[str]:
+    """The lines of a benchmark file that import a function and declare a launch of it."""
     body, unspecialised = function, set()
     while hasattr(body, "fn"):
         unspecialised |= {parameter.name for parameter in getattr(body, "params", ()) if parameter.do_not_specialize}
         body = body.fn
-    qualified = _qualified_name(function, body, folder)
-    constexprs = {name for name, kind in body.__annotations__.items() if "constexpr" in str(kind)}
+    module, name, lines = _imported(function, body, folder)
+    constexprs = {parameter for parameter, kind in body.__annotations__.items() if "constexpr" in str(kind)}
     names = body.__code__.co_varnames[: body.__code__.co_argcount]
-    given = {**dict(zip(names, args, strict=False)), **{name: kwargs[name] for name in names if name in kwargs}}
-    arguments = {}
-    for name, value in given.items():
-        argument = _constexpr(value) if name in constexprs else _notation(value, has_hint=name not in unspecialised)
-        if argument is None:
+    given = {**dict(zip(names, args, strict=False)), **{key: kwargs[key] for key in names if key in kwargs}}
+    arguments = []
+    for key, value in given.items():
+        text = (
+            _constexpr(value, lines) if key in constexprs else _argument(value, is_specialised=key not in unspecialised)
+        )
+        if text is None:
             raise _UnsupportedLaunchError(
-                f"{qualified}: {name}: a signature cannot describe a {type(value).__name__}; declare the kernel in a "
+                f"{module}.{name}: {key}: a {type(value).__name__} cannot be recorded; declare the kernel in a "
                 "benchmark file"
             )
-        arguments[name] = argument
+        arguments.append(f"{key!r}: {text}")
     options = {
-        name: value
-        for name, value in kwargs.items()
-        if name not in {*names, *_LAUNCH_ARGUMENTS} and isinstance(value, (str, int, float, bool))
+        key: value
+        for key, value in kwargs.items()
+        if key not in {*names, *_LAUNCH_ARGUMENTS} and isinstance(value, (str, int, float, bool))
     }
-    return Signature(function=qualified, arguments=arguments, options=options)
+    launch = f"{module}.{name}, {{{', '.join(arguments)}}}, {options!r}"
+    kernel = f"{name}_{hashlib.sha256(launch.encode()).hexdigest()[:8]}"
+    return {*lines, f"{kernel} = jit_launch({kernel!r}, {launch})"}
 
 
-def _qualified_name(function: Any, body: Any, folder: Path) -> str:
+def _imported(function: Any, body: Any, folder: Path) -> tuple[str, str, set[str]]:
+    """The module of a function, its name there, and the lines that import the module."""
     module = sys.modules.get(body.__module__)
     names = [name for name, value in vars(module).items() if value is function] if module else []
     if not names:
-        raise _UnsupportedLaunchError(f"{body.__module__}:{body.__name__} is not a global of its module")
+        raise _UnsupportedLaunchError(f"{body.__module__}.{body.__name__} is not a global of its module")
     if body.__module__ != "__main__":
-        return f"{body.__module__}:{names[0]}"
-    file = Path(body.__code__.co_filename).resolve()
-    return f"{os.path.relpath(file, folder)}:{names[0]}"
+        return body.__module__, names[0], {f"import {body.__module__}"}
+    program = Path(body.__code__.co_filename).resolve()
+    if not program.stem.isidentifier():
+        raise _UnsupportedLaunchError(f"{program.name} cannot be imported: its name is not a Python name")
+    lines = {f"import {program.stem}"}
+    if program.parent != folder:
+        relative = os.path.relpath(program.parent, folder)
+        lines.add(f'sys.path.append(__file__.rpartition("/")[0] + {"/" + relative!r})')
+    return program.stem, names[0], lines
 
 
-def _notation(value: Any, *, has_hint: bool) -> Argument | None:
-    """Return how Triton specialises a value (triton/runtime/jit.py)."""
-    if value is None:
-        return {"none": True}
-    if isinstance(value, bool):
-        return "u1"
+def _argument(value: Any, *, is_specialised: bool) -> str | None:
+    """A value that Triton specialises in the same way (triton/runtime/jit.py); None if there is none."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
     if isinstance(value, int):
-        kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
-        hint = ":1" if value == 1 else ":16" if value % 16 == 0 else ""
-        return f"{kind}{hint if has_hint else ''}"
+        if value == 1 and is_specialised:
+            return "1"
+        of_its_size = 16 if -(2**31) <= value < 2**31 else 2**40 if value < 2**63 else 2**63
+        return str(of_its_size if value % 16 == 0 and is_specialised else of_its_size + 1)
     if isinstance(value, float):
-        return "fp32"
-    pointee = _TRITON_NAMES.get(str(getattr(value, "dtype", None)).removeprefix("torch."))
-    if pointee is None or not hasattr(value, "data_ptr"):
+        return "1.5"
+    if not hasattr(value, "data_ptr"):
         return None
-    return f"*{pointee}{':16' if has_hint and value.data_ptr() % 16 == 0 else ''}"
+    dtype = str(value.dtype).removeprefix("torch.")
+    is_aligned = value.data_ptr() % 16 == 0 and is_specialised
+    return f"pointer({dtype!r})" if is_aligned else f"pointer({dtype!r}, aligned=False)"
 
 
-def _constexpr(value: Any) -> Argument | None:
+def _constexpr(value: Any, lines: set[str]) -> str | None:
+    """The text of a constexpr; adds the import that it needs to the lines."""
     import triton.language as tl
 
     value = value.value if isinstance(value, tl.constexpr) else value
-    if value is None:
-        return {"none": True}
-    if isinstance(value, (bool, int, float, str)):
-        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
     if isinstance(value, tl.dtype):
-        return next(({"dtype": name} for name, known in vars(tl).items() if known is value), None)
-    if getattr(getattr(value, "fn", None), "__module__", "__main__") != "__main__":
-        return {"function": f"{value.fn.__module__}:{value.fn.__name__}"}
-    return None
+        return next((f"tl.{name}" for name, known in vars(tl).items() if known is value), None)
+    module = getattr(getattr(value, "fn", None), "__module__", "__main__")
+    if module == "__main__":
+        return None
+    lines.add(f"import {module}")
+    return f"{module}.{value.fn.__name__}"
 
 
 def main(arguments: list[str]) -> None:
     """Run a program.
 
     Args:
-        arguments: Signature file, `--`, program and its arguments.
+        arguments: Benchmark file to write, `--`, program and its arguments.
     """
     import torch
 
     file, _, *command = arguments
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    try:
-        capture = Capture(Path(file))
-    except SuiteError as error:
-        sys.exit(f"roofwatch: {error}")
+    capture = Capture(Path(file))
     capture.install()
     atexit.register(capture.write)
     if command[0] == "-m":

@@ -100,7 +100,7 @@ class StaticCompiler(contextlib.ExitStack):
         path = self._source.path
         files = [] if path is None else [(str(file), digest_of_file(file)) for file in benchmark_files(path)]
         roots = list(map(str, self._source.import_roots))
-        key = digest_of(self._toolchain, str(path), files, roots, self._source.module)
+        key = digest_of(self._toolchain, str(path), files, roots)
         with contextlib.suppress(ValidationError):
             cached = Listing.model_validate(self._cache.get("suites", key))
             if cached.sources.are_unchanged:

@@ -14,7 +14,7 @@ from roofwatch.options import AsJson, BaselineFile, RunOptions, SuitePath, run_o
 app = typer.Typer()
 static_app = typer.Typer(
     cls=DefaultCommandGroup,
-    help="Compile every kernel for GPUs that are not present; audit Triton upgrades; capture launch signatures.",
+    help="Compile every kernel for GPUs that are not present; audit Triton upgrades; capture launches.",
 )
 app.add_typer(static_app, name="static")
 
@@ -24,14 +24,6 @@ app.add_typer(static_app, name="static")
 def static(
     path: SuitePath = None,
     *,
-    module: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PACKAGE.MODULE",
-            help="Compile this module's functions of a signature file: PATH, default roofwatch-signatures.toml.",
-            show_default=False,
-        ),
-    ] = None,
     options: RunOptions,
     base: Annotated[
         str | None, typer.Option(help="Compile this revision too and compare with it.", show_default=False)
@@ -53,8 +45,6 @@ def static(
 ) -> None:
     """Compile every Triton and CUDA C++ kernel for GPUs that are not present, and compare with a revision.
 
-    PATH may also be a signature file (.toml) from `roofwatch static capture`.
-
     Exit status: 1 if machine code got worse, for example spills, 2 if that cannot be decided.
     """
     from roofwatch import comparison_tables, tables
@@ -63,7 +53,6 @@ def static(
 
     request = StaticRequest(
         path=path,
-        module=module,
         plan=replace(options, device="cpu").plan(usual_tag="quick"),  # a compiler can handle the sizes of a GPU
         is_complete=not (options.kernel or options.implementation or options.tag),
         base=base,
@@ -154,14 +143,14 @@ def capture(
         ),
     ],
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Signature file to create or extend.")] = Path(
-        "roofwatch-signatures.toml"
+    output: Annotated[Path, typer.Option("--output", "-o", help="Benchmark file to create or extend.")] = Path(
+        "bench_captured.py"
     ),
 ) -> None:
-    """Run a program and record how it launches jitted functions, for `roofwatch static`.
+    """Run a program and write how it launches jitted functions into a benchmark file for `roofwatch static`.
 
     Without a GPU its kernels run in Triton's interpreter. The exit status is the program's.
     """
-    from roofwatch.static_gate import capture_signatures
+    from roofwatch.static_gate import capture_launches
 
-    raise typer.Exit(capture_signatures(command, output))
+    raise typer.Exit(capture_launches(command, output))

@@ -19,7 +19,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a library and a program, and the signatures that were captured from it."""
+    """A repository with a library and a program, and the launches that were captured from it."""
     folder = tmp_path_factory.mktemp("library")
     for name in ("undeclared_kernels.py", "launches_some.py"):
         shutil.copy(SUITES / name, folder / name)
@@ -29,8 +29,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     captured = roofwatch("static", "capture", "--", "launches_some.py", "--steps", "1", cwd=folder)
     assert captured.status == 3, captured.error
     assert captured.output.splitlines()[-1] == "1.0 ['--steps', '1']"
-    assert "4 signatures in roofwatch-signatures.toml, 4 new" in captured.error
-    assert "skipped: __main__:hidden_kernel is not a global of its module" in captured.error
+    assert "4 launches in bench_captured.py, 4 new" in captured.error
+    assert "skipped: __main__.hidden_kernel is not a global of its module" in captured.error
     return folder
 
 
@@ -39,7 +39,7 @@ def static(repository: Path, *arguments: str) -> Done:
 
 
 def test_captured_launches_are_compiled_with_their_specialisation(repository: Path) -> None:
-    facts = static(repository, "roofwatch-signatures.toml", "--json").parsed["static_facts"]
+    facts = static(repository, "bench_captured.py", "--json").parsed["static_facts"]
 
     assert {fact["outcome"] for fact in facts} == {"ok"}
     assert {fact["function"].partition("[")[0] for fact in facts} == {"add_kernel", "copy_kernel", "fill_kernel"}
@@ -52,12 +52,14 @@ def test_captured_launches_are_compiled_with_their_specialisation(repository: Pa
     assert sum("copy_kernel[BLOCK=" in fact["function"] for fact in facts) == 2
 
 
-def test_a_revision_is_compiled_with_the_current_signatures(repository: Path) -> None:
+def test_a_revision_is_compiled_with_the_current_launches(repository: Path) -> None:
     library = repository / "undeclared_kernels.py"
     before = library.read_text()
     library.write_text(before.replace(IN_STEPS_OF_ONE, IN_STEPS_OF_TWO, 1))
     try:
-        done = static(repository, "--module", "undeclared_kernels", "--base", "HEAD", "--json")
+        done = static(
+            repository, "bench_captured.py", "--kernel", "add*", "--kernel", "copy*", "--base", "HEAD", "--json"
+        )
     finally:
         library.write_text(before)
 
@@ -71,10 +73,8 @@ def test_a_revision_is_compiled_with_the_current_signatures(repository: Path) ->
     ("arguments", "complaint"),
     [
         (("capture", "--", "absent.py"), "absent.py: give a Python file"),
-        (("capture", "-o", "x.json", "--", "launches_some.py"), "x.json: a signature file ends in .toml"),
-        (("--module", "undeclared_kernels", "absent.toml"), "absent.toml: no such signature file"),
-        (("--module", "undeclared_kernels", "launches_some.py"), "--module takes a signature file"),
-        (("--module", "no_such_module"), "module no_such_module: no signature"),
+        (("capture", "-o", "x.json", "--", "launches_some.py"), "x.json: a benchmark file ends in .py"),
+        (("capture", "-o", "undeclared_kernels.py", "--", "launches_some.py"), "was not written by"),
     ],
 )
 def test_errors_are_one_line(repository: Path, arguments: tuple[str, ...], complaint: str) -> None:
@@ -85,18 +85,33 @@ def test_errors_are_one_line(repository: Path, arguments: tuple[str, ...], compl
     assert len(done.error.splitlines()) == 1
 
 
-def test_an_outdated_signature_is_unsupported(repository: Path, tmp_path: Path) -> None:
-    file = repository / "old.toml"
+def test_more_launches_are_added_to_a_file_and_known_ones_are_kept(repository: Path) -> None:
+    program = repository / "more.py"
+    program.write_text(
+        "import torch\nfrom undeclared_kernels import add_kernel, never_launched\n"
+        "x = torch.ones(100)\nnever_launched[(1,)](x)\nadd_kernel[(1,)](x, x, x, 32, BLOCK=128, num_warps=1)\n"
+    )
+    before = (repository / "bench_captured.py").read_text().splitlines()
+    shutil.copy(repository / "bench_captured.py", repository / "bench_more.py")
+
+    done = roofwatch("static", "capture", "-o", "bench_more.py", "--", "more.py", cwd=repository)
+
+    assert "5 launches in bench_more.py, 1 new" in done.error
+    added = set((repository / "bench_more.py").read_text().splitlines()).difference(before)
+    assert [line.partition("_launched_")[0] for line in added] == ["never"]
+
+
+def test_an_outdated_launch_is_unsupported(repository: Path) -> None:
+    file = repository / "bench_old.py"
     file.write_text(
-        '[[signature]]\nfunction = "undeclared_kernels:add_kernel"\narguments = { x_ptr = "*fp32", gone = "i32" }\n'
-        '[[signature]]\nfunction = "undeclared_kernels:add_kernel"\narguments = { x_ptr = "*fp32", BLOCK = 64 }\n'
-        '[[signature]]\nfunction = "undeclared_kernels:never_launched"\narguments = { x_ptr = 5 }\n'
+        "from roofwatch.spec.launch import jit_launch, pointer\nfrom undeclared_kernels import add_kernel\n"
+        'extra = jit_launch("extra", add_kernel, {"x_ptr": pointer("float32"), "gone": 3})\n'
+        'short = jit_launch("short", add_kernel, {"x_ptr": pointer("float32"), "BLOCK": 64})\n'
     )
 
-    facts = static(repository, "old.toml", "--json").parsed["static_facts"]
+    facts = static(repository, file.name, "--json").parsed["static_facts"]
 
     assert {fact["outcome"] for fact in facts} == {"unsupported"}
     messages = " ".join(fact["message"] for fact in facts)
     assert "no parameter 'gone'" in messages
-    assert "the signature has no value for 'y_ptr'" in messages
-    assert "x_ptr: 5 is not a notation" in messages
+    assert "the launch has no value for 'y_ptr'" in messages
