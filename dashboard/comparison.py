@@ -11,18 +11,9 @@ from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import Timing, refuse_harness, refuse_medians, refuse_runner
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.record.results import StaticFacts
 from roofwatch.dashboard.wording import choice_text, natural_order, written
-from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
-
-_CHANGED_FACTS = {
-    "registers": "registers",
-    "spilled_registers": "spilled registers",
-    "local_bytes": "local bytes",
-    "shared_bytes": "shared bytes",
-    "code_bytes": "code bytes",
-}
 
 
 class By(StrEnum):
@@ -206,22 +197,6 @@ def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark
     if base is None or head is None or base.median_ns is None or head.median_ns is None:
         return None
     return whole or refuse_medians(Timing(base.timer, base.cache), Timing(head.timer, head.cache))
-
-
-def changed_facts(before: StaticRow | StaticFacts | None, now: StaticRow | StaticFacts) -> str:
-    """Describe the difference between two compilations of one function."""
-    if before is None:
-        return "new"
-    if before.outcome is not now.outcome:
-        return f"{before.outcome.replace('_', ' ')} → {now.outcome.replace('_', ' ')}"
-    if before.code_hash == now.code_hash:
-        return "same machine code"
-    moved = [
-        f"{title} {getattr(before, name)} → {getattr(now, name)}"
-        for name, title in _CHANGED_FACTS.items()
-        if getattr(before, name) != getattr(now, name)
-    ]
-    return ", ".join(["code changed", *moved])
 
 
 def _by_key(detail: RunDetail) -> dict[tuple[str, str], MeasuredCase]:

@@ -103,6 +103,10 @@ def headline_text(change_point: ChangePoint) -> str:
     return change_text(change_point)
 
 
+def confirmation_text(regression: Regression) -> str:
+    return "confirmed" if regression.is_confirmed else "not confirmed yet"
+
+
 def _is_secondary(change_point: ChangePoint) -> bool:
     series = change_point.series
     return series.definition.layer is Layer.MEASURED and series.metric != "median_ns"

@@ -24,7 +24,14 @@ from roofwatch.dashboard.charts.style import (
     lay_out,
     style_of,
 )
-from roofwatch.dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
+from roofwatch.dashboard.wording import (
+    VERDICT_MARKS,
+    change_text,
+    confirmation_text,
+    outcome_text,
+    shortened,
+    transition_text,
+)
 from roofwatch.db.values import (
     ChangePoint,
     CommitRef,
@@ -267,28 +274,29 @@ def _add_bands(
     )
 
 
-def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[tuple[Regression, ChangePoint]]:
+@dataclass(frozen=True)
+class StoredChange:
+    """A change point of a regression."""
+
+    regression: Regression
+    change: ChangePoint
+
+
+def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[StoredChange]:
     """Return the stored change points of some series."""
     keys = {one.key for one in series}
-    return [(one, change) for one in regressions for change in one.change_points if change.series in keys]
+    return [StoredChange(one, change) for one in regressions for change in one.change_points if change.series in keys]
 
 
 def _add_changes(
-    figure: go.Figure,
-    changes: Sequence[tuple[Regression, ChangePoint]],
-    position: Mapping[str, int],
-    commit_count: int,
-    zone: tzinfo,
+    figure: go.Figure, changes: Sequence[StoredChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
 ) -> None:
     for verdict, (colour, symbol, dash) in _VERDICT_STYLES.items():
-        own = [
-            (position[change.commit.sha], regression, change)
-            for regression, change in changes
-            if change.verdict is verdict and change.commit.sha in position
-        ]
+        own = [one for one in changes if one.change.verdict is verdict and one.change.commit.sha in position]
         if not own:
             continue
-        for at in sorted({at for at, _, _ in own}):
+        places = [position[one.change.commit.sha] for one in own]
+        for at in sorted(set(places)):
             figure.add_shape(
                 type="line",
                 yref="paper",
@@ -300,23 +308,23 @@ def _add_changes(
                 layer="below",
             )
         figure.add_scatter(
-            x=[at for at, _, _ in own],
+            x=places,
             y=[0.35] * len(own),
             yaxis=_MARKS,
             mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
-            text=[change_text(change) for _, _, change in own],
+            text=[change_text(one.change) for one in own],
             # towards the middle, away from the edge
-            textposition=["middle left" if at > commit_count / 2 else "middle right" for at, _, _ in own],
+            textposition=["middle left" if at > commit_count / 2 else "middle right" for at in places],
             textfont={"color": colour},
             name=VERDICT_MARKS[verdict].word,
             marker={"color": colour, "symbol": symbol, "size": 11},
-            hovertext=[_change_hover(regression, change, zone) for _, regression, change in own],
+            hovertext=[_change_hover(one, zone) for one in own],
         )
 
 
-def _change_hover(regression: Regression, change: ChangePoint, zone: tzinfo) -> str:
-    standing = "confirmed" if regression.is_confirmed else "not confirmed yet"
-    if regression.state is RegressionState.DISMISSED:
+def _change_hover(one: StoredChange, zone: tzinfo) -> str:
+    change, standing = one.change, confirmation_text(one.regression)
+    if one.regression.state is RegressionState.DISMISSED:
         standing = "dismissed: not confirmed when measured again"
     return "<br>".join(
         [

@@ -13,7 +13,7 @@ from roofwatch.ci.report import markdown
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.comparison import ComparedCase
-from roofwatch.dashboard.components.table import NO_VALUE, show_table
+from roofwatch.dashboard.components.table import NO_VALUE, Column
 from roofwatch.dashboard.wording import VERDICT_MARKS, outcome_text, percent
 from roofwatch.db.queries.results import MeasuredCase
 
@@ -23,52 +23,47 @@ _METRICS = {
     "peak_allocated_bytes": "Peak tensor memory during a launch: base → head; lower is better.",
 }
 """Further metrics with their help text; columns without any value are left out."""
+NOT_COMPARED = "not compared"
+_TIME_HELP = "Median of the samples; lower is better."
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def comparison_table(rows: Sequence[ComparedCase]) -> pd.DataFrame:
-    """Return one row per case and implementation, with times in ns."""
-    refusals = [row.refusal for row in rows]
-    metrics = {metric(name).title: [_metric_text(name, row) for row in rows] for name in _METRICS}
-    return pd.DataFrame(
-        {
-            "stored verdict": [_verdict_text(row) for row in rows],
-            "case": [row.case_id for row in rows],
-            "implementation": [row.implementation for row in rows],
-            "base time": [None if row.base is None else row.base.median_ns for row in rows],
-            "head time": [None if row.head is None else row.head.median_ns for row in rows],
-            "change": pd.Series([row.relative_change for row in rows], dtype="float64"),
-            **({"not compared": refusals} if any(refusals) else {}),
-            **{title: texts for title, texts in metrics.items() if any(texts)},
-            "outcome": [_outcomes_text(row) for row in rows],
-            "accuracy": [_both(row, _error_text) for row in rows],
-            "machine code": [row.code_change for row in rows],
-        }
-    )
-
-
-def show_comparison(table: pd.DataFrame, *, key: str) -> None:
+def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase]]:
+    """Return the columns of a comparison; why rows are not compared and further metrics only if any row has them."""
     write_ns = metric("median_ns").format
-    show_table(
-        table,
-        formats={"base time": write_ns, "head time": write_ns, "change": percent},
-        help_texts={
-            "stored verdict": "Stored change points of this case between the two commits.",
-            "base time": "Median of the samples; lower is better.",
-            "head time": "Median of the samples; lower is better.",
-            "change": "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
-            "not compared": "How base and head were timed differently.",
-            **{metric(name).title: words for name, words in _METRICS.items()},
-            "outcome": "How the measurement ended: base → head.",
-            "accuracy": f"Check against the float64 reference, with its {metric('rmse_ratio').title}.",
-            "machine code": "If machine code is equal, kernel code is not the cause of a change.",
-        },
-        key=key,
-    )
-    st.caption(
-        "Times are medians; lower is better. *change* is their plain difference and may be noise. "
-        "*stored verdict* comes from stored change points between the two commits, not from this table."
-    )
+
+    def metric_column(name: str) -> Column[ComparedCase]:
+        return Column(metric(name).title, lambda row: _metric_text(name, row), help=_METRICS[name])
+
+    further: list[Column[ComparedCase]] = [
+        Column(NOT_COMPARED, lambda row: row.refusal, help="How base and head were timed differently."),
+        *map(metric_column, _METRICS),
+    ]
+    return [
+        Column("stored verdict", _verdict_text, help="Stored change points of this case between the two commits."),
+        Column("case", lambda row: row.case_id),
+        Column("implementation", lambda row: row.implementation),
+        Column("base time", lambda row: row.base and row.base.median_ns, write_ns, _TIME_HELP),
+        Column("head time", lambda row: row.head and row.head.median_ns, write_ns, _TIME_HELP),
+        Column(
+            "change",
+            lambda row: row.relative_change,
+            percent,
+            "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
+        ),
+        *(column for column in further if any(map(column.value, rows))),
+        Column("outcome", _outcomes_text, help="How the measurement ended: base → head."),
+        Column(
+            "accuracy",
+            lambda row: _both(row, _error_text),
+            help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}.",
+        ),
+        Column(
+            "machine code",
+            lambda row: row.code_change,
+            help="If machine code is equal, kernel code is not the cause of a change.",
+        ),
+    ]
 
 
 def offer_files(table: pd.DataFrame, name: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import pandas as pd
 import streamlit as st
 
 from roofwatch.ci.ab.changes import Change
@@ -20,7 +19,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View
-from roofwatch.dashboard.components.table import NO_VALUE, show_table
+from roofwatch.dashboard.components.table import NO_VALUE, Column, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, code_span, counter_text, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
@@ -104,26 +103,30 @@ def _show_conditions(*sides: Conditions) -> None:
         for name, both in readings.items()
         if any(value is not None for value, _ in both)
     }
-    if not rows:
-        st.text("No device readings on either side; there are none on a CPU.")
-        return
-    rows["throttled by"] = [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in sides]
-    rows["blocks throttled or shared"] = [f"{one.degraded_block_count} of {one.block_count}" for one in sides]
-    show_table(_base_and_head(rows))
-
-
-def _base_and_head(rows: dict[str, list[str]]) -> pd.DataFrame:
-    return pd.DataFrame([{"": name, "base": base, "head": head} for name, (base, head) in rows.items()])
+    if rows:
+        rows["throttled by"] = [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in sides]
+        rows["blocks throttled or shared"] = [f"{one.degraded_block_count} of {one.block_count}" for one in sides]
+    _show_base_and_head(rows, if_empty="No device readings on either side; there are none on a CPU.")
 
 
 def _show_environment(found: SideBySide) -> None:
     st.subheader("Environment", anchor=False)
-    show_table(
-        _base_and_head({one.name: list(one.values) for one in found.environment}),
+    _show_base_and_head(
+        {one.name: one.values for one in found.environment},
         if_empty="The same machine, driver and toolchain on both sides.",
     )
     for choice in found.choices:
         st.markdown(f"◆ {_inert(choice)}")
+
+
+def _show_base_and_head(rows: Mapping[str, Sequence[str]], *, if_empty: str) -> None:
+    show_table(
+        rows,
+        Column("", str),
+        Column("base", lambda name: rows[name][0]),
+        Column("head", lambda name: rows[name][1]),
+        if_empty=if_empty,
+    )
 
 
 def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) -> None:
@@ -132,12 +135,9 @@ def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) 
         same = found.unchanged_code_count
         st.text(f"The same on all {same} compiled functions." if same else "No compiled code is stored for it.")
         return
-    show_table(
-        code_table(found.code),
-        help_texts={"judged": "By facts that always cost time, such as spills. Other facts may change without harm."},
-    )
+    show_table(worst_first(found.code), *code_columns(found.code))
     targets_of: dict[str, list[str]] = {}
-    for judged in _worst_first(found.code):
+    for judged in worst_first(found.code):
         if judged.detail is not None:
             targets_of.setdefault(_inert(judged.detail), []).append(judged.target)
     for remark, targets in targets_of.items():
@@ -147,33 +147,28 @@ def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) 
     _show_disassembly(view, base, head)
 
 
-def code_table(judged: Sequence[StaticJudgement]) -> pd.DataFrame:
-    """List how compiled code changed by function and target, worst first; a fact is `68 → 232` if it differs.
-
-    Args:
-        judged: Of one case and implementation, at least one.
-    """
-    ordered = _worst_first(judged)
+def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgement]]:
+    """Return the columns of changed code: what changed, and each fact that differs, as `68 → 232`."""
     moved = {name for one in judged for name in one.moved_facts}
-    frame = pd.DataFrame(
-        {
-            "target": [one.target for one in ordered],
-            "function": [one.function for one in ordered],
+    functions = [Column[StaticJudgement]("function", lambda one: one.function)]
+
+    def fact_column(name: str) -> Column[StaticJudgement]:
+        return Column(FACT_TITLES[name], lambda one: _fact_text(one, name))
+
+    return [
+        Column("target", lambda one: one.target),
+        *(functions if len({one.function for one in judged}) > 1 else []),
+        Column(
+            "judged",
             # a change that is neither better nor worse has no verdict
-            "judged": [
-                one.word if one.verdict is Verdict.UNCHANGED else VERDICT_MARKS[one.verdict].text for one in ordered
-            ],
-            **{
-                title: [_fact_text(one, name) for one in ordered]
-                for name, title in FACT_TITLES.items()
-                if name in moved
-            },
-        }
-    )
-    return frame.drop(columns="function") if frame["function"].nunique() == 1 else frame
+            lambda one: one.word if one.verdict is Verdict.UNCHANGED else VERDICT_MARKS[one.verdict].text,
+            help="By facts that always cost time, such as spills. Other facts may change without harm.",
+        ),
+        *(fact_column(name) for name in FACT_TITLES if name in moved),
+    ]
 
 
-def _worst_first(judged: Iterable[StaticJudgement]) -> list[StaticJudgement]:
+def worst_first(judged: Iterable[StaticJudgement]) -> list[StaticJudgement]:
     return sorted(judged, key=lambda one: (one.verdict is not Verdict.REGRESSED, natural_order(one.target)))
 
 
@@ -223,28 +218,22 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
         return
     st.subheader("Changed launches", anchor=False)
     show_table(
-        pd.DataFrame({"launched": [str(move.remark) for move in moves], "share": [move.share for move in moves]}),
-        formats={"share": "{:.1%}".format},
-        help_texts={"share": "Share of the profiled time of a call."},
+        moves,
+        Column("launched", lambda move: str(move.remark)),
+        Column("share", lambda move: move.share, "{:.1%}".format, "Share of the profiled time of a call."),
     )
 
 
 def _show_counters(moves: Sequence[Change]) -> None:
     st.subheader("Hardware counters", anchor=False)
-    if not moves:
-        st.markdown("None changed, or none were read on both sides.")
-        return
-    shown = moves[:_COUNTERS_SHOWN]
     show_table(
-        pd.DataFrame(
-            {
-                "counter": [move.metric.replace("_", " ") for move in shown],
-                "kernel of the device": [move.part for move in shown],
-                "base": [counter_text(move.metric, move.base) for move in shown],
-                "head": [counter_text(move.metric, move.head) for move in shown],
-                "change": [percent(move.relative_change) if move.base else "from nothing" for move in shown],
-            }
-        )
+        moves[:_COUNTERS_SHOWN],
+        Column("counter", lambda move: move.metric.replace("_", " ")),
+        Column("kernel of the device", lambda move: move.part),
+        Column("base", lambda move: counter_text(move.metric, move.base)),
+        Column("head", lambda move: counter_text(move.metric, move.head)),
+        Column("change", lambda move: percent(move.relative_change) if move.base else "from nothing"),
+        if_empty="None changed, or none were read on both sides.",
     )
-    if len(moves) > len(shown):
-        st.caption(f"The {len(shown)} of {len(moves)} that moved most.")
+    if len(moves) > _COUNTERS_SHOWN:
+        st.caption(f"The {_COUNTERS_SHOWN} of {len(moves)} that moved most.")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
-import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.ab.noise_floor import RunnerNoise
+from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
 from roofwatch.ci.history.false_alarms import count_false_alarms
 from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.runner_tables import interval_text, narrowed_noise
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import age_text, outcome_text
 from roofwatch.db.auth.values import TriageState
@@ -46,34 +46,46 @@ def show_quarantine(view: View) -> None:
     )
 
 
-def show_runners(view: View, runners: Sequence[RunnerCoverage], now: datetime) -> None:
-    st.subheader("Runner health", anchor=False)
-    floors = {
-        noise.runner_class: narrowed_noise(noise, view.filters).median_floor
+def read_noise(view: View) -> dict[str, RunnerNoise]:
+    """Read the noise of the filtered cases by runner class; false alarms stay those of whole calibrations."""
+    return {
+        noise.runner_class: replace(
+            noise, cases=tuple(case for case in noise.cases if view.filters.admits_case(case.case_id))
+        )
         for noise in data.read_runner_noise(view.project)
     }
+
+
+def interval_text(interval: ReportInterval, now: datetime) -> str:
+    """Describe whether results arrive as usual."""
+    if interval.silent_from is None:
+        return "○ too few results to tell"
+    return "✕ silent" if interval.is_silent(now) else "✓ as usual"
+
+
+def show_runners(view: View, runners: Sequence[RunnerCoverage], now: datetime) -> None:
+    st.subheader("Runner health", anchor=False)
+    noise = read_noise(view)
     show_table(
-        pd.DataFrame(
-            {
-                "runner class": [runner.runner_class for runner in runners],
-                "state": [interval_text(report_interval(runner.result_times), now) for runner in runners],
-                "last result": [age_text(runner.result_times[0], now=now) for runner in runners],
-                "noise floor": [floors.get(runner.runner_class) for runner in runners],
-                "throttled or shared": [_degraded_share(runner) for runner in runners],
-                "cases in its newest run": [len(runner.cases) for runner in runners],
-            }
+        runners,
+        Column("runner class", lambda runner: runner.runner_class),
+        Column("state", lambda runner: interval_text(report_interval(runner.result_times), now)),
+        Column("last result", lambda runner: age_text(runner.result_times[0], now=now)),
+        Column(
+            "noise floor",
+            lambda runner: noise[runner.runner_class].median_floor if runner.runner_class in noise else None,
+            "±{:.2%}".format,
+            "Median over its calibrated cases of the deviation between blocks of the same code. "
+            "Measured by `roofwatch calibrate`.",
         ),
-        formats={"noise floor": "±{:.2%}".format, "throttled or shared": "{:.1%}".format},
-        help_texts={
-            "noise floor": (
-                "Median over its calibrated cases of the deviation between blocks of the same code. "
-                "Measured by `roofwatch calibrate`."
-            ),
-            "throttled or shared": (
-                "Share of measurements of its newest run in which the device was throttled, or shared "
-                "with another process."
-            ),
-        },
+        Column(
+            "throttled or shared",
+            _degraded_share,
+            "{:.1%}".format,
+            "Share of measurements of its newest run in which the device was throttled, or shared with another "
+            "process.",
+        ),
+        Column("cases in its newest run", lambda runner: len(runner.cases)),
     )
 
 
@@ -84,27 +96,20 @@ def _degraded_share(runner: RunnerCoverage) -> float | None:
 
 def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
     st.subheader("Not covered", anchor=False)
-    gaps = coverage_gaps(
-        {
-            runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
-            for runner in runners
-            if runner.run_id is not None
-        }
-    )
-    if not gaps:
-        st.text("Nothing: every case works in the newest run of every runner.")
-        return
+    covered = {
+        runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
+        for runner in runners
+        if runner.run_id is not None
+    }
     show_table(
-        pd.DataFrame(
-            {
-                "gap": [str(gap.gap) for gap in gaps],
-                "kernel": [gap.kernel for gap in gaps],
-                "runner class": [gap.runner_class for gap in gaps],
-                "cases": [f"{len(gap.case_ids)} of {gap.case_count}" for gap in gaps],
-                "how they end": [", ".join(map(outcome_text, gap.outcomes)) for gap in gaps],
-                "for example": [gap.case_ids[0] for gap in gaps],
-            }
-        )
+        coverage_gaps(covered),
+        Column("gap", lambda one: str(one.gap)),
+        Column("kernel", lambda one: one.kernel),
+        Column("runner class", lambda one: one.runner_class),
+        Column("cases", lambda one: f"{len(one.case_ids)} of {one.case_count}"),
+        Column("how they end", lambda one: ", ".join(map(outcome_text, one.outcomes))),
+        Column("for example", lambda one: one.case_ids[0]),
+        if_empty="Nothing: every case works in the newest run of every runner.",
     )
     st.caption("In the newest run of a clean work tree on each runner, compared with the cases of all these runs.")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import pandas as pd
+import streamlit as st
 
 from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy, StaticFacts
-from roofwatch.dashboard.comparison import changed_facts
-from roofwatch.dashboard.wording import counter_text, natural_order, outcome_text, percent
+from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.wording import code_span, counter_text, natural_order, outcome_text, percent
 from roofwatch.db.values import Verdict
 
 FACT_TITLES: Mapping[str, str] = {
@@ -42,156 +44,197 @@ _LEADS = {
 """Text of the verdict on the best implementation against the second best."""
 
 
-def diagnosis_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "case": [one.case_id for one in diagnoses],
-            "implementation": [one.implementation for one in diagnoses],
-            "limit": [str(one.limit) for one in diagnoses],
-            "why": [str(one.headline) for one in diagnoses],
-            "first finding": [one.findings[0].title if one.findings else "" for one in diagnoses],
-            "try": [one.findings[0].advice if one.findings else "" for one in diagnoses],
-        }
+def show_diagnoses(diagnoses: Sequence[Diagnosis]) -> None:
+    show_table(
+        diagnoses,
+        Column("case", lambda one: one.case_id),
+        Column("implementation", lambda one: one.implementation),
+        Column("limit", lambda one: str(one.limit)),
+        Column("why", lambda one: str(one.headline)),
+        Column("first finding", lambda one: one.findings[0].title if one.findings else ""),
+        Column("try", lambda one: one.findings[0].advice if one.findings else ""),
     )
 
 
-def best_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
-    """Return one row per case: the best implementation, its lead, and the time of each implementation."""
+@dataclass(frozen=True)
+class _Case:
+    case_id: str
+    best: BestImplementation | None
+    measurements: Mapping[str, Measurement]
+    """By implementation."""
+
+    @property
+    def fastest(self) -> Measurement | None:
+        return None if self.best is None else self.measurements[self.best.implementation]
+
+    @property
+    def lead(self) -> str:
+        if self.best is None or self.best.comparison is None:
+            return ""
+        return f"{percent(self.best.comparison.speedup - 1)} against {self.best.runner_up}"
+
+    @property
+    def significance(self) -> str:
+        if self.best is None:
+            return ""
+        against = self.best.comparison
+        return "no other timed in the same way" if against is None else _LEADS[against.verdict]
+
+    def time_of(self, implementation: str) -> str:
+        measurement = self.measurements.get(implementation)
+        if measurement is None:
+            return "not in this run"
+        median_ns = measurement.median_ns
+        return outcome_text(measurement.outcome) if median_ns is None else metric("median_ns").format(median_ns)
+
+
+def show_best(measurements: Sequence[Measurement]) -> None:
+    """Show the best implementation of each case, its lead, and the time of each implementation."""
     best = {one.case_id: one for one in find_best(measurements)}
-    names = sorted({one.implementation for one in measurements})
-    by_key = {(one.case_id, one.implementation): one for one in measurements}
-    case_ids = sorted({one.case_id for one in measurements}, key=natural_order)
-    return pd.DataFrame([_best_row(case_id, best.get(case_id), names, by_key) for case_id in case_ids])
+    by_case: dict[str, dict[str, Measurement]] = {}
+    for one in measurements:
+        by_case.setdefault(one.case_id, {})[one.implementation] = one
+
+    def time_column(name: str) -> Column[_Case]:
+        return Column(f"{name}, time", lambda one: one.time_of(name))
+
+    show_table(
+        [_Case(case_id, best.get(case_id), by_case[case_id]) for case_id in sorted(by_case, key=natural_order)],
+        Column("case", lambda one: one.case_id),
+        Column("best", lambda one: "none was measured" if one.best is None else one.best.implementation),
+        Column("time", lambda one: one.fastest and one.fastest.median_ns, metric("median_ns").format),
+        Column("lead", lambda one: one.lead, help="How much slower the second best is, from paired blocks."),
+        Column(
+            "significant?",
+            lambda one: one.significance,
+            help="Verdict of the same comparison and threshold as for pull requests.",
+        ),
+        Column("utilisation", lambda one: one.fastest and one.fastest.utilisation, metric("utilisation").format),
+        Column("bound", lambda one: (one.fastest and one.fastest.bound) or ""),
+        *map(time_column, sorted({one.implementation for one in measurements})),
+        if_empty="This run has no times of it.",
+    )
 
 
-def _best_row(
-    case_id: str,
-    best: BestImplementation | None,
-    names: Sequence[str],
-    by_key: Mapping[tuple[str, str], Measurement],
-) -> dict[str, object]:
-    times = {f"{name}, time": _time_text(by_key.get((case_id, name))) for name in names}
-    if best is None:
-        unknown = {"time": None, "lead": "", "significant?": "", "utilisation": None, "bound": ""}
-        return {"case": case_id, "best": "none was measured", **unknown, **times}
-    measurement, against = by_key[case_id, best.implementation], best.comparison
-    return {
-        "case": case_id,
-        "best": best.implementation,
-        "time": measurement.median_ns,
-        "lead": "" if against is None else f"{percent(against.speedup - 1)} against {best.runner_up}",
-        "significant?": "no other timed in the same way" if against is None else _LEADS[against.verdict],
-        "utilisation": measurement.utilisation,
-        "bound": measurement.bound or "",
-        **times,
-    }
-
-
-def _time_text(measurement: Measurement | None) -> str:
-    if measurement is None:
-        return "not in this run"
-    median_ns = measurement.median_ns
-    return outcome_text(measurement.outcome) if median_ns is None else metric("median_ns").format(median_ns)
-
-
-def static_table(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | None) -> pd.DataFrame:
-    """Return the compiler facts per function and target, changed ones first.
+def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | None) -> None:
+    """Show the compiler facts of each function and target, changed ones first.
 
     Args:
-        facts: Facts of this run.
+        facts: Facts of this run, at least one.
         earlier: Facts of the previous measured commit, if any.
     """
     before = {_key(one): one for one in earlier or ()}
     changes = {
-        _key(one): "first commit" if earlier is None else changed_facts(before.get(_key(one)), one) for one in facts
+        _key(one): "first commit" if earlier is None else _changes_text(before.get(_key(one)), one) for one in facts
     }
-    ordered = sorted(facts, key=lambda one: (changes[_key(one)] in _NOT_CHANGED, *map(natural_order, _key(one))))
-    values = {
-        "threads": [one.thread_count for one in ordered],
-        **{title: [getattr(one, name) for one in ordered] for name, title in FACT_TITLES.items()},
-    }
-    return pd.DataFrame(
-        {
-            "target": [one.target for one in ordered],
-            "case": [one.case_id for one in ordered],
-            "implementation": [one.implementation for one in ordered],
-            "function": [one.function for one in ordered],
-            "changed": [
-                text if text in _NOT_CHANGED else f"◆ {text}" for text in (changes[_key(one)] for one in ordered)
-            ],
-            "outcome": [outcome_text(one.outcome) for one in ordered],
-            "limited by": [", ".join(one.occupancy_limits) for one in ordered],
-            **{title: own for title, own in values.items() if any(value is not None for value in own)},
-            "code hash": [(one.code_hash or "")[:_HASH_LENGTH] for one in ordered],
-            "configuration": [", ".join(f"{k}={v}" for k, v in one.configuration.items()) for one in ordered],
-        }
+
+    def fact_column(name: str) -> Column[StaticFacts]:
+        help_text = METRICS[name].title
+        if name == "theoretical_occupancy":
+            help_text = "Resident warps / maximum warps, from the resources that the code needs."
+        return Column(FACT_TITLES[name], lambda one: getattr(one, name), metric(name).format, help_text)
+
+    columns: list[Column[StaticFacts]] = [
+        Column("target", lambda one: one.target),
+        Column("case", lambda one: one.case_id),
+        Column("implementation", lambda one: one.implementation),
+        Column("function", lambda one: one.function),
+        Column("changed", lambda one: changes[_key(one)]),
+        Column("outcome", lambda one: outcome_text(one.outcome)),
+        Column("limited by", lambda one: ", ".join(one.occupancy_limits), help="What prevents more blocks on an SM."),
+        Column("threads", lambda one: one.thread_count),
+        *map(fact_column, FACT_TITLES),
+        Column("code hash", lambda one: (one.code_hash or "")[:_HASH_LENGTH]),
+        Column("configuration", lambda one: ", ".join(f"{k}={v}" for k, v in one.configuration.items())),
+    ]
+    values = {column.title: {str(column.value(one)) for one in facts} for column in columns}
+    common = {name: "".join(values[name]) for name in _CONSTANT_COLUMNS if len(values[name]) == 1}
+    show_table(
+        sorted(facts, key=lambda one: (changes[_key(one)] in _NOT_CHANGED, *map(natural_order, _key(one)))),
+        *(column for column in columns if column.title not in common),
+        omit_empty=True,
     )
+    told = [f"{name} {code_span(value)}" for name, value in common.items() if value]
+    if told:
+        st.caption(f"In every row: {', '.join(told)}.")
 
 
 def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
     return facts.case_id, facts.implementation, facts.function, facts.target
 
 
-def without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Remove constant text columns; return the table and the constants."""
-    same = [name for name in _CONSTANT_COLUMNS if name in frame and frame[name].nunique() == 1]
-    return frame.drop(columns=same), {name: value for name in same if (value := str(frame[name].iloc[0]))}
+def _changes_text(before: StaticFacts | None, now: StaticFacts) -> str:
+    """Describe the difference between two compilations of one function."""
+    if before is None:
+        return "◆ new"
+    if before.outcome is not now.outcome:
+        return f"◆ {before.outcome.replace('_', ' ')} → {now.outcome.replace('_', ' ')}"
+    if before.code_hash == now.code_hash:
+        return "same machine code"
+    facts = facts_in_words(fact_values(before), fact_values(now))
+    return f"◆ code changed, {facts}" if facts else "◆ code changed"
 
 
-def counters_table(record: RunRecord) -> pd.DataFrame:
-    """Return one row per counter and one column per kernel launch."""
-    columns = {
-        f"{one.case_id} · {one.implementation} · {one.function}"
-        + (f" #{one.launch_index}" if one.launch_index else ""): one.values
-        for one in record.counters
-    }
-    names = list(dict.fromkeys(name for values in columns.values() for name in values))
-    return pd.DataFrame(
-        {
-            "counter": [name.replace("_", " ") for name in names],
-            **{
-                title: [counter_text(name, values[name]) if name in values else "not read" for name in names]
-                for title, values in columns.items()
-            },
-        }
+def show_counters(record: RunRecord) -> None:
+    """Show one row per counter and one column per kernel launch, and what the profiler's own rules found."""
+
+    def launch_column(launch: Counters) -> Column[str]:
+        title = f"{launch.case_id} · {launch.implementation} · {launch.function}"
+        number = f" #{launch.launch_index}" if launch.launch_index else ""
+        return Column(
+            title + number,
+            lambda name: counter_text(name, launch.values[name]) if name in launch.values else "not read",
+        )
+
+    show_table(
+        dict.fromkeys(name for one in record.counters for name in one.values),
+        Column("counter", lambda name: name.replace("_", " ")),
+        *map(launch_column, record.counters),
     )
+    findings = [(one.function, finding) for one in record.counters for finding in one.findings]
+    if findings:
+        show_table(
+            findings,
+            Column("function", lambda found: found[0]),
+            Column("rule", lambda found: found[1].rule),
+            Column("says", lambda found: found[1].message),
+            Column("saves at most", lambda found: found[1].estimated_speedup, "{:.0%}".format),
+        )
 
 
-def profiler_table(record: RunRecord) -> pd.DataFrame:
-    """Return the findings of the profiler's own rules."""
-    return pd.DataFrame(
-        [
-            {
-                "function": one.function,
-                "rule": finding.rule,
-                "says": finding.message,
-                "saves at most": finding.estimated_speedup,
-            }
-            for one in record.counters
-            for finding in one.findings
-        ]
+@dataclass(frozen=True)
+class _Checked:
+    """One tensor of an accuracy check; None if the check failed before any was compared."""
+
+    check: Accuracy
+    tensor: TensorError | None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.tensor is None:
+            return self.check.outcome
+        return Outcome.OK if self.tensor.passed else Outcome.INCORRECT
+
+    @property
+    def relative_to_eager(self) -> float | None:
+        if self.tensor is None or not self.tensor.baseline_rmse_ratio:
+            return None
+        return self.tensor.rmse_ratio / self.tensor.baseline_rmse_ratio
+
+
+def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
+    """Show the error of each tensor."""
+    error, largest = metric("rmse_ratio"), metric("max_abs_error")
+    show_table(
+        [_Checked(one, tensor) for one in accuracies for tensor in one.tensors or (None,)],
+        Column("case", lambda one: one.check.case_id),
+        Column("implementation", lambda one: one.check.implementation),
+        Column("outcome", lambda one: outcome_text(one.outcome)),
+        Column("tensor", lambda one: one.tensor.tensor if one.tensor else ""),
+        Column(error.title, lambda one: one.tensor and one.tensor.rmse_ratio, error.format),
+        Column("eager's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format),
+        Column("relative to eager", lambda one: one.relative_to_eager, "{:.2f}×".format),
+        Column(largest.title, lambda one: one.tensor and one.tensor.max_abs_error, largest.format),
+        Column("where", lambda one: one.check.executor),
+        Column("message", lambda one: one.check.message or ""),
     )
-
-
-def accuracy_table(accuracies: Sequence[Accuracy]) -> pd.DataFrame:
-    """Return one row per tensor with its error; failed checks have a row too."""
-    error, largest = metric("rmse_ratio").title, metric("max_abs_error").title
-    rows: list[dict[str, object]] = []
-    for one in accuracies:
-        found: list[dict[str, object]] = [
-            {
-                "outcome": outcome_text(Outcome.OK if tensor.passed else Outcome.INCORRECT),
-                "tensor": tensor.tensor,
-                error: tensor.rmse_ratio,
-                "eager's error": tensor.baseline_rmse_ratio,
-                "relative to eager": (
-                    tensor.rmse_ratio / tensor.baseline_rmse_ratio if tensor.baseline_rmse_ratio else None
-                ),
-                largest: tensor.max_abs_error,
-            }
-            for tensor in one.tensors
-        ]
-        for row in found or [{"outcome": outcome_text(one.outcome), "tensor": ""}]:
-            where = {"where": one.executor, "message": one.message or ""}
-            rows.append({"case": one.case_id, "implementation": one.implementation, **row, **where})
-    return pd.DataFrame(rows)

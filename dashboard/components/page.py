@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urljoin
 from zoneinfo import ZoneInfo
 
@@ -20,11 +20,13 @@ from roofwatch.dashboard.components.permalink import Permalink
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FilterOptions
+from roofwatch.db.queries.results import FilterOptions, FleetRun
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"
 """Key of the main figure or table of a view, whose load time is measured."""
+
+NO_RUNS = "This project has no runs yet. Measure a benchmark file, then store its record:"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,28 @@ class View:
     zone: tzinfo
     """Time zone of the reader."""
     sources: SourceLinks
+
+    def list_runs(self, *, limit: int, **further: Any) -> Sequence[FleetRun]:
+        """List the runs within the filters, newest first; without any, say so and end the view.
+
+        Args:
+            limit: Maximum.
+            further: Of `list_fleet_runs`.
+        """
+        runs = data.ask(
+            questions.list_fleet_runs,
+            self.project,
+            limit=limit,
+            runner_classes=self.filters.runner_classes,
+            branches=self.filters.branches,
+            **further,
+        )
+        if not runs and self.filters.is_narrow:
+            show_no_match("No run matches the filters")
+            st.stop()
+        if not runs:
+            show_first_steps(NO_RUNS)
+        return runs
 
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
@@ -139,14 +163,6 @@ def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerato
     if narrowed:
         st.markdown(f":material/filter_alt: Only {', '.join(narrowed)}.")
     return Filters(facets, chosen, owners)
-
-
-def show_no_runs(view: View) -> None:
-    """Explain why a view shows no run."""
-    if view.filters.is_narrow:
-        show_no_match("No run matches the filters")
-    else:
-        show_first_steps("This project has no runs yet. Measure a benchmark file, then store its record:")
 
 
 def show_no_match(what_is_missing: str) -> None:

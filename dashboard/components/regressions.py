@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
     age_text,
     change_text,
     code_span,
+    confirmation_text,
     headline_text,
     shortened,
     transition_text,
@@ -61,7 +61,7 @@ def standing_marks(one: Triaged) -> list[str]:
     """Return badges for alert, confirmation and triage state as Markdown."""
     regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
     marks = [":orange-badge[▲ alert]"] if regression.is_alert else []
-    marks.append(f":gray-badge[{'confirmed' if regression.is_confirmed else 'not confirmed yet'}]")
+    marks.append(f":gray-badge[{confirmation_text(regression)}]")
     marks.append(f":{state.badge_colour}-badge[{state.text}]")
     if one.triage.person:
         # untrusted text: a badge would interpret Markdown
@@ -115,18 +115,19 @@ def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
 
 
 def _show_table(view: View, found: Sequence[Triaged], now: datetime) -> None:
-    rows = [
-        {
-            "open": view.address_of("regression", regression=str(one.triage.regression_id)),
-            "kernel": one.regression.kernel,
-            "what": one.regression.summary,
-            "change": change_text(worst_change_point(one.regression)),
-            "commit": one.regression.commit.short_sha,
-            "subject": one.regression.commit.subject,
-            "age": age_text(one.regression.commit.committed_at, now=now),
-            "state": one.settled_by,
-            "reason": one.triage.reason or "",
-        }
-        for one in found
-    ]
-    show_table(pd.DataFrame(rows), links={"open": "why"})
+    show_table(
+        found,
+        Column(
+            "open",
+            lambda one: view.address_of("regression", regression=str(one.triage.regression_id)),
+            link="why",
+        ),
+        Column("kernel", lambda one: one.regression.kernel),
+        Column("what", lambda one: one.regression.summary),
+        Column("change", lambda one: change_text(worst_change_point(one.regression))),
+        Column("commit", lambda one: one.regression.commit.short_sha),
+        Column("subject", lambda one: one.regression.commit.subject),
+        Column("age", lambda one: age_text(one.regression.commit.committed_at, now=now)),
+        Column("state", lambda one: one.settled_by),
+        Column("reason", lambda one: one.triage.reason or ""),
+    )

@@ -2,142 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import pandas as pd
+import streamlit as st
 
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import outcome_text, rate_text
-from roofwatch.db.queries.results import StoredArtefact
-
-_COMPILED = "function and target"
-"""Column of compilations only."""
 
 
-def failures_of(record: RunRecord) -> pd.DataFrame:
-    """List failed and unsupported measurements, checks and compilations."""
-    frame = pd.DataFrame(_failures(record))
-    return frame if frame.empty or frame[_COMPILED].any() else frame.drop(columns=_COMPILED)
+@dataclass(frozen=True)
+class _Failure:
+    what: str
+    result: Measurement | Accuracy | StaticFacts
+
+    @property
+    def compiled(self) -> str:
+        return f"{self.result.function}, {self.result.target}" if isinstance(self.result, StaticFacts) else ""
 
 
-def _failures(record: RunRecord) -> Iterator[dict[str, str]]:
-    results: list[tuple[str, str, Measurement | Accuracy | StaticFacts]] = [
-        *(("measurement", "", one) for one in record.measurements),
-        *(("accuracy", "", one) for one in record.accuracies),
-        *(("compilation", f"{one.function}, {one.target}", one) for one in record.static_facts),
+def show_failures(record: RunRecord) -> None:
+    """Show failed and unsupported measurements, checks and compilations."""
+    results: list[_Failure] = [
+        *(_Failure("measurement", one) for one in record.measurements),
+        *(_Failure("accuracy", one) for one in record.accuracies),
+        *(_Failure("compilation", one) for one in record.static_facts),
     ]
-    for kind, which, one in results:
-        if one.outcome is not Outcome.OK:
-            yield {
-                "what": kind,
-                "outcome": outcome_text(one.outcome),
-                "case": one.case_id,
-                "implementation": one.implementation,
-                _COMPILED: which,
-                "message": one.message or "",
-            }
+    failures = [one for one in results if one.result.outcome is not Outcome.OK]
+    if failures:
+        show_table(
+            failures,
+            Column("what", lambda one: one.what),
+            Column("outcome", lambda one: outcome_text(one.result.outcome)),
+            Column("case", lambda one: one.result.case_id),
+            Column("implementation", lambda one: one.result.implementation),
+            Column("function and target", lambda one: one.compiled),
+            Column("message", lambda one: one.result.message),
+            omit_empty=True,
+        )
+    elif record.measurements:
+        st.success("No failures.", icon=":material/check:")
 
 
-def ceilings_table(record: RunRecord) -> pd.DataFrame:
-    """List measured ceilings next to those of the datasheet."""
+def show_ceilings(record: RunRecord) -> None:
+    """Show measured ceilings next to those of the datasheet."""
     at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
     found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
-    published = {id(one.measured): one for one in found}
-    rows = []
-    for ceiling in record.ceilings:
-        if ceiling.source == "datasheet":
-            continue
-        beside = published.get(id(ceiling))
-        rows.append(
-            {
-                "resource": ceiling.resource,
-                "of": ceiling.level or ceiling.dtype or "",
-                "measured": rate_text(ceiling.resource, ceiling.per_s),
-                "datasheet": "" if beside is None else rate_text(ceiling.resource, beside.published_per_s),
-                "share of datasheet": None if beside is None else ceiling.per_s / beside.published_per_s,
-                "warning": "◆ above the datasheet" if beside is not None and beside.is_suspicious else "",
-                "method": ceiling.method,
-            }
-        )
-    return pd.DataFrame(rows)
+    beside = {id(one.measured): one for one in found}
+    published = {key: one.published_per_s for key, one in beside.items()}
+    suspicious = {key for key, one in beside.items() if one.is_suspicious}
+    show_table(
+        [one for one in record.ceilings if one.source == "measured"],
+        Column("resource", lambda one: one.resource),
+        Column("of", lambda one: one.level or one.dtype or ""),
+        Column("measured", lambda one: rate_text(one.resource, one.per_s)),
+        Column("datasheet", lambda one: rate_text(one.resource, published[id(one)]) if id(one) in published else ""),
+        Column(
+            "share of datasheet",
+            lambda one: one.per_s / published[id(one)] if id(one) in published else None,
+            "{:.1%}".format,
+        ),
+        Column("warning", lambda one: "◆ above the datasheet" if id(one) in suspicious else ""),
+        Column("method", lambda one: one.method),
+        if_empty="This run measured no ceilings.",
+    )
 
 
-def launches_table(record: RunRecord) -> pd.DataFrame:
-    """List host time and memory per launch, without empty columns."""
-    rows = [
-        {
-            "case": one.case_id,
-            "implementation": one.implementation,
-            "host time": one.host_ns,
-            "delay": one.launch_delay_ns,
-            "allocated": None if one.memory is None else one.memory.peak_allocated_bytes,
-            "reserved": None if one.memory is None else one.memory.peak_reserved_bytes,
-            "allocations": None if one.memory is None else one.memory.allocation_count,
-            "fragmentation": None if one.memory is None else one.memory.fragmentation,
-        }
-        for one in record.measurements
-        if one.host_ns is not None or one.memory is not None
-    ]
-    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+def show_launches(record: RunRecord) -> None:
+    """Show host time and memory per launch, if there are any."""
+    known = [one for one in record.measurements if one.host_ns is not None or one.memory is not None]
+    if not known:
+        return
+    st.subheader("Host time and memory per launch", anchor=False)
+    show_table(
+        known,
+        Column("case", lambda one: one.case_id),
+        Column("implementation", lambda one: one.implementation),
+        Column(
+            "host time",
+            lambda one: one.host_ns,
+            format_ns,
+            "Median host time to issue a launch, without waiting for it.",
+        ),
+        Column("delay", lambda one: one.launch_delay_ns, format_ns, "From the call to the start of its first kernel."),
+        Column(
+            "allocated",
+            lambda one: one.memory and one.memory.peak_allocated_bytes,
+            format_bytes,
+            "Peak memory of tensors, inputs included.",
+        ),
+        Column(
+            "reserved",
+            lambda one: one.memory and one.memory.peak_reserved_bytes,
+            format_bytes,
+            "Peak memory reserved by torch's allocator.",
+        ),
+        Column(
+            "allocations",
+            lambda one: one.memory and one.memory.allocation_count,
+            "{:,.0f}".format,
+            "Allocations per launch.",
+        ),
+        Column(
+            "fragmentation",
+            lambda one: one.memory and one.memory.fragmentation,
+            "{:.1%}".format,
+            "Share of reserved memory that is free between allocations.",
+        ),
+        omit_empty=True,
+    )
 
 
-def environment_table(record: RunRecord) -> pd.DataFrame:
-    """List all environment facts."""
+def show_profile(profile: CaseProfile) -> None:
+    """Show the activities of a profiled case, longest total first, and the rest as one row."""
+    rest = [None] if profile.left_out_count else []
+
+    def total_ns(row: ProfiledActivity | None) -> int:
+        return profile.left_out_ns if row is None else row.total_ns
+
+    show_table(
+        [*profile.rows, *rest],
+        Column("kind", lambda row: row and row.kind),
+        Column("name", lambda row: row.name if row else f"{profile.left_out_count:,} more together"),
+        Column("device", lambda row: row and row.device),
+        Column("time of a call", lambda row: total_ns(row) / profile.call_count, format_ns),
+        Column(
+            "share",
+            lambda row: total_ns(row) / profile.busy_ns if profile.busy_ns else None,
+            "{:.1%}".format,
+            "Share of busy time.",
+        ),
+        Column("of a call", lambda row: row and row.count / profile.call_count, "{:.3g}".format, "Launches per call."),
+        Column("mean", lambda row: row and row.mean_ns, format_ns),
+        Column("longest", lambda row: row and row.max_ns, format_ns),
+        Column("bytes", lambda row: row and row.bytes, format_bytes, "Copied or filled, over all calls."),
+        Column(
+            "grid",
+            lambda row: " × ".join(map(str, row.grid)) if row else "",
+            help="Of the first launch, like the following columns.",
+        ),
+        Column("block", lambda row: " × ".join(map(str, row.block)) if row else ""),
+        Column("registers", lambda row: row and row.registers, "{:.3g}".format),
+        Column("shared memory", lambda row: row and row.shared_bytes, format_bytes),
+        Column(
+            "occupancy",
+            lambda row: row and row.estimated_occupancy,
+            "{:.1%}".format,
+            "torch's estimate; 0 is correct for short kernels.",
+        ),
+        omit_empty=True,
+    )
+    st.caption(
+        "Profiled on a hot cache: shows what was launched, and its share of the time. Not comparable "
+        "with measured times."
+    )
+
+
+def show_environment(record: RunRecord) -> None:
+    """Show all environment facts."""
     facts = record.environment.model_dump()
     knobs = facts.pop("compile_knobs")
     named = {name.replace("_", " "): value for name, value in facts.items()}
     rows = {**named, "harness version": record.harness_version, **dict(sorted(knobs.items()))}
-    return pd.DataFrame(
-        {"what": list(rows), "value": ["not known" if value is None else str(value) for value in rows.values()]}
+    show_table(
+        rows,
+        Column("what", str),
+        Column("value", lambda name: "not known" if rows[name] is None else str(rows[name])),
     )
-
-
-def artefacts_table(stored: Sequence[StoredArtefact]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "file": [one.name for one in stored],
-            "kind": [one.kind.replace("_", " ") for one in stored],
-            "size": [one.size_bytes for one in stored],
-            "content": ["stored" if one.is_stored else "not sent yet" for one in stored],
-        }
-    )
-
-
-def profile_table(profile: CaseProfile) -> pd.DataFrame:
-    """List the activities of a profiled case, longest total first, and the rest as one row."""
-    rows: list[dict[str, object]] = [
-        {
-            "kind": row.kind,
-            "name": row.name,
-            "device": row.device,
-            **_time_of(row.total_ns, profile),
-            "of a call": row.count / profile.call_count,
-            "mean": row.mean_ns,
-            "longest": row.max_ns,
-            "bytes": row.bytes,
-            "grid": " × ".join(map(str, row.grid)),
-            "block": " × ".join(map(str, row.block)),
-            "registers": row.registers,
-            "shared memory": row.shared_bytes,
-            "occupancy": row.estimated_occupancy,
-        }
-        for row in profile.rows
-    ]
-    if profile.left_out_count:
-        rest = {"kind": "", "name": f"{profile.left_out_count:,} more together", "device": "", "grid": "", "block": ""}
-        rows.append({**rest, **_time_of(profile.left_out_ns, profile)})
-    frame = pd.DataFrame(rows)
-    unknown = [name for name in ("grid", "block") if name in frame and not any(frame[name])]
-    return frame.drop(columns=unknown).dropna(axis="columns", how="all")
-
-
-def _time_of(total_ns: int, profile: CaseProfile) -> dict[str, object]:
-    """Return the time per call and its share of busy time."""
-    return {
-        "time of a call": total_ns / profile.call_count,
-        "share": total_ns / profile.busy_ns if profile.busy_ns else None,
-    }

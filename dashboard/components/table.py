@@ -1,12 +1,17 @@
-"""Show a table."""
+"""Show rows as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 import streamlit as st
+
+Key = TypeVar("Key")
+Row = TypeVar("Row")
+RowRead = TypeVar("RowRead", contravariant=True)
 
 NO_VALUE = "–"
 _ROWS_SHOWN = 25
@@ -14,39 +19,71 @@ _SCROLLED_PX = 900
 """Height of a table with more rows."""
 
 
+@dataclass(frozen=True)
+class Column(Generic[RowRead]):
+    """A column of a table."""
+
+    title: str
+    value: Callable[[RowRead], object]
+    """Value of a row; None if it is not known."""
+    write: Callable[[Any], str] | None = None
+    """Text of a value that is not None."""
+    help: str | None = None
+    """Markdown."""
+    link: str | None = None
+    """Text of the links, if the values are addresses."""
+
+
+def frame_of(rows: Iterable[Row], columns: Iterable[Column[Row]], *, omit_empty: bool = False) -> pd.DataFrame:
+    """Return the values, on request without columns in which no row has any."""
+    shown = list(rows)
+    values = {column.title: [column.value(row) for row in shown] for column in columns}
+    return pd.DataFrame(
+        {title: own for title, own in values.items() if not omit_empty or any(one not in (None, "") for one in own)}
+    )
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Group rows by key, in order of appearance."""
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
 def show_table(
-    frame: pd.DataFrame,
-    *,
-    formats: Mapping[str, Callable[[Any], str]] | None = None,
-    help_texts: Mapping[str, str] | None = None,
-    links: Mapping[str, str] | None = None,
+    rows: Iterable[Row],
+    *columns: Column[Row],
     if_empty: str | None = None,
+    omit_empty: bool = False,
     key: str | None = None,
 ) -> None:
-    """Show a table; text from records is never interpreted.
+    """Show one line per row; text from records is never interpreted.
 
     Args:
-        frame: Values.
-        formats: Number formats by column.
-        help_texts: Help by column, as Markdown.
-        links: Link text by column of addresses.
+        rows: What the columns are read from.
+        columns: From left to right.
         if_empty: Shown instead of a table without rows.
+        omit_empty: Leave out columns in which no row has a value.
         key: Key of the table.
     """
+    frame = frame_of(rows, columns, omit_empty=omit_empty)
     if frame.empty and if_empty is not None:
         st.text(if_empty)
         return
-    config = {
-        **{name: st.column_config.Column(help=text) for name, text in (help_texts or {}).items()},
-        **{name: st.column_config.LinkColumn(display_text=word) for name, word in (links or {}).items()},
-    }
-    written: dict[Any, str | Callable[[object], str] | None] = {
-        name: write for name, write in (formats or {}).items() if name in frame
-    }
+    shown = [column for column in columns if column.title in frame]
+    formats: dict[Any, Any] = {column.title: column.write for column in shown if column.write is not None}
     st.dataframe(
-        frame.style.format(written, na_rep=NO_VALUE),
+        frame.style.format(formats, na_rep=NO_VALUE),
         hide_index=True,
-        column_config=config,
+        column_config={
+            column.title: (
+                st.column_config.LinkColumn(help=column.help, display_text=column.link)
+                if column.link is not None
+                else st.column_config.Column(help=column.help)
+            )
+            for column in shown
+        },
         placeholder=NO_VALUE,
         height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
         key=key,

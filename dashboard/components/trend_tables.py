@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import pandas as pd
 import streamlit as st
 
+from roofwatch.collector.record.metrics import Metric
 from roofwatch.dashboard.charts.trend import changes_of, commits_of, series_names
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     change_text,
     code_span,
+    confirmation_text,
     outcome_text,
     shortened,
     transition_text,
     written,
 )
-from roofwatch.db.values import CommitRef, Regression, Series
+from roofwatch.db.values import CommitRef, Regression, Series, SeriesPoint
 
 _MAX_ROWS = 1_000
 """Maximum rows of a table of values."""
+
+
+@dataclass(frozen=True)
+class _Value:
+    series: str
+    metric: Metric
+    point: SeriesPoint
+
+    @property
+    def text(self) -> str:
+        value = self.point.value
+        return outcome_text(self.point.outcome) if value is None else self.metric.format(value)
 
 
 def show_picked_commit(
@@ -34,7 +48,7 @@ def show_picked_commit(
     if at is None:
         return
     commit = commits[at]
-    changes = [change for _, change in changes_of(series, regressions) if change.commit.sha == sha]
+    changes = [one.change for one in changes_of(series, regressions) if one.change.commit.sha == sha]
     with st.container(border=True):
         st.markdown(
             f"{view.sources.commit(commit.sha)} {code_span(shortened(commit.subject) or 'without a subject')} by "
@@ -42,19 +56,19 @@ def show_picked_commit(
         )
         for change in changes:
             st.text(f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}")
-        rows = [
-            {
-                "run": view.address_of("run", run=point.run_id),
-                "measured at": written(point.measured_at, view.zone),
-                "series": name,
-                "metric": one.key.definition.title,
-                "value": outcome_text(point.outcome) if point.value is None else one.key.definition.format(point.value),
-            }
-            for one, name in zip(series, series_names(series), strict=True)
-            for point in one.points
-            if point.commit.sha == sha
-        ]
-        show_table(pd.DataFrame(rows), links={"run": "open"})
+        show_table(
+            [
+                _Value(name, one.key.definition, point)
+                for one, name in zip(series, series_names(series), strict=True)
+                for point in one.points
+                if point.commit.sha == sha
+            ],
+            Column("run", lambda one: view.address_of("run", run=one.point.run_id), link="open"),
+            Column("measured at", lambda one: written(one.point.measured_at, view.zone)),
+            Column("series", lambda one: one.series),
+            Column("metric", lambda one: one.metric.title),
+            Column("value", lambda one: one.text),
+        )
         _show_links(view, commit, commits[at - 1] if at else None, was_judged=bool(changes))
 
 
@@ -77,21 +91,19 @@ def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_
 
 def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) -> None:
     st.subheader("Change points", anchor=False)
-    rows = [
-        {
-            "verdict": VERDICT_MARKS[change.verdict].text,
-            "change": change_text(change),
-            "commit": change.commit.short_sha,
-            "subject": change.commit.subject,
-            "author": change.commit.author,
-            "implementation": change.series.implementation,
-            "level": transition_text(change),
-            "standing": f"{regression.state}, {'confirmed' if regression.is_confirmed else 'not confirmed yet'}",
-            "evidence": change.evidence,
-        }
-        for regression, change in changes_of(series, regressions)
-    ]
-    show_table(pd.DataFrame(rows), if_empty="None stored for these series.")
+    show_table(
+        changes_of(series, regressions),
+        Column("verdict", lambda one: VERDICT_MARKS[one.change.verdict].text),
+        Column("change", lambda one: change_text(one.change)),
+        Column("commit", lambda one: one.change.commit.short_sha),
+        Column("subject", lambda one: one.change.commit.subject),
+        Column("author", lambda one: one.change.commit.author),
+        Column("implementation", lambda one: one.change.series.implementation),
+        Column("level", lambda one: transition_text(one.change)),
+        Column("standing", lambda one: f"{one.regression.state}, {confirmation_text(one.regression)}"),
+        Column("evidence", lambda one: one.change.evidence),
+        if_empty="None stored for these series.",
+    )
 
 
 def show_values(view: View, series: Sequence[Series]) -> None:
@@ -100,21 +112,15 @@ def show_values(view: View, series: Sequence[Series]) -> None:
         st.markdown(f"{code_span(name)}, {one.key.definition.title}")
         if len(shown) < len(one.points):
             st.caption(f"The last {len(shown):,} of {len(one.points):,} points of the figure.")
-        rows = [
-            {
-                "commit": point.commit.short_sha,
-                "subject": point.commit.subject,
-                "outcome": outcome_text(point.outcome),
-                "value": point.value,
-                "first quartile": point.low,
-                "third quartile": point.high,
-                "message": point.message,
-                "run": view.address_of("run", run=point.run_id),
-            }
-            for point in shown
-        ]
+        write = one.key.definition.format
         show_table(
-            pd.DataFrame(rows),
-            formats=dict.fromkeys(["value", "first quartile", "third quartile"], one.key.definition.format),
-            links={"run": "open"},
+            shown,
+            Column("commit", lambda point: point.commit.short_sha),
+            Column("subject", lambda point: point.commit.subject),
+            Column("outcome", lambda point: outcome_text(point.outcome)),
+            Column("value", lambda point: point.value, write),
+            Column("first quartile", lambda point: point.low, write),
+            Column("third quartile", lambda point: point.high, write),
+            Column("message", lambda point: point.message),
+            Column("run", lambda point: view.address_of("run", run=point.run_id), link="open"),
         )

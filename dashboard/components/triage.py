@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from uuid import UUID
 
-import pandas as pd
 import streamlit as st
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, may_triage, person_here
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import TRIAGE_MARKS, code_span, shortened, written
 from roofwatch.db.auth.values import AuditEntry, TriageState
@@ -59,16 +58,13 @@ def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
 def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
     """Show triage decisions, newest first."""
     show_table(
-        pd.DataFrame(
-            {
-                "when": [written(entry.at, zone) for entry in entries],
-                "who": [entry.person or "" for entry in entries],
-                "from": [entry.before or "" for entry in entries],
-                "to": [entry.after or "" for entry in entries],
-                "reason": [entry.reason or "" for entry in entries],
-                "signed in as": [entry.actor for entry in entries],
-            }
-        ),
+        entries,
+        Column("when", lambda entry: written(entry.at, zone)),
+        Column("who", lambda entry: entry.person or ""),
+        Column("from", lambda entry: entry.before or ""),
+        Column("to", lambda entry: entry.after or ""),
+        Column("reason", lambda entry: entry.reason or ""),
+        Column("signed in as", lambda entry: entry.actor),
         if_empty="No triage decisions yet.",
     )
 

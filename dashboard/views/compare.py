@@ -20,8 +20,9 @@ from roofwatch.dashboard.comparison import (
     title_of,
     why_not_comparable,
 )
-from roofwatch.dashboard.components.compare_tables import comparison_table, offer_files, show_comparison
+from roofwatch.dashboard.components.compare_tables import NOT_COMPARED, comparison_columns, offer_files
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
+from roofwatch.dashboard.components.table import frame_of, show_table
 from roofwatch.dashboard.wording import choice_text, code_span, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunDetail
@@ -65,10 +66,14 @@ def show() -> None:
         if not rows:
             st.info("No case matches: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
-        table = comparison_table(rows)
+        columns = comparison_columns(rows)
         # one reason for all rows is shown above
-        shown_table = table if refusal is None else table.drop(columns="not compared", errors="ignore")
-        show_comparison(shown_table, key=MAIN_FIGURE)
+        shown_columns = [column for column in columns if refusal is None or column.title != NOT_COMPARED]
+        show_table(rows, *shown_columns, key=MAIN_FIGURE)
+        st.caption(
+            "Times are medians; lower is better. *change* is their plain difference and may be noise. "
+            "*stored verdict* comes from stored change points between the two commits, not from this table."
+        )
         refused = sum(bool(row.refusal) for row in rows)
         if refused and refusal is None:
             st.warning(
@@ -76,7 +81,7 @@ def show() -> None:
                 "differently. Their column *not compared* has the reason.",
                 icon=":material/block:",
             )
-        offer_files(table, f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
+        offer_files(frame_of(rows, columns), f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
         _show_samples(view, rows, base, head)
 
 
@@ -104,13 +109,7 @@ def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple
 
 
 def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
-    runs = data.ask(
-        questions.list_fleet_runs,
-        view.project,
-        limit=_MAX_RUNS,
-        runner_classes=view.filters.runner_classes,
-        branches=view.filters.branches,
-    )
+    runs = view.list_runs(limit=_MAX_RUNS)
     choices = runs_by(by, runs, view.filters.facets)
     if len(choices) < 2:
         _show_too_few(view, by, choices)

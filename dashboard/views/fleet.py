@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from uuid import UUID
 
+import pandas as pd
 import streamlit as st
 
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.spending import (
-    Spending,
-    by_family,
-    by_runner,
-    case_table,
-    family_table,
     hours_by_activity,
     hours_of,
     in_readable_time,
-    money_of,
-    runner_table,
     spending_figure,
+    summed,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_runs
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
+from roofwatch.dashboard.components.table import Column, grouped, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun, KernelCost
@@ -34,7 +30,6 @@ _WINDOWS = ("50", "100", "200")
 """Number of newest runs in the sums."""
 _WINDOW_AT_FIRST = "100"
 _CASES_SHOWN = 25
-_SHARES = ("timing", "checks", "compiling")
 _TITLES = {
     "activity": "device time by activity",
     "runner": "device time by runner class",
@@ -47,94 +42,100 @@ _TITLES = {
 
 
 @dataclass(frozen=True)
-class _Fleet:
+class Spent:
     """What some runs spent, and device prices."""
 
     runs: Sequence[FleetRun]
     energies_j: Mapping[str, float]
     """Energy by run."""
-    costs: Sequence[KernelCost]
-    """Costs by kernel and run, within the filters."""
     prices: Mapping[str, float]
+    """Per device-hour, by pattern of runner classes."""
     currency: str
 
-    def offered(self) -> list[str]:
-        """Return the known kinds of bars."""
-        known = {
-            "runner-energy": bool(self.energies_j),
-            "family-energy": any(cost.energy_j is not None for cost in self.costs),
-            "runner-money": any(money_of(run, self.prices) is not None for run in self.runs),
-        }
-        return [name for name in _TITLES if known.get(name, True)]
+    @property
+    def device_ns(self) -> float:
+        return sum(run.device_ns for run in self.runs)
 
-    def spending(self, name: str) -> tuple[Spending, str, str]:
-        """Return the amounts, the axis title and the unit."""
-        if name == "family":
-            return by_family(self.runs, self.costs, lambda cost: cost.timed_ns / 1e9), "time of timed launches (s)", "s"
-        if name == "family-energy":
-            spent = by_family(self.runs, self.costs, lambda cost: cost.energy_j)
-            return spent, "energy of timed launches (J)", "J"
-        if name == "runner-energy":
-            spent = by_runner(self.runs, lambda run: self.energies_j.get(run.run_id))
-            return spent, "energy of the devices (J)", "J"
-        if name == "runner-money":
-            spent = by_runner(self.runs, lambda run: money_of(run, self.prices))
-            return spent, f"money ({self.currency})", self.currency
-        return in_readable_time(hours_by_activity(self.runs) if name == "activity" else by_runner(self.runs, hours_of))
+    @property
+    def commit_count(self) -> int:
+        return len({run.commit.sha for run in self.runs})
+
+    @property
+    def watched(self) -> Spent:
+        """Only runs whose energy was read."""
+        return replace(self, runs=[run for run in self.runs if run.run_id in self.energies_j])
+
+    @property
+    def energy_j(self) -> float | None:
+        return _sum_known(self.energies_j.get(run.run_id) for run in self.runs)
+
+    @property
+    def money(self) -> float | None:
+        return _sum_known(map(self.money_of, self.runs))
+
+    def money_of(self, run: FleetRun) -> float | None:
+        """Return the price of a run: that of the first pattern that matches its runner class."""
+        matching = (price for pattern, price in self.prices.items() if fnmatch.fnmatchcase(run.runner_class, pattern))
+        price = next(matching, None)
+        return None if price is None else price * hours_of(run)
+
+    def share_of(self, activity: str) -> float | None:
+        """Return an activity's share of wall time, over runs that report activities."""
+        telling = [run for run in self.runs if run.spent_ns]
+        wall_ns = sum(run.wall_ns for run in telling)
+        return sum(run.spent_ns.get(activity, 0) for run in telling) / wall_ns if wall_ns else None
+
+
+def _sum_known(amounts: Iterable[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def show() -> None:
     with open_view(
-        "fleet", "Fleet economics", ("What measuring costs, by commit, runner, kernel family and case.")
+        "fleet", "Fleet economics", "What measuring costs, by commit, runner, kernel family and case."
     ) as view:
         place = st.container(width=200)
         window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place)
-        runs = data.ask(
-            questions.list_fleet_runs,
-            view.project,
-            limit=int(window),
-            runner_classes=view.filters.runner_classes,
-            branches=view.filters.branches,
-        )
-        if not runs:
-            show_no_runs(view)
-            return
+        runs = view.list_runs(limit=int(window))
         run_ids = tuple(UUID(run.run_id) for run in runs)
         energies_j = data.ask(questions.read_run_energies, run_ids)
         costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
         settings = load_settings()
-        fleet = _Fleet(runs, energies_j, costs, settings.device_hour_prices, settings.currency)
-        _show_sums(fleet)
+        spent = Spent(runs, energies_j, settings.device_hour_prices, settings.currency)
+        _show_sums(spent)
         _note_whole_runs(view)
-        _show_trend(view, fleet)
-        _show_runners(fleet)
+        _show_trend(view, spent, costs)
+        _show_runners(spent)
         _note_whole_runs(view)
         _show_families(costs)
         _show_cases(view, run_ids)
 
 
-def _show_sums(fleet: _Fleet) -> None:
-    runs = fleet.runs
-    device_ns = sum(run.device_ns for run in runs)
-    commits = len({run.commit.sha for run in runs})
-    amounts = [amount for run in runs if (amount := money_of(run, fleet.prices)) is not None]
-    watched = len({run.commit.sha for run in runs if run.run_id in fleet.energies_j})
-    energy_j = sum(fleet.energies_j.values())
+def _show_sums(spent: Spent) -> None:
+    energy_j, money, watched = spent.energy_j, spent.money, spent.watched
     columns = st.columns(5)
     columns[0].metric(
-        "Device time", duration_text(device_ns), border=True, help=f"{len(runs)} runs of {commits} commits."
+        "Device time",
+        duration_text(spent.device_ns),
+        border=True,
+        help=f"{len(spent.runs)} runs of {spent.commit_count} commits.",
     )
-    columns[1].metric("Device time of a commit", duration_text(device_ns / commits), border=True)
+    columns[1].metric("Device time of a commit", duration_text(spent.device_ns / spent.commit_count), border=True)
     columns[2].metric(
         "Energy of the devices",
-        energy_text(energy_j) if fleet.energies_j else "not read",
+        "not read" if energy_j is None else energy_text(energy_j),
         border=True,
-        help=f"From device counters, in {len(fleet.energies_j)} of {len(runs)} runs.",
+        help=f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs.",
     )
-    columns[3].metric("Energy of a commit", energy_text(energy_j / watched) if watched else "not read", border=True)
+    columns[3].metric(
+        "Energy of a commit",
+        "not read" if energy_j is None else energy_text(energy_j / watched.commit_count),
+        border=True,
+    )
     columns[4].metric(
         "Money",
-        money_text(sum(amounts), fleet.currency) if amounts else "no price set",
+        "no price set" if money is None else money_text(money, spent.currency),
         border=True,
         help="Device-hours × the price of their runner class. Prices are the setting device_hour_prices.",
     )
@@ -148,52 +149,106 @@ def _note_whole_runs(view: View) -> None:
         )
 
 
-def _show_trend(view: View, fleet: _Fleet) -> None:
+def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     st.subheader("Over commits", anchor=False)
-    name = view.link.choose("Show", fleet.offered(), parameter="show", title=lambda name: _TITLES[name])
-    spent, axis, unit = fleet.spending(name)
+    known = {
+        "runner-energy": spent.energy_j is not None,
+        "family-energy": any(cost.energy_j is not None for cost in costs),
+        "runner-money": spent.money is not None,
+    }
+    offered = [name for name in _TITLES if known.get(name, True)]
+    name = view.link.choose("Show", offered, parameter="show", title=lambda name: _TITLES[name])
     if not name.startswith("family"):
         _note_whole_runs(view)
-    if not any(spent.values()):
+    amounts, axis, unit = _amounts(name, spent, costs)
+    if amounts.empty:
         st.info("Not known for these runs.", icon=":material/bar_chart:")
         return
-    st.plotly_chart(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
+    st.plotly_chart(spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
     st.caption(
         "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
         "*Timed* counts timed launches only, without checks, compilation and the time between launches."
     )
 
 
-def _show_runners(fleet: _Fleet) -> None:
+def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.DataFrame, str, str]:
+    """Return the amounts by commit and part, the axis title and the unit."""
+
+    def by_runner(amount_of: Callable[[FleetRun], float | None]) -> pd.DataFrame:
+        return summed((run.commit, run.runner_class, amount_of(run)) for run in spent.runs)
+
+    def by_family(amount_of: Callable[[KernelCost], float | None]) -> pd.DataFrame:
+        commits = {run.run_id: run.commit for run in spent.runs}
+        return summed((commits[cost.run_id], cost.family, amount_of(cost)) for cost in costs)
+
+    match name:
+        case "family":
+            return by_family(lambda cost: cost.timed_ns / 1e9), "time of timed launches (s)", "s"
+        case "family-energy":
+            return by_family(lambda cost: cost.energy_j), "energy of timed launches (J)", "J"
+        case "runner-energy":
+            return by_runner(lambda run: spent.energies_j.get(run.run_id)), "energy of the devices (J)", "J"
+        case "runner-money":
+            return by_runner(spent.money_of), f"money ({spent.currency})", spent.currency
+        case "runner":
+            return in_readable_time(by_runner(hours_of))
+    return in_readable_time(summed(hours_by_activity(spent.runs)))
+
+
+def _show_runners(spent: Spent) -> None:
     st.subheader("By runner class", anchor=False)
-    table = runner_table(fleet.runs, fleet.energies_j, fleet.prices)
+    by_class = [replace(spent, runs=own) for own in grouped(spent.runs, lambda run: run.runner_class).values()]
+
+    def share_column(title: str, activity: str) -> Column[Spent]:
+        help_text = "Share of the wall time of the runs."
+        return Column(title, lambda own: own.share_of(activity), "{:.0%}".format, help_text)
+
+    money = Column[Spent]("money", lambda own: own.money, lambda amount: money_text(amount, spent.currency))
     show_table(
-        table if fleet.prices else table.drop(columns="money"),
-        formats={
-            **dict.fromkeys(("device time", "per commit"), duration_text),
-            **dict.fromkeys(_SHARES, "{:.0%}".format),
-            **dict.fromkeys(("energy", "energy of a run"), energy_text),
-            "money": lambda amount: money_text(amount, fleet.currency),
-        },
-        help_texts=dict.fromkeys(_SHARES, "Share of the wall time of the runs."),
+        sorted(by_class, key=lambda own: -own.device_ns),
+        Column("runner class", lambda own: own.runs[0].runner_class),
+        Column("runs", lambda own: len(own.runs)),
+        Column("commits", lambda own: own.commit_count),
+        Column("device time", lambda own: own.device_ns, duration_text),
+        Column("per commit", lambda own: own.device_ns / own.commit_count, duration_text),
+        share_column("timing", "timing"),
+        share_column("checks", "check"),
+        share_column("compiling", "compile"),
+        Column("energy", lambda own: own.energy_j, energy_text),
+        Column("energy of a run", lambda own: own.energy_j and own.energy_j / len(own.watched.runs), energy_text),
+        *([money] if spent.prices else []),
     )
 
 
 def _show_families(costs: Sequence[KernelCost]) -> None:
     st.subheader("By kernel family", anchor=False)
-    if not costs:
-        st.text("These runs have no times.")
-        return
-    show_table(family_table(costs), formats={"timed": duration_text, "share": "{:.1%}".format, "energy": energy_text})
+    families = grouped(costs, lambda cost: cost.family)
+    timed_ns = {family: sum(cost.timed_ns for cost in own) for family, own in families.items()}
+    whole_ns = sum(timed_ns.values())
+    show_table(
+        sorted(families, key=lambda family: (-timed_ns[family], family)),
+        Column("kernel family", str),
+        Column("kernels", lambda family: len({cost.kernel for cost in families[family]})),
+        Column("timed", lambda family: timed_ns[family], duration_text),
+        Column("share", lambda family: timed_ns[family] / whole_ns if whole_ns else None, "{:.1%}".format),
+        Column("energy", lambda family: _sum_known(cost.energy_j for cost in families[family]), energy_text),
+        if_empty="These runs have no times.",
+    )
 
 
 def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
     st.subheader("Most expensive cases", anchor=False)
     cases = data.ask(questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
-    if not cases:
-        st.text("None of these cases has a time.")
-        return
-    show_table(case_table(cases), formats={"slowest launch": format_ns, "timed": duration_text, "energy": energy_text})
+    show_table(
+        cases,
+        Column("case", lambda cost: cost.case_id),
+        Column("implementation", lambda cost: cost.implementation),
+        Column("runs", lambda cost: cost.run_count),
+        Column("slowest launch", lambda cost: cost.median_ns, format_ns),
+        Column("timed", lambda cost: cost.timed_ns, duration_text),
+        Column("energy", lambda cost: cost.energy_j, energy_text),
+        if_empty="None of these cases has a time.",
+    )
 
 
 if __name__ == "__main__":

@@ -14,22 +14,17 @@ from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.measurement import Autotuning
-from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import autotune, roofline
 from roofwatch.dashboard.components.kernel_tables import (
-    FACT_TITLES,
-    accuracy_table,
-    best_table,
-    counters_table,
-    diagnosis_table,
-    profiler_table,
-    static_table,
-    without_constants,
+    show_accuracy,
+    show_best,
+    show_counters,
+    show_diagnoses,
+    show_static,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_runs
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
@@ -45,9 +40,6 @@ def show() -> None:
         "kernel", "Kernel", ("How far one kernel is from the roofline, why, and what it compiles to.")
     ) as view:
         runs = _runs_by_commit(view)
-        if not runs:
-            show_no_runs(view)
-            return
         choices = st.container(horizontal=True)
         run, previous = _choose_run(view, runs, choices)
         record = data.ask(questions.load_record, UUID(run.run_id))
@@ -63,7 +55,8 @@ def show() -> None:
         _show_where(view, record, kernel)
         _show_roofline(view, part)
         _show_diagnoses(view, record, part)
-        _show_best(part)
+        st.subheader("Best implementation by case", anchor=False)
+        show_best(part.measurements)
         _show_static(part, previous, kernel)
         _show_autotuning(view, part)
         _show_counters(part)
@@ -72,14 +65,7 @@ def show() -> None:
 
 def _runs_by_commit(view: View) -> dict[str, FleetRun]:
     """Return the best run of each commit, newest commit first, unreachable commits last."""
-    runs = data.ask(
-        questions.list_fleet_runs,
-        view.project,
-        limit=_RUNS_OFFERED,
-        or_commit=st.query_params.get("commit"),
-        runner_classes=view.filters.runner_classes,
-        branches=view.filters.branches,
-    )
+    runs = view.list_runs(limit=_RUNS_OFFERED, or_commit=st.query_params.get("commit"))
     found: dict[str, FleetRun] = {}
     # sorting is stable, so newest runs stay first
     for run in sorted(runs, key=lambda run: (run.is_dirty, run.is_paired)):
@@ -199,9 +185,7 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
         return
     for one in diagnoses[:_DIAGNOSES_SHOWN]:
         st.markdown(_diagnosis_text(one))
-    view.link.unfold(
-        "Every diagnosis as a table", lambda: show_table(diagnosis_table(diagnoses)), parameter="diagnoses"
-    )
+    view.link.unfold("Every diagnosis as a table", lambda: show_diagnoses(diagnoses), parameter="diagnoses")
     st.caption("For every finding with its evidence, run `roofwatch diagnose` with the record and the case.")
 
 
@@ -213,39 +197,13 @@ def _diagnosis_text(one: Diagnosis) -> str:
     )
 
 
-def _show_best(part: RunRecord) -> None:
-    st.subheader("Best implementation by case", anchor=False)
-    if not part.measurements:
-        st.text("This run has no times of it.")
-        return
-    show_table(
-        best_table(part.measurements),
-        formats={"time": metric("median_ns").format, "utilisation": metric("utilisation").format},
-        help_texts={
-            "lead": "How much slower the second best is, from paired blocks.",
-            "significant?": "Verdict of the same comparison and threshold as for pull requests.",
-        },
-    )
-
-
 def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> None:
     st.subheader("Compiled code by target", anchor=False)
     if not part.static_facts:
         st.text("No compiled code is stored for this kernel in this run.")
         return
     before = None if previous is None else data.ask(questions.read_kernel_of_run, UUID(previous.run_id), kernel)
-    table, common = without_constants(static_table(part.static_facts, None if before is None else before.static_facts))
-    show_table(
-        table,
-        formats={title: metric(name).format for name, title in FACT_TITLES.items()},
-        help_texts={
-            **{title: METRICS[name].title for name, title in FACT_TITLES.items()},
-            "occupancy": "Resident warps / maximum warps, from the resources that the code needs.",
-            "limited by": "What prevents more blocks on an SM.",
-        },
-    )
-    if common:
-        st.caption("In every row: " + ", ".join(f"{name} {code_span(value)}" for name, value in common.items()) + ".")
+    show_static(part.static_facts, None if before is None else before.static_facts)
     if previous is not None:
         st.caption(
             f"*changed* is against {code_span(commit_text(previous.commit))}, the commit measured before this one. "
@@ -284,13 +242,10 @@ def _show_tried(tuned: Autotuning) -> None:
 
 def _show_counters(part: RunRecord) -> None:
     st.subheader("Hardware counters", anchor=False)
-    if not part.counters:
+    if part.counters:
+        show_counters(part)
+    else:
         st.text("This run has none. On a machine with Nsight Compute, run: roofwatch ncu KERNEL")
-        return
-    show_table(counters_table(part))
-    findings = profiler_table(part)
-    if not findings.empty:
-        show_table(findings, formats={"saves at most": "{:.0%}".format})
 
 
 def _show_accuracy(part: RunRecord) -> None:
@@ -298,16 +253,7 @@ def _show_accuracy(part: RunRecord) -> None:
     if not part.accuracies:
         st.text("No accuracy check is stored for this kernel in this run.")
         return
-    error, largest = metric("rmse_ratio"), metric("max_abs_error")
-    show_table(
-        accuracy_table(part.accuracies),
-        formats={
-            error.title: error.format,
-            "eager's error": error.format,
-            largest.title: largest.format,
-            "relative to eager": "{:.2f}×".format,
-        },
-    )
+    show_accuracy(part.accuracies)
     st.caption(
         "A tensor is compared with the eager implementation of the same precision, within the limits of "
         "its dtype; a failure message has the limit."

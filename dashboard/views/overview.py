@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -13,9 +13,9 @@ import streamlit as st
 from roofwatch.ci.history.movement import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
+from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.regressions import show_others, show_row
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.triaged import Order, Triaged, in_order
 from roofwatch.dashboard.wording import movement_text
 from roofwatch.db.queries import questions
@@ -43,7 +43,7 @@ def show() -> None:
             branches=admits.branches,
         )
         if not standings and not admits.is_narrow:
-            show_first_steps("This project has no runs yet. Measure a benchmark file, then store its record:")
+            show_first_steps(NO_RUNS)
         runners = [
             replace(runner, cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)))
             for runner in standings
@@ -120,20 +120,23 @@ def _show_movements(
         f"measured. A click on a change opens its trend.{rest}"
     )
     if moved:
-        rows = [
-            {
-                "open": view.address_of("trends", kernel=one.kernel, runner=one.runner_class),
-                "kernel": one.kernel,
-                "runner class": one.runner_class,
-                "change of the time": movement_text(one),
-                "series slower or failing": one.slower_count,
-                "series faster": one.faster_count,
-            }
-            for one in moved.values()
-        ]
-        view.link.unfold(
-            "As a table", lambda: show_table(pd.DataFrame(rows), links={"open": "trend"}), parameter="table"
-        )
+        view.link.unfold("As a table", lambda: _show_as_table(view, moved.values()), parameter="table")
+
+
+def _show_as_table(view: View, moved: Iterable[Movement]) -> None:
+    show_table(
+        moved,
+        Column(
+            "open",
+            lambda one: view.address_of("trends", kernel=one.kernel, runner=one.runner_class),
+            link="trend",
+        ),
+        Column("kernel", lambda one: one.kernel),
+        Column("runner class", lambda one: one.runner_class),
+        Column("change of the time", movement_text),
+        Column("series slower or failing", lambda one: one.slower_count),
+        Column("series faster", lambda one: one.faster_count),
+    )
 
 
 def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]:

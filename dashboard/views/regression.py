@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-import pandas as pd
 import streamlit as st
 
 from roofwatch.dashboard import data
@@ -19,7 +18,7 @@ from roofwatch.dashboard.components.regressions import (
     trend_of,
     worst_caption,
 )
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.components.triage import show_trail, show_triage
 from roofwatch.dashboard.triaged import Triaged, most_urgent_first
 from roofwatch.dashboard.wording import (
@@ -195,24 +194,22 @@ def _change_title(change: ChangePoint) -> str:
 def _show_changes(view: View, regression: Regression) -> None:
     changes = regression.change_points
     st.subheader(f"All change points: {len(changes)}", anchor=False)
-    frame = pd.DataFrame(
-        {
-            "open": [view.address_of("trends", **trend_of(change)) for change in changes],
-            "change": [change_text(change) for change in changes],
-            "metric": [change.series.definition.title for change in changes],
-            "case": [change.series.case_id for change in changes],
-            "implementation": [change.series.implementation for change in changes],
-            "function or tensor": [change.series.function or change.series.tensor for change in changes],
-            "target": [change.series.target for change in changes],
-            "runner class": [change.series.runner_class for change in changes],
-            "verdict": [VERDICT_MARKS[change.verdict].text for change in changes],
-            "commit": [change.commit.short_sha for change in changes],
-            "against": [change.previous_commit.short_sha for change in changes],
-            "evidence": [change.evidence for change in changes],
-        }
+    show_table(
+        changes,
+        Column("open", lambda change: view.address_of("trends", **trend_of(change)), link="trend"),
+        Column("change", change_text),
+        Column("metric", lambda change: change.series.definition.title),
+        Column("case", lambda change: change.series.case_id),
+        Column("implementation", lambda change: change.series.implementation),
+        Column("function or tensor", lambda change: change.series.function or change.series.tensor),
+        Column("target", lambda change: change.series.target),
+        Column("runner class", lambda change: change.series.runner_class),
+        Column("verdict", lambda change: VERDICT_MARKS[change.verdict].text),
+        Column("commit", lambda change: change.commit.short_sha),
+        Column("against", lambda change: change.previous_commit.short_sha),
+        Column("evidence", lambda change: change.evidence),
+        omit_empty=True,
     )
-    columns = [name for name in frame if (frame[name] != "").any()]
-    show_table(frame[columns], links={"open": "trend"})
 
 
 def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:
@@ -230,20 +227,14 @@ def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:
     if not commits:
         return
     show_table(
-        pd.DataFrame(
-            {
-                "commit": [one.commit.short_sha for one in commits],
-                "probability": [one.probability for one in commits],
-                "status": [f"{one.status}: {one.reason}" if one.reason else one.status for one in commits],
-                "pairs of blocks": [one.pair_count for one in commits],
-                "against the good end": [
-                    "" if one.relative_change is None else percent(one.relative_change) for one in commits
-                ],
-                "subject": [one.commit.subject for one in commits],
-                "author": [one.commit.author for one in commits],
-            }
-        ),
-        formats={"probability": "{:.1%}".format},
+        commits,
+        Column("commit", lambda one: one.commit.short_sha),
+        Column("probability", lambda one: one.probability, "{:.1%}".format),
+        Column("status", lambda one: f"{one.status}: {one.reason}" if one.reason else one.status),
+        Column("pairs of blocks", lambda one: one.pair_count),
+        Column("against the good end", lambda one: one.relative_change, percent),
+        Column("subject", lambda one: one.commit.subject),
+        Column("author", lambda one: one.commit.author),
     )
 
 

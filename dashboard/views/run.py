@@ -25,16 +25,15 @@ from roofwatch.dashboard.charts.timelines import (
     run_timeline_figure,
     spent_time_figure,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_runs
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.run_tables import (
-    artefacts_table,
-    ceilings_table,
-    environment_table,
-    failures_of,
-    launches_table,
-    profile_table,
+    show_ceilings,
+    show_environment,
+    show_failures,
+    show_launches,
+    show_profile,
 )
-from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (
     choice_text,
     code_span,
@@ -57,19 +56,8 @@ _MAX_UNPACKED_BYTES = 256 * 2**20
 
 def show() -> None:
     with open_view("run", "Run", "What one run measured, on what, and where its time went.") as view:
-        found = data.ask(
-            questions.list_fleet_runs,
-            view.project,
-            limit=_RUNS_OFFERED,
-            or_run=st.query_params.get("run"),
-            runner_classes=view.filters.runner_classes,
-            branches=view.filters.branches,
-            with_quarantine=True,
-        )
+        found = view.list_runs(limit=_RUNS_OFFERED, or_run=st.query_params.get("run"), with_quarantine=True)
         runs = {run.run_id: run for run in found}
-        if not runs:
-            show_no_runs(view)
-            return
         run_id = view.link.choose(
             "Run",
             list(runs),
@@ -90,10 +78,11 @@ def show() -> None:
         _show_outcomes(record)
         _show_timeline(record, view.zone)
         _show_spent_time(record)
-        _show_launches(record)
+        show_launches(record)
         _show_profile(view, record)
-        _show_ceilings(record)
-        view.link.unfold("Environment", lambda: show_table(environment_table(record)), parameter="environment")
+        st.subheader("Ceilings", anchor=False)
+        show_ceilings(record)
+        view.link.unfold("Environment", lambda: show_environment(record), parameter="environment")
         _show_artefacts(view, record)
 
 
@@ -175,11 +164,7 @@ def _show_outcomes(record: RunRecord) -> None:
         st.info("This run timed nothing.", icon=":material/timer_off:")
     else:
         st.text(", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common()))
-    failures = failures_of(record)
-    if not failures.empty:
-        show_table(failures)
-    elif counts:
-        st.success("No failures.", icon=":material/check:")
+    show_failures(record)
 
 
 def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
@@ -209,32 +194,6 @@ def _show_spent_time(record: RunRecord) -> None:
     st.plotly_chart(spent_time_figure(record.spent_ns, _wall_ns(record)), key="spent")
 
 
-def _show_launches(record: RunRecord) -> None:
-    launches = launches_table(record)
-    if launches.empty:
-        return
-    st.subheader("Host time and memory per launch", anchor=False)
-    show_table(
-        launches,
-        formats={
-            "host time": format_ns,
-            "delay": format_ns,
-            "allocated": format_bytes,
-            "reserved": format_bytes,
-            "allocations": "{:,.0f}".format,
-            "fragmentation": "{:.1%}".format,
-        },
-        help_texts={
-            "host time": "Median host time to issue a launch, without waiting for it.",
-            "delay": "From the call to the start of its first kernel.",
-            "allocated": "Peak memory of tensors, inputs included.",
-            "reserved": "Peak memory reserved by torch's allocator.",
-            "allocations": "Allocations per launch.",
-            "fragmentation": "Share of reserved memory that is free between allocations.",
-        },
-    )
-
-
 def _show_profile(view: View, record: RunRecord) -> None:
     """Show the kernels that calls of one case launched, with their share of device time."""
     st.subheader("Kernels launched", anchor=False)
@@ -244,26 +203,7 @@ def _show_profile(view: View, record: RunRecord) -> None:
     profiles = {f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles}
     profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
     st.text(_profile_text(profile))
-    show_table(
-        profile_table(profile),
-        formats={
-            **dict.fromkeys(("time of a call", "mean", "longest"), format_ns),
-            **dict.fromkeys(("share", "occupancy"), "{:.1%}".format),
-            **dict.fromkeys(("bytes", "shared memory"), format_bytes),
-            **dict.fromkeys(("of a call", "registers"), "{:.3g}".format),
-        },
-        help_texts={
-            "share": "Share of busy time.",
-            "of a call": "Launches per call.",
-            "bytes": "Copied or filled, over all calls.",
-            "grid": "Of the first launch, like the following columns.",
-            "occupancy": "torch's estimate; 0 is correct for short kernels.",
-        },
-    )
-    st.caption(
-        "Profiled on a hot cache: shows what was launched, and its share of the time. Not comparable "
-        "with measured times."
-    )
+    show_profile(profile)
 
 
 def _profile_text(profile: CaseProfile) -> str:
@@ -276,15 +216,6 @@ def _profile_text(profile: CaseProfile) -> str:
     return text
 
 
-def _show_ceilings(record: RunRecord) -> None:
-    st.subheader("Ceilings", anchor=False)
-    show_table(
-        ceilings_table(record),
-        formats={"share of datasheet": "{:.1%}".format},
-        if_empty="This run measured no ceilings.",
-    )
-
-
 def _show_artefacts(view: View, record: RunRecord) -> None:
     """Show device activities from traces, and all files."""
     stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
@@ -292,7 +223,13 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
     if not stored:
         st.text("This run has no files. To profile a program: roofwatch profile -- python program.py")
         return
-    show_table(artefacts_table(stored), formats={"size": format_bytes})
+    show_table(
+        stored,
+        Column("file", lambda one: one.name),
+        Column("kind", lambda one: one.kind.replace("_", " ")),
+        Column("size", lambda one: one.size_bytes, format_bytes),
+        Column("content", lambda one: "stored" if one.is_stored else "not sent yet"),
+    )
     here = {one.name: one for one in stored if one.is_stored}
     if not here:
         st.text("Their content was not sent; roofwatch push sends it with the record.")

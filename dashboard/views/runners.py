@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
 import streamlit as st
 
+from roofwatch.ci.ab.comparable import ComparabilityClass, Difference, differences_of
+from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
+from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
+from roofwatch.collector.device.datasheets import compare_with_datasheet
+from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import (
     MAX_ROWS,
     ceiling_history_figure,
+    ceiling_name,
     noise_figure,
     runner_history_figure,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_match, show_no_runs
-from roofwatch.dashboard.components.runner_tables import (
-    by_runner_class,
-    ceilings_table,
-    classes_table,
-    differences_table,
-    health_table,
-    moves_table,
-    narrowed_noise,
-    noise_table,
-)
-from roofwatch.dashboard.components.table import show_table
-from roofwatch.dashboard.wording import natural_order
+from roofwatch.dashboard.charts.trend import changes_of
+from roofwatch.dashboard.components.health import interval_text, read_noise
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_match
+from roofwatch.dashboard.components.table import NO_VALUE, Column, grouped, show_table
+from roofwatch.dashboard.wording import VERDICT_MARKS, duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 
@@ -37,82 +36,111 @@ _RUNS_READ = 300
 _RUNS_COUNTED = 60
 """Maximum runs per runner class whose measurements are counted."""
 
+Runs = Mapping[str, Sequence[FleetRun]]
+"""By runner class, newest first."""
+
 
 def show() -> None:
     with open_view("runners", "Runners", "Runner health, and which runs are comparable.") as view:
-        runs = _newest_of_each_class(view)
-        if not runs:
-            show_no_runs(view)
-            return
-        by_class = by_runner_class(runs)
+        # the newest of each class, so a silent runner stays visible
+        class_count = len(view.filters.runner_classes or view.filters.facets.runner_classes)
+        limit = max(_RUNS_COUNTED, _RUNS_READ // max(class_count, 1))
+        runs = sorted(view.list_runs(limit=limit, of_each_class=True), key=lambda run: run.started_at, reverse=True)
+        by_class = grouped(runs, lambda run: run.runner_class)
         choices = st.container(horizontal=True)
         part = view.link.choose("Show", list(_PARTS), parameter="show", place=choices)
         runner_class = view.link.choose("Runner class", list(by_class), parameter="runner", place=choices)
         _PARTS[part](view, by_class, runner_class)
 
 
-def _newest_of_each_class(view: View) -> Sequence[FleetRun]:
-    """Read the newest runs of each class, so a silent runner stays visible."""
-    chosen = view.filters.runner_classes
-    class_count = len(chosen or view.filters.facets.runner_classes)
-    return data.ask(
-        questions.list_fleet_runs,
-        view.project,
-        limit=max(_RUNS_COUNTED, _RUNS_READ // max(class_count, 1)),
-        runner_classes=chosen,
-        branches=view.filters.branches,
-        of_each_class=True,
-    )
-
-
-def _show_health(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
+def _show_health(view: View, runs: Runs, runner_class: str) -> None:
     counted = tuple(UUID(run.run_id) for own in runs.values() for run in own[:_RUNS_COUNTED])
-    costs = data.ask(questions.list_kernel_costs, counted, case_ids=view.filters.case_ids)
-    noise = {one.runner_class: narrowed_noise(one, view.filters) for one in data.read_runner_noise(view.project)}
+    measured, degraded = Counter[str](), Counter[str]()
+    for cost in data.ask(questions.list_kernel_costs, counted, case_ids=view.filters.case_ids):
+        measured[cost.run_id] += cost.measurement_count
+        degraded[cost.run_id] += cost.degraded_count
+    intervals = {one: report_interval(run.finished_at for run in own) for one, own in runs.items()}
+    noise, now = read_noise(view), datetime.now(UTC)
+
+    def degraded_share(runner: str) -> float | None:
+        count = sum(measured[run.run_id] for run in runs[runner])
+        return sum(degraded[run.run_id] for run in runs[runner]) / count if count else None
+
+    def false_alarms(runner: str) -> str:
+        known = noise.get(runner)
+        return "never calibrated" if known is None else f"{known.false_alarm_count} of {known.comparison_count}"
+
     st.subheader("Every runner class", anchor=False)
     show_table(
-        health_table(runs, costs, noise, now=datetime.now(UTC), zone=view.zone),
-        formats={"throttled or shared": "{:.1%}".format, "noise floor": "±{:.2%}".format},
-        help_texts={
-            "state": "Silent: no result for three times its longest usual interval.",
-            "throttled or shared": (
-                "Share of measurements in which the device was throttled by a fault, or shared with another process."
-            ),
-            "noise floor": "Median over its cases of the deviation of a block.",
-            "false alarms": ("Verdicts of a change in A/A calibrations, over all cases."),
-        },
+        runs,
+        Column("runner class", str),
+        Column("runs", lambda runner: len(runs[runner])),
+        Column("last result", lambda runner: written(intervals[runner].last_at, view.zone)),
+        Column("usually every", lambda runner: _gap_text(intervals[runner])),
+        Column(
+            "state",
+            lambda runner: interval_text(intervals[runner], now),
+            help="Silent: no result for three times its longest usual interval.",
+        ),
+        Column(
+            "throttled or shared",
+            degraded_share,
+            "{:.1%}".format,
+            "Share of measurements in which the device was throttled by a fault, or shared with another process.",
+        ),
+        Column(
+            "noise floor",
+            lambda runner: noise[runner].median_floor if runner in noise else None,
+            "±{:.2%}".format,
+            "Median over its cases of the deviation of a block.",
+        ),
+        Column("false alarms", false_alarms, help="Verdicts of a change in A/A calibrations, over all cases."),
         key=MAIN_FIGURE,
     )
     st.subheader("Noise by case", anchor=False)
-    own = noise.get(runner_class)
-    if own is not None and not own.cases and view.filters.case_ids is not None:
+    known = noise.get(runner_class)
+    if known is not None and known.cases:
+        _show_noise(known.cases)
+    elif known is not None and view.filters.case_ids is not None:
         show_no_match("No calibrated case matches the filters")
-        return
-    if own is None or not own.cases:
-        st.info(
-            "This runner class was never calibrated.",
-            icon=":material/tune:",
-        )
+    else:
+        st.info("This runner class was never calibrated.", icon=":material/tune:")
         st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
-        return
-    st.plotly_chart(noise_figure(own.cases), key="noise")
-    if len(own.cases) > MAX_ROWS:
-        st.caption(f"The noisiest {MAX_ROWS} of {len(own.cases)}; the table has all.")
-    table = noise_table(own)
-    percents = [name for name in table.columns if name.startswith(("noise", "detectable"))]
-    show_table(table, formats=dict.fromkeys(percents, "{:.2%}".format))
 
 
-def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
-    cases = sorted(
-        {case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)},
-        key=natural_order,
+def _gap_text(interval: ReportInterval) -> str:
+    gap = interval.usual_gap
+    return NO_VALUE if gap is None else duration_text(gap.total_seconds() * 1e9)
+
+
+def _show_noise(cases: Sequence[CaseNoise]) -> None:
+    """Show the noise of each case, noisiest first."""
+
+    def detectable_column(blocks: int) -> Column[CaseNoise]:
+        title = f"detectable with {blocks} blocks"
+        return Column(title, lambda case: case.detectable_change.get(blocks), "{:.2%}".format)
+
+    st.plotly_chart(noise_figure(cases), key="noise")
+    if len(cases) > MAX_ROWS:
+        st.caption(f"The noisiest {MAX_ROWS} of {len(cases)}; the table has all.")
+    show_table(
+        cases,
+        Column("case", lambda case: case.case_id),
+        Column("implementation", lambda case: case.implementation),
+        Column("blocks", lambda case: case.block_count),
+        Column("noise floor", lambda case: case.noise_floor, "{:.2%}".format),
+        *map(detectable_column, DETECTABLE_AT),
+        Column("A/A verdict", lambda case: "◆ false alarm" if case.is_false_alarm else "✓ none"),
     )
+
+
+def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
+    cases = {case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)}
     if not cases:
         show_no_match("No case matches the filters")
         return
     choices = st.container(horizontal=True)
-    case_id = view.link.choose("Case", cases, parameter="case", place=choices)
+    case_id = view.link.choose("Case", sorted(cases, key=natural_order), parameter="case", place=choices)
     history = {
         one.key.implementation: one
         for one in data.ask(
@@ -140,8 +168,17 @@ def _show_history(view: View, _runs: Mapping[str, Sequence[FleetRun]], runner_cl
         "temperature are those of the blocks of this case, if they were read."
     )
     st.subheader("Stored change points", anchor=False)
-    moves = moves_table(series.key, data.list_regressions(view.project))
-    show_table(moves, if_empty="No stored steps or drifts of this series.")
+    show_table(
+        changes_of([series], data.list_regressions(view.project)),
+        Column("what", lambda one: "drift" if one.change.is_gradual else "step"),
+        Column("verdict", lambda one: VERDICT_MARKS[one.change.verdict].text),
+        Column("cause", lambda one: str(one.regression.cause)),
+        Column("state", lambda one: str(one.regression.state)),
+        Column("commit", lambda one: one.change.commit.short_sha),
+        Column("subject", lambda one: one.change.commit.subject),
+        Column("evidence", lambda one: one.change.evidence),
+        if_empty="No stored steps or drifts of this series.",
+    )
 
 
 def _note_whole_runs(view: View) -> None:
@@ -149,29 +186,89 @@ def _note_whole_runs(view: View) -> None:
         st.caption("For whole runs: the filters kernel family, dtype, tag and owner do not apply.")
 
 
-def _show_ceilings(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
+def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
+    """Show the newest ceilings next to the range of all and the datasheet."""
     st.subheader("Measured ceilings over time", anchor=False)
     _note_whole_runs(view)
-    table = ceilings_table(runs[runner_class])
-    if table.empty:
+    own = runs[runner_class]
+    measured = [[one for one in run.ceilings if one.source == "measured"] for run in own]
+    seen = grouped((one for ceilings in measured for one in ceilings), ceiling_name)
+    newest = next(filter(None, measured), [])
+    if not newest:
         st.info("No measured ceilings on this runner class.", icon=":material/roofing:")
         return
-    st.plotly_chart(ceiling_history_figure(runs[runner_class], view.zone), key=MAIN_FIGURE)
-    show_table(table, formats={"share of datasheet": "{:.1%}".format})
+    published = {
+        ceiling_name(one.measured): one.published_per_s
+        for one in compare_with_datasheet(newest, own[0].environment.device_name)
+    }
+
+    def rate_column(title: str, per_s_of: Callable[[Iterable[float]], float]) -> Column[Ceiling]:
+        return Column(
+            title, lambda one: rate_text(one.resource, per_s_of([other.per_s for other in seen[ceiling_name(one)]]))
+        )
+
+    def datasheet(one: Ceiling) -> str:
+        name = ceiling_name(one)
+        return rate_text(one.resource, published[name]) if name in published else "not known"
+
+    def share(one: Ceiling) -> float | None:
+        name = ceiling_name(one)
+        return one.per_s / published[name] if name in published else None
+
+    st.plotly_chart(ceiling_history_figure(own, view.zone), key=MAIN_FIGURE)
+    show_table(
+        newest,
+        Column("ceiling", ceiling_name),
+        Column("newest", lambda one: rate_text(one.resource, one.per_s)),
+        rate_column("lowest", min),
+        rate_column("highest", max),
+        Column("datasheet", datasheet),
+        Column("share of datasheet", share, "{:.1%}".format),
+    )
     st.caption("Utilisation uses measured ceilings; those of the datasheet are for comparison.")
 
 
-def _show_environments(view: View, runs: Mapping[str, Sequence[FleetRun]], runner_class: str) -> None:
+def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
     st.subheader("Comparable groups", anchor=False)
     _note_whole_runs(view)
-    show_table(classes_table([run for own in runs.values() for run in own], view.zone), key=MAIN_FIGURE)
+    groups = grouped(
+        (run for own in runs.values() for run in own),
+        lambda run: ComparabilityClass(run.runner_class, run.harness_version),
+    )
+    show_table(
+        groups.values(),
+        Column("runner class", lambda own: own[0].runner_class),
+        Column("harness", lambda own: own[0].harness_version),
+        Column("runs", len),
+        Column("environments", lambda own: len(_by_environment(own))),
+        Column("first", lambda own: written(own[-1].started_at, view.zone)),
+        Column("last", lambda own: written(own[0].started_at, view.zone)),
+        key=MAIN_FIGURE,
+    )
     st.caption("Times are comparable within a row if timer and cache state are equal too, but not between rows.")
     st.subheader("Differences within comparable runs", anchor=False)
-    differences = differences_table(runs[runner_class], view.zone)
-    show_table(differences, if_empty="All runs on this runner class had the same environment.")
+    environments = _by_environment(runs[runner_class])
+
+    def environment_column(at: int, own: Sequence[FleetRun]) -> Column[Difference]:
+        count = f"{len(own)} run{'' if len(own) == 1 else 's'}"
+        title = f"{at + 1}: {count}, last {written(own[0].started_at, view.zone)}"
+        return Column(title, lambda one: one.values[at])
+
+    show_table(
+        differences_of([own[0].environment for own in environments]),
+        Column("what", lambda one: one.name),
+        Column("may move times", lambda one: "◆ toolchain" if one.may_move_times else ""),
+        *(environment_column(at, own) for at, own in enumerate(environments)),
+        if_empty="All runs on this runner class had the same environment.",
+    )
 
 
-_PARTS: Mapping[str, Callable[[View, Mapping[str, Sequence[FleetRun]], str], None]] = {
+def _by_environment(runs: Sequence[FleetRun]) -> list[list[FleetRun]]:
+    """Group runs by environment, that of the newest run first."""
+    return list(grouped(runs, lambda run: run.environment.model_dump_json()).values())
+
+
+_PARTS: Mapping[str, Callable[[View, Runs, str], None]] = {
     "health and noise": _show_health,
     "history of a case": _show_history,
     "ceilings": _show_ceilings,

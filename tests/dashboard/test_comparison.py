@@ -16,8 +16,9 @@ from roofwatch.dashboard.comparison import (
     compare_runs,
     why_not_comparable,
 )
-from roofwatch.dashboard.components.compare_tables import comparison_table, to_csv
-from roofwatch.dashboard.components.evidence import code_table
+from roofwatch.dashboard.components.compare_tables import comparison_columns, to_csv
+from roofwatch.dashboard.components.evidence import code_columns, worst_first
+from roofwatch.dashboard.components.table import frame_of
 from tests.builders import (
     CASE_ID,
     make_change_point,
@@ -97,7 +98,7 @@ def test_a_case_that_was_timed_in_another_way_has_no_change_and_says_why(differi
 def test_what_is_exported_has_no_change_where_the_page_has_none() -> None:
     rows = compared({"cache": "cold"})
     assert [row.implementation for row in rows if Shown.REFUSED.admits(row)] == ["other"]
-    exported = pd.read_csv(io.BytesIO(to_csv(comparison_table(rows))))
+    exported = pd.read_csv(io.BytesIO(to_csv(frame_of(rows, comparison_columns(rows)))))
     assert exported["change"].isna().tolist() == [False, True]
     assert exported["not compared"].fillna("").tolist() == ["", "cache hot and cold"]
 
@@ -117,15 +118,14 @@ def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgemen
 
 
 def test_a_target_has_one_row_with_what_moved_and_what_got_worse_comes_first() -> None:
-    frame = code_table(
-        judged(
-            {
-                "sm_80": {"registers": (64, 72), "local_bytes": (0, 0)},
-                "sm_120": {"registers": (64, 255), "local_bytes": (0, 96)},
-                "sm_100": {"registers": (64, 64), "local_bytes": (0, 32)},
-            }
-        )
+    rows = judged(
+        {
+            "sm_80": {"registers": (64, 72), "local_bytes": (0, 0)},
+            "sm_120": {"registers": (64, 255), "local_bytes": (0, 96)},
+            "sm_100": {"registers": (64, 64), "local_bytes": (0, 32)},
+        }
     )
+    frame = frame_of(worst_first(rows), code_columns(rows))
     assert frame["target"].tolist() == ["sm_100", "sm_120", "sm_80"]
     assert frame["judged"].tolist() == ["◆ regressed", "◆ regressed", "changed"]
     assert frame["registers"].tolist() == ["64", "64 → 255", "64 → 72"]

@@ -15,7 +15,7 @@ from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.dashboard.charts.autotune import autotune_figure, landscape_figure
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.charts.runners import ceiling_history_figure, noise_figure, runner_history_figure
-from roofwatch.dashboard.charts.spending import OTHERS, spending_figure
+from roofwatch.dashboard.charts.spending import OTHERS, spending_figure, summed
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -140,10 +140,8 @@ def test_one_number_makes_no_landscape_and_names_in_it_are_escaped() -> None:
 
 
 def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
-    spent = {
-        make_commit_ref(1): {f"family {number}": 10.0 - number for number in range(8)},
-        make_commit_ref(0): {"family 0": 1.0},
-    }
+    amounts = [(make_commit_ref(1), f"family {number}", 10.0 - number) for number in range(8)]
+    spent = summed([*amounts, (make_commit_ref(0), "family 0", 1.0), (make_commit_ref(0), "unknown", None)])
     figure = spending_figure(spent, title="time (s)", unit="s", zone=UTC)
     assert names(figure) == [*(f"family {number}" for number in range(5)), OTHERS]
     assert list(figure.data[0].y) == [1.0, 10.0]

@@ -40,7 +40,9 @@ def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_com
 ) -> None:
     store_history(store)
     changed = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT)), "changed")
-    assert set(changed["changed"]) == {"◆ code changed, registers 64 → 255, local bytes 0 → 96"}
+    assert set(changed["changed"]) == {
+        "◆ code changed, local memory per thread 0 B to 96 B, registers per thread 64 to 255"
+    }
     quiet = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT + 1)), "changed")
     assert set(quiet["changed"]) == {"same machine code"}
     first = table(open_view("kernel", kernel="matmul", commit=sha_of(0)), "changed")
