@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -86,11 +87,15 @@ def collect_environment(device: str) -> Environment:
 
 
 def device_uuid(device: str) -> str | None:
-    """UUID of the GPU that torch uses; None on a CPU."""
+    """UUID of the GPU that torch uses, or its PCI address if torch does not report the UUID; None on a CPU."""
     if not device.startswith("cuda"):
         return None
-    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
-    return None if uuid is None else str(uuid)
+    properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if getattr(properties, "uuid", None) is not None:
+        return str(properties.uuid)
+    if hasattr(properties, "pci_bus_id"):
+        return f"{properties.pci_domain_id:08X}:{properties.pci_bus_id:02X}:{properties.pci_device_id:02X}.0"
+    return None
 
 
 def cpu_name() -> str:

@@ -15,8 +15,11 @@ import hashlib
 import importlib
 import math
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -211,7 +214,8 @@ def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
     toolchain = {"triton": metadata.triton_version}  # contains LLVM
     if is_nvidia:
         tools = triton.knobs.nvidia
-        toolchain["ptxas"] = (tools.ptxas_blackwell if metadata.target.arch >= _BLACKWELL else tools.ptxas).version
+        tool = tools.ptxas_blackwell if metadata.target.arch >= _BLACKWELL else tools.ptxas
+        toolchain["ptxas"] = _ptxas_version(tool.path) or tool.version
     return Compiled(
         identity=kernel.hash,
         binary=binary,
@@ -223,6 +227,14 @@ def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
         assembly=None if is_nvidia else kernel.asm["amdgcn"],
         tensor_memory_columns=getattr(metadata, "tmem_size", None),
     )
+
+
+@cache
+def _ptxas_version(path: str) -> str | None:
+    """Version with patch level, for example 12.8.93."""
+    listing = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\bV(\d+\.\d+\.\d+)", listing)
+    return found and found[1]
 
 
 @contextlib.contextmanager

@@ -77,24 +77,22 @@ class NvmlDevice:
     """One GPU; close it, or use it as a context manager.
 
     Args:
-        uuid: From torch, with or without prefix; None if torch does not report it.
+        name: UUID with or without prefix, or PCI address; None if torch reports neither.
         nvml: Replaces the `pynvml` module.
 
     Raises:
         NvmlError: NVML is not available, or does not know the device.
     """
 
-    def __init__(self, uuid: str | None, nvml: Any = None) -> None:
+    def __init__(self, name: str | None, nvml: Any = None) -> None:
         self._nvml = nvml or importlib.import_module(os.environ.get(_MODULE_VARIABLE, "pynvml"))
         self._unsupported: set[str] = set()
-        self.uuid = ""
-        """With prefix."""
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
             raise self._error("NVML cannot be used", error) from None
         try:
-            self._handle = self._find(uuid)
+            self._handle, self.uuid = self._find(name)
         except NvmlError:
             self.close()
             raise
@@ -188,19 +186,19 @@ class NvmlDevice:
         except self._nvml.NVMLError as error:
             raise self._error("the SM clock cannot be reset", error) from None
 
-    def _find(self, uuid: str | None) -> Any:
-        if uuid is None:
-            raise NvmlError("unavailable", "torch does not report the UUID of its device")
-        names = [uuid] if uuid.startswith(("GPU-", "MIG-")) else [f"GPU-{uuid}", f"MIG-{uuid}"]
-        for name in names:
+    def _find(self, name: str | None) -> tuple[Any, str]:
+        """Return the handle of the device and its UUID with prefix."""
+        if name is None:
+            raise NvmlError("unavailable", "torch reports neither the UUID nor the PCI address of its device")
+        is_whole = ":" in name or name.startswith(("GPU-", "MIG-"))
+        find = self._nvml.nvmlDeviceGetHandleByPciBusId if ":" in name else self._nvml.nvmlDeviceGetHandleByUUID
+        for candidate in [name] if is_whole else [f"GPU-{name}", f"MIG-{name}"]:
             try:
-                handle = self._nvml.nvmlDeviceGetHandleByUUID(name)
+                handle = find(candidate)
+                return handle, self._nvml.nvmlDeviceGetUUID(handle) if ":" in name else candidate
             except self._nvml.NVMLError as error:
                 if error.value not in {self._nvml.NVML_ERROR_NOT_FOUND, self._nvml.NVML_ERROR_INVALID_ARGUMENT}:
                     raise self._error("the device cannot be queried", error) from None
-            else:
-                self.uuid = name
-                return handle
         raise NvmlError("unavailable", "NVML does not know the device that torch uses")
 
     def _integer(self, function: str, *arguments: Any) -> int | None:

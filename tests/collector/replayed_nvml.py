@@ -14,6 +14,8 @@ import pynvml
 
 VARIABLE = "ROOFWATCH_REPLAYED_NVML"
 """Names the recording for `nvmlInit` of this module."""
+PCI_ADDRESS = "00000000:65:00.0"
+"""Of the first device."""
 _LIBRARY = ""
 _CLOCKS = {pynvml.NVML_CLOCK_SM: "SM", pynvml.NVML_CLOCK_MEM: "MEM"}
 _current: Any = pynvml
@@ -69,13 +71,18 @@ class ReplayedNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
         return self._uuids[index]
 
+    def nvmlDeviceGetHandleByPciBusId(self, address: str) -> str:
+        if address != PCI_ADDRESS:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return self._uuids[0]
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:
+        return handle
+
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         if uuid not in self._uuids:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return uuid
-
-    def nvmlDeviceGetUUID(self, handle: str) -> str:
-        return handle
 
     def nvmlDeviceGetClockInfo(self, handle: str, type: int) -> Any:
         return self._answer(f"nvmlDeviceGetClockInfo({_CLOCKS[type]})", handle)

@@ -106,7 +106,7 @@ def test_the_facts_have_compilers_and_options(tmp_path: Path) -> None:
     assert fact.configuration["maxnreg"] == 64
     assert set(fact.toolchain) == {"triton", "ptxas"}
     assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(fact.compile_ns)
-    assert re.fullmatch(r"\d+\.\d+", fact.toolchain["ptxas"])
+    assert re.fullmatch(r"\d+\.\d+\.\d+", fact.toolchain["ptxas"])
     assert amd.outcome is Outcome.COMPILE_ERROR, "AMD's back end has no such option, and a launch would say so"
     assert "maxnreg" in (amd.message or "")
     (amd,) = facts_of(tmp_path, COPY, ("gfx942",), "amd")

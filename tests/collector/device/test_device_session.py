@@ -87,7 +87,7 @@ def test_two_runs_share_one_session() -> None:
         ("no_driver", UUID, "unavailable", "install NVIDIA's driver"),
         ("not_permitted", UUID, "not_permitted", "Insufficient Permissions"),
         ("mig", MIG_UUID, "unsupported", "MIG slice"),
-        ("normal", None, "unavailable", "does not report the UUID"),
+        ("normal", None, "unavailable", "neither the UUID nor the PCI address"),
     ],
 )
 def test_a_device_without_telemetry_is_measured_anyway(

@@ -1,8 +1,14 @@
+from types import SimpleNamespace
+from typing import Any
+
 import pynvml
 import pytest
+import torch
 
 from roofwatch.collector.device.nvml import EVENT_REASONS, FAULTS, DeviceFacts, NvmlDevice
+from roofwatch.collector.environment import device_uuid
 from tests.collector.nvml import MIG_UUID, UUID, replayed
+from tests.collector.replayed_nvml import PCI_ADDRESS
 
 
 def test_the_table_has_every_reason_of_pynvml() -> None:
@@ -19,8 +25,8 @@ def test_the_table_has_every_reason_of_pynvml() -> None:
     assert set(EVENT_REASONS.values()) >= FAULTS
 
 
-@pytest.mark.parametrize("name", [UUID, UUID.removeprefix("GPU-")])
-def test_a_device_is_found_by_torchs_uuid(name: str) -> None:
+@pytest.mark.parametrize("name", [UUID, UUID.removeprefix("GPU-"), PCI_ADDRESS])
+def test_a_device_is_found_by_torchs_uuid_or_pci_address(name: str) -> None:
     with NvmlDevice(name, replayed("normal")) as device:
         assert device.uuid == UUID
         assert device.facts() == DeviceFacts("570.86.15", 700.0, True, True, False)
@@ -44,10 +50,24 @@ def test_unsupported_functions_of_an_older_driver_give_none() -> None:
         assert "nvmlDeviceGetTotalEnergyConsumption" in device.unsupported
 
 
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"uuid": UUID, "pci_bus_id": 0x65}, UUID),
+        ({"uuid": None, "pci_domain_id": 0, "pci_bus_id": 0x65, "pci_device_id": 0}, PCI_ADDRESS),
+        ({}, None),
+    ],
+)
+def test_a_device_without_uuid_is_named_by_its_pci_address(
+    properties: dict[str, Any], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties))
+    assert device_uuid("cuda") == expected
+
+
 @pytest.mark.gpu
 def test_a_real_device_reports_clocks_power_and_temperature() -> None:
-    from roofwatch.collector.environment import device_uuid
-
     with NvmlDevice(device_uuid("cuda")) as device:
         assert (device.sm_clock_mhz() or 0) > 0
         assert (device.memory_clock_mhz() or 0) > 0
