@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roofwatch.collector.record.machine import DOCUMENTATION_URL
 from roofwatch.db.values import Verdict
 
 
@@ -73,6 +74,11 @@ class Reason(StrEnum):
     """Worse than the baseline file accepts; compared with nothing else."""
     TARGET_LOST = "target_lost"
     """The base compiled for this target."""
+
+    @property
+    def url(self) -> str:
+        """Page that explains the reason and what to do."""
+        return f"{DOCUMENTATION_URL}how-to/reasons.html#{self}"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,11 @@ myst_fence_as_directive = ["mermaid"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 nitpicky = False
-linkcheck_ignore = [r"https://roofwatch\.example", r"https://github\.com/roofwatch/roofwatch/"]
+linkcheck_ignore = [
+    r"https://roofwatch\.example",
+    r"https://github\.com/roofwatch/roofwatch/",
+    r"https://roofwatch\.github\.io/",
+]
 llms_txt_summary = "Finds the commit that made a GPU kernel slower, by how much, how far it is from the limit, and why."
 
 

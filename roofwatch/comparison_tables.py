@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_ns, metric
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
     from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.ci.static.comparison import StaticJudgement
+    from roofwatch.ci.verdicts import Reason
 
 
 def print_judgement(judged: PullRequestJudgement) -> None:
@@ -44,7 +46,7 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
             "" if comparison is None else f"{comparison.relative_change:+.1%}",
             _interval(comparison),
             verdict(str(case.verdict)),
-            str(case.reason) + more_blocks(comparison),
+            _reason(case.reason).append(more_blocks(comparison)),
         )
     errors = make_table(
         "case", "implementation", "result", "error at base", "error at head", "change", title="accuracy"
@@ -52,12 +54,12 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     for move in judged.accuracy_changes:
         sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
         errors.add_row(
-            printable(move.case_id), printable(move.implementation), printable(move.part), *sides, str(move.reason)
+            printable(move.case_id), printable(move.implementation), printable(move.part), *sides, _reason(move.reason)
         )
     secondary = make_table("case", "implementation", "change", "verdict", "reason", title="memory and host time")
     for launch in judged.secondary_changes:
         words = printable(launch.case_id), printable(launch.implementation), launch.in_words
-        secondary.add_row(*words, verdict(str(launch.verdict)), str(launch.reason))
+        secondary.add_row(*words, verdict(str(launch.verdict)), _reason(launch.reason))
     return [table for table in (cases, errors, secondary, static_changes_table(judged.static)) if table.row_count]
 
 
@@ -87,16 +89,18 @@ def more_blocks(comparison: Comparison | None) -> str:
 def static_changes_table(judged: Iterable[StaticJudgement]) -> Table:
     """Changes of machine code; targets with the same finding share a row."""
     table = make_table("verdict", "reason", "function", "case", "targets", "change", title="machine code")
-    targets: dict[tuple[str, str, str, str, str], list[str]] = {}
+    targets: dict[tuple[str, Reason, str, str, str], list[str]] = {}
     for item in judged:
         if not item.is_listed:
             continue
         failed = None if item.head is None or item.head.outcome is Outcome.OK else item.head
         change = str(item.detail or "") if failed is None else f"{failed.outcome}: {item.detail or ''}"
-        key = (item.word, str(item.reason), item.function, item.case_id, change)
+        key = (item.word, item.reason, item.function, item.case_id, change)
         targets.setdefault(key, []).append(item.target)
     for (word, reason, function, case_id, change), found in targets.items():
-        table.add_row(verdict(word), reason, printable(function), printable(case_id), joined(found), printable(change))
+        table.add_row(
+            verdict(word), _reason(reason), printable(function), printable(case_id), joined(found), printable(change)
+        )
     return table
 
 
@@ -124,6 +128,11 @@ def _side(side: SideResult | None) -> str:
     if side.median_ns is not None:
         return format_ns(side.median_ns)
     return str(side.measured or side.accuracy)
+
+
+def _reason(reason: Reason) -> Text:
+    """Return the code, linked to its documentation."""
+    return Text(reason, style=f"link {reason.url}")
 
 
 def _interval(comparison: Comparison | None) -> str:

@@ -251,7 +251,7 @@ def joined(values: Iterable[str]) -> Text:
 
 
 def _outcome(outcome: Outcome) -> Text:
-    return Text(str(outcome), style=_OUTCOME_STYLE.get(outcome, "red"))
+    return Text(str(outcome), style=f"{_OUTCOME_STYLE.get(outcome, 'red')} link {outcome.url}")
 
 
 def _worst(tensors: Sequence[TensorReport]) -> tuple[str, str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from roofwatch.ci.report.findings import reason_words
+from roofwatch.ci.report.findings import list_findings, reason_words
 from roofwatch.ci.report.markdown import code, count_of, join_sections, listed
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes
@@ -87,9 +87,16 @@ def _opening(judgement: PullRequestJudgement) -> list[str]:
     return [
         f"### roofwatch: {VERDICT_TITLES[judgement.verdict]}",
         "",
-        f"{tally(judgement)} ({_commits(judgement)}). **Next:** {next_step(judgement)}",
+        f"{tally(judgement)} ({_commits(judgement)}). **Next:** {next_step(judgement)}{_explained(judgement)}",
         *(["", *remarks] if remarks else []),
     ]
+
+
+def _explained(judgement: PullRequestJudgement) -> str:
+    """Link the documentation of each reason of a verdict other than unchanged."""
+    found = list_findings(judgement)
+    reasons = sorted({finding.reason for finding in found if finding.verdict is not Verdict.UNCHANGED})
+    return " Reasons: " + ", ".join(f"[{reason}]({reason.url})" for reason in reasons) + "." if reasons else ""
 
 
 def tally(judgement: PullRequestJudgement) -> str:

@@ -45,11 +45,13 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
         version: Of roofwatch.
     """
     regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
-    rules = sorted({str(finding.reason) for finding in regressed})
+    rules = sorted({finding.reason for finding in regressed})
     driver = {
         "name": "roofwatch",
         "version": version,
-        "rules": [{"id": rule, "shortDescription": {"text": reason_words(Reason(rule))}} for rule in rules],
+        "rules": [
+            {"id": rule, "shortDescription": {"text": reason_words(rule)}, "helpUri": rule.url} for rule in rules
+        ],
     }
     run = {
         "tool": {"driver": driver},
@@ -78,7 +80,7 @@ def _xml(text: str) -> str:
     return _NOT_XML.sub("�", text)
 
 
-def _sarif_result(project: str, finding: Finding, rules: list[str]) -> dict[str, Any]:
+def _sarif_result(project: str, finding: Finding, rules: list[Reason]) -> dict[str, Any]:
     # the fingerprint has no numbers, so the same finding in the next run has the same
     fingerprint = hashlib.sha256("\n".join((project, str(finding.reason), finding.name)).encode()).hexdigest()
     name = on_one_line(finding.name)
@@ -90,7 +92,7 @@ def _sarif_result(project: str, finding: Finding, rules: list[str]) -> dict[str,
         }
     return {
         "ruleId": str(finding.reason),
-        "ruleIndex": rules.index(str(finding.reason)),
+        "ruleIndex": rules.index(finding.reason),
         "level": "error",
         "message": {"text": on_one_line(f"{finding.name}: {finding.text}")},
         "locations": [location],

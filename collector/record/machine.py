@@ -29,6 +29,9 @@ UtcDatetime = Annotated[AwareDatetime, AfterValidator(_to_utc)]
 """A time with a zone, converted to UTC."""
 
 
+DOCUMENTATION_URL = "https://roofwatch.github.io/roofwatch/"
+
+
 class Outcome(StrEnum):
     """How a measurement ended. Only `ok` carries samples; a failure is never a number."""
 
@@ -41,6 +44,11 @@ class Outcome(StrEnum):
     UNSUPPORTED = "unsupported"
     INVALID = "invalid"
     """Faster than the hardware allows."""
+
+    @property
+    def url(self) -> str:
+        """Page that explains the outcome and what to do."""
+        return f"{DOCUMENTATION_URL}how-to/outcomes.html#{self}"
 
 
 class Part(BaseModel):

@@ -35,6 +35,8 @@ def test_the_example_of_alert_rules_is_valid_and_has_every_kind() -> None:
 def test_every_reason_and_outcome_has_a_section() -> None:
     assert {str(reason) for reason in Reason} <= anchors(DOCS / "how-to" / "reasons.md")
     assert {str(outcome) for outcome in Outcome} <= anchors(DOCS / "how-to" / "outcomes.md")
+    assert Reason.NOISE.url.endswith("/how-to/reasons.html#noise")
+    assert Outcome.CRASHED.url.endswith("/how-to/outcomes.html#crashed")
 
 
 def test_every_diagnosis_rule_is_listed() -> None:

@@ -71,7 +71,8 @@ def test_the_gate_and_the_comment_agree(situation: str) -> None:
 
 
 def test_hostile_text_stays_in_code_spans() -> None:
-    outside = re.sub(r"`[^`\n]*`", "", comment("hostile_names"))
+    written = re.sub(r"\[\w+\]\(https://roofwatch\.github\.io/roofwatch/[\w/.#-]+\)", "", comment("hostile_names"))
+    outside = re.sub(r"`[^`\n]*`", "", written)
 
     for trace in ("@", "#1", "evil", "script", "](", "&", "</td>", "\u202e"):
         assert trace not in outside
