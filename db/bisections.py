@@ -117,6 +117,10 @@ LEASE = timedelta(hours=2)
 """Time without progress after which another runner may take over; one step can take minutes."""
 
 _UNFINISHED = BisectionRow.state.in_([BisectionState.REQUESTED, BisectionState.RUNNING])
+_IS_FREE = or_(
+    BisectionRow.state == BisectionState.REQUESTED,
+    and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
+)
 _RANGE = ("project_id", "case_id", "implementation", "runner_class", "good_sha", "bad_sha")
 
 
@@ -130,6 +134,7 @@ class Claim:
 
     bisection_id: UUID
     claim_id: UUID
+    """Of the runner."""
 
 
 def request_bisection(
@@ -166,16 +171,17 @@ def request_bisection(
 
 
 def begin_bisection(
-    engine: Engine, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None = None
+    engine: Engine, asked: BisectionRange, claim_id: UUID, *, requested_by: str, regression_id: UUID | None = None
 ) -> Claim:
-    """Start a bisection, or take over an identical request.
+    """Start a bisection, take over an identical request, or continue the runner's own bisection.
 
     Raises:
         StoreError: another runner works on it.
     """
     with Session(engine) as session, session.begin():
         bisection_id = request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)
-        claim = _take(session, BisectionRow.bisection_id == bisection_id)
+        same = BisectionRow.bisection_id == bisection_id
+        claim = _take(session, and_(same, or_(_IS_FREE, BisectionRow.claim_id == claim_id)), claim_id)
     if claim is None:
         raise StoreError(
             f"bisection {bisection_id}: another runner works on it; wait until it ends, or {LEASE} after its last step"
@@ -183,7 +189,7 @@ def begin_bisection(
     return claim
 
 
-def claim_bisection(engine: Engine, project: str, runner_class: str) -> Claim | None:
+def claim_bisection(engine: Engine, project: str, runner_class: str, claim_id: UUID) -> Claim | None:
     """Claim the oldest request for this runner class or any; also one whose runner is gone.
 
     Concurrent runners get different requests; None if there is none left.
@@ -191,7 +197,7 @@ def claim_bisection(engine: Engine, project: str, runner_class: str) -> Claim | 
     with Session(engine) as session, session.begin():
         own = BisectionRow.project_id.in_(select(ProjectRow.id).where(ProjectRow.name == project))
         fits = or_(BisectionRow.runner_class.is_(None), BisectionRow.runner_class == runner_class)
-        return _take(session, and_(own, fits))
+        return _take(session, and_(own, fits, _IS_FREE), claim_id)
 
 
 def note_progress(engine: Engine, claim: Claim, progress: BisectionProgress) -> None:
@@ -261,14 +267,10 @@ def _read(session: Session, condition: ColumnElement[bool]) -> Bisection | None:
     return to_value(Bisection, row, project=project, progress=progress, answer=answer)
 
 
-def _take(session: Session, condition: ColumnElement[bool]) -> Claim | None:
-    is_free = or_(
-        BisectionRow.state == BisectionState.REQUESTED,
-        and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
-    )
+def _take(session: Session, condition: ColumnElement[bool], claim_id: UUID) -> Claim | None:
     oldest = (
         select(BisectionRow.bisection_id)
-        .where(condition, is_free)
+        .where(condition)
         .order_by(BisectionRow.requested_at, BisectionRow.bisection_id)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -276,7 +278,7 @@ def _take(session: Session, condition: ColumnElement[bool]) -> Claim | None:
     bisection_id = session.scalar(oldest)
     if bisection_id is None:
         return None
-    claim = Claim(bisection_id, uuid4())
+    claim = Claim(bisection_id, claim_id)
     session.execute(
         update(BisectionRow)
         .where(BisectionRow.bisection_id == bisection_id)

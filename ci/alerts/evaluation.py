@@ -108,10 +108,8 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
         rule, point = wanted.get(triage.regression_id), series_to_bisect(regression)
         if rule is None or point is None:
             continue
-        series = next(iter(read_series(session, project, [point.series])), None)
-        commits = range_of(regression, series)
-        if commits is not None:
-            request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=triage.regression_id)
+        commits = range_of(project, point, read_series(session, project, [point.series]))
+        request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=triage.regression_id)
 
 
 def _message_context(

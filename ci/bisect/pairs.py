@@ -16,7 +16,6 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.db.values import BisectionRange, ChangePoint, Regression, Series
 
-TIME_METRIC = "median_ns"
 _EXTRA_POINTS = 2
 """History analysis can place a step a commit or two off: the range includes two more measured commits on each side."""
 _BETWEEN_ERROR_RATE = 0.001
@@ -27,9 +26,9 @@ _BETWEEN_ERROR_RATE = 0.001
 class PairResult:
     """One commit measured against the good end."""
 
-    log_ratios: tuple[float, ...]
+    log_ratios: tuple[float, ...] = ()
     """ln(commit / good) of the block medians of each usable pair."""
-    block_count: int
+    block_count: int = 0
     """Measured on each side; blocks on a throttled or shared device give no ratio."""
     error: str = ""
     """Why the commit cannot be measured."""
@@ -42,14 +41,14 @@ def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: 
     results = [one for one in every if (one.case_id, one.implementation) == key]
     failed = next((one for one in results if one.outcome is not Outcome.OK), None)
     if failed is not None:
-        return PairResult((), 0, f"{failed.outcome}: {failed.message or 'unknown reason'}")
+        return PairResult(error=f"{failed.outcome}: {failed.message or 'unknown reason'}")
     sides = [{(one.case_id, one.implementation): one for one in record.measurements} for record in (good, commit)]
     base, head = (side.get(key) for side in sides)
     if base is None or head is None:
-        return PairResult((), 0, f"{case_id} {implementation} was not measured")
+        return PairResult(error=f"{case_id} {implementation} was not measured")
     error = _why_not_comparable(base, head)
     if error:
-        return PairResult((), 0, error)
+        return PairResult(error=error)
     pairs = block_pairs(base, head)
     log_ratios = tuple(
         float(np.median(np.log(commit_block.samples_ns)) - np.median(np.log(good_block.samples_ns)))
@@ -99,31 +98,27 @@ def series_to_bisect(regression: Regression) -> ChangePoint | None:
     steps = [
         point
         for point in regression.change_points
-        if point.series.metric == TIME_METRIC and not point.is_gradual and point.relative_change is not None
+        if point.series.metric == "median_ns" and not point.is_gradual and point.relative_change is not None
     ]
     return max(steps, key=lambda point: abs(point.relative_change or 0.0), default=None)
 
 
-def range_of(regression: Regression, series: Series | None = None) -> BisectionRange | None:
-    """Return the range to bisect for a regression; None if no time changed in a step.
+def range_of(project: str, point: ChangePoint, series: Sequence[Series]) -> BisectionRange:
+    """Return the range to bisect for a step of a time, with more measured commits on each side.
 
     Args:
-        regression: The regression.
-        series: That of `series_to_bisect`, to widen the range; default the commits around the step.
+        project: The name.
+        point: As `series_to_bisect` returns it.
+        series: Its series, if stored.
     """
-    point = series_to_bisect(regression)
-    if point is None:
-        return None
-    good, bad = point.previous_commit, point.commit
-    if series is not None:
-        measured = sorted({one.commit for one in series.points if one.value is not None})
-        good = [good, *reversed([commit for commit in measured if commit < good])][: _EXTRA_POINTS + 1][-1]
-        bad = [bad, *(commit for commit in measured if commit > bad)][: _EXTRA_POINTS + 1][-1]
+    measured = sorted({one.commit for each in series for one in each.points if one.value is not None})
+    good = [*[commit for commit in measured if commit < point.previous_commit], point.previous_commit]
+    bad = [point.commit, *(commit for commit in measured if commit > point.commit)]
     return BisectionRange(
-        project=regression.project,
+        project=project,
         case_id=point.series.case_id,
         implementation=point.series.implementation,
-        good_sha=good.sha,
-        bad_sha=bad.sha,
+        good_sha=good[-_EXTRA_POINTS - 1 :][0].sha,
+        bad_sha=bad[: _EXTRA_POINTS + 1][-1].sha,
         runner_class=point.series.runner_class,
     )

@@ -1,10 +1,15 @@
-"""Measure commits that were never measured, the most informative first."""
+"""Measure commits that were never measured, the most informative first.
+
+Known changes are narrowed down first by halving, then the newest commit is measured, then the longest gap is halved.
+Of equal choices the later commit is first.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,6 @@ from roofwatch.bisection.commits import (
     read_build_inputs,
     suite_at_commit,
 )
-from roofwatch.ci.bisect.backfill_order import Choice, KnownChange, choose_order
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import ALONE, make_header
@@ -26,7 +30,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import OnProgress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.values import CommitRef
+from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
 from roofwatch.settings import load_settings
@@ -36,21 +40,30 @@ from roofwatch.store.transfer import sender_and_spool, summary
 from roofwatch.terminal import one_line, print_error, printable, progress
 
 
-@dataclass(frozen=True)
-class Known:
-    """What is known of a project's history."""
+class Aim(StrEnum):
+    """Why to measure a commit, the most important first."""
 
-    measured: frozenset[str]
-    """Commits with a run of this runner class."""
-    changes: tuple[tuple[str, str, str], ...] = ()
-    """Last commit before a change, first commit with it, summary."""
+    CHANGE = "change"
+    """A change is known to be in this gap."""
+    NEWEST = "newest"
+    """Nothing later was measured."""
+    GAP = "gap"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A commit to measure."""
+
+    commit: CommitRef
+    aim: Aim
+    reason: str
 
 
 @dataclass(frozen=True)
 class Backfill:
     """A range of commits, in the order to measure them."""
 
-    todo: tuple[tuple[CommitRef, Choice], ...]
+    todo: tuple[Choice, ...]
     """The most informative first."""
     skipped: tuple[tuple[CommitRef, str], ...]
     """With the reason."""
@@ -62,86 +75,104 @@ class Filled:
     """A commit that was measured, or could not be."""
 
     commit: CommitRef
-    file: Path | None = None
-    record: RunRecord | None = None
+    file: Path | None
     error: str = ""
-
-    @property
-    def failures(self) -> list[str]:
-        return [] if self.record is None else list(failed_results(self.record))
-
-    @property
-    def has_failed(self) -> bool:
-        return self.record is None or bool(self.failures)
+    failures: tuple[str, ...] = ()
+    """Cases that failed."""
 
 
-def known_to_source(source: Source, project: str, runner_class: str) -> Known:
-    """Read what is stored of a project on a runner class."""
-    runs = [run for run in source.list_runs(project, None) if not run.is_dirty and not run.is_pair_side]
-    regressions = [one.regression for one in source.list_regressions(project)]
-    return Known(
-        frozenset(run.commit.sha for run in runs if run.runner_class == runner_class),
-        tuple(
-            (point.previous_commit.sha, point.commit.sha, regression.summary)
-            for regression in regressions
-            for point in regression.change_points[:1]
-        ),
+# --- what was measured
+
+
+def measured_in_source(source: Source, project: str, runner_class: str) -> frozenset[str]:
+    """Return the commits with a stored run on a runner class."""
+    return frozenset(
+        run.commit.sha
+        for run in source.list_runs(project, None)
+        if run.runner_class == runner_class and not run.is_dirty and not run.is_pair_side
     )
 
 
-def known_to_records(folder: Path, project: str, runner_class: str) -> Known:
-    """Read what the records of a folder have; a missing folder has none.
+def measured_in_records(folder: Path, project: str, runner_class: str) -> frozenset[str]:
+    """Return the commits that the records of a folder measure; a missing folder has none.
 
     Raises:
         RecordError: a file cannot be read.
     """
     records = read_records([folder]) if any(folder.glob("*.json*")) else []
-    return Known(
-        frozenset(
-            record.commit.sha
-            for record in records
-            if record.project == project
-            and record.environment.runner_class == runner_class
-            and record.pairing is None
-            and not record.commit.is_dirty
-        )
+    return frozenset(
+        record.commit.sha
+        for record in records
+        if (record.project, record.environment.runner_class) == (project, runner_class)
+        and record.pairing is None
+        and not record.commit.is_dirty
     )
 
 
-def plan_backfill(refs: Sequence[CommitRef], known: Known, skipped: dict[str, str]) -> Backfill:
+# --- the order
+
+
+def plan_backfill(
+    refs: Sequence[CommitRef], known: Collection[str], regressions: Iterable[Regression], skipped: Mapping[str, str]
+) -> Backfill:
     """Order what is to be measured.
 
     Args:
         refs: The range, the oldest first.
-        known: What was measured, and known changes.
+        known: Measured commits.
+        regressions: Changes to narrow down.
         skipped: By SHA, why a commit is not worth measuring.
     """
-    positions = {ref.sha: position for position, ref in enumerate(refs)}
-    measured = {positions[sha] for sha in known.measured if sha in positions}
+    places = {ref.sha: place for place, ref in enumerate(refs)}
     changes = [
-        KnownChange(positions.get(before, -1), positions[after], summary)
-        for before, after, summary in known.changes
-        if after in positions
+        (places.get(point.previous_commit.sha, -1), places[point.commit.sha], regression.summary)
+        for regression in regressions
+        for point in regression.change_points[:1]
+        if point.commit.sha in places
     ]
-    left_out = {position for sha, position in positions.items() if sha in skipped} - measured
-    order = choose_order(len(refs), measured=measured, skipped=left_out, changes=changes)
+    measured = {place for sha, place in places.items() if sha in known}
+    done, open_ = set(measured), {place for sha, place in places.items() if sha not in skipped} - measured
+    order = []
+    while open_:
+        choices = [_halving(gap, changes) for gap in _gaps(done, open_)]
+        if max(done, default=-1) < max(open_):
+            choices.append((Aim.NEWEST, 1, max(open_), "the newest commit"))
+        aim, _, place, reason = max(choices, key=lambda choice: (-list(Aim).index(choice[0]), *choice[1:3]))
+        order.append(Choice(refs[place], aim, reason))
+        done.add(place)
+        open_.remove(place)
     return Backfill(
-        todo=tuple((refs[choice.position], choice) for choice in order),
-        skipped=tuple((refs[position], skipped[refs[position].sha]) for position in sorted(left_out)),
-        measured=tuple(refs[position] for position in sorted(measured)),
+        todo=tuple(order),
+        skipped=tuple((ref, skipped[ref.sha]) for ref in refs if ref.sha in skipped and ref.sha not in known),
+        measured=tuple(ref for ref in refs if ref.sha in known),
     )
 
 
-def why_skipped(shas: Sequence[str], inputs: Sequence[BuildInputs]) -> dict[str, str]:
-    """Return the commits that need no measurement, with the reason.
+def _gaps(done: Collection[int], open_: Collection[int]) -> list[list[int]]:
+    """Group unmeasured commits that have no measured commit between them."""
+    gaps: list[list[int]] = [[]]
+    for place in sorted((*done, *open_)):
+        if place in open_:
+            gaps[-1].append(place)
+        else:
+            gaps.append([])
+    return [gap for gap in gaps if gap]
 
-    Args:
-        shas: The commit before the range, then those of the range.
-        inputs: What the suite is built from at each.
-    """
+
+def _halving(gap: Sequence[int], changes: Sequence[tuple[int, int, str]]) -> tuple[Aim, int, int, str]:
+    """Return the aim, the size of the gap, the place of its middle, and the reason."""
+    reason = f"halves {len(gap)} unmeasured commits" if len(gap) > 1 else "fills the gap"
+    for before, after, change in changes:
+        if before < gap[-1] and after > gap[0]:
+            return Aim.CHANGE, len(gap), gap[len(gap) // 2], f"{reason}: {change}"
+    return Aim.GAP, len(gap), gap[len(gap) // 2], reason
+
+
+def why_skipped(commits: CommitRange, inputs: Sequence[BuildInputs]) -> dict[str, str]:
+    """Return the commits that need no measurement, with the reason; given what each is built from."""
     skipped: dict[str, str] = {}
     last: BuildInputs | None = None
-    for sha, one in zip(shas, inputs, strict=True):
+    for sha, one in zip([commits.good_sha, *commits.shas], inputs, strict=True):
         if one.error:
             skipped[sha] = f"cannot be loaded: {one.error}"
             continue
@@ -150,6 +181,9 @@ def why_skipped(shas: Sequence[str], inputs: Sequence[BuildInputs]) -> dict[str,
             skipped[sha] = reason
         last = one
     return skipped
+
+
+# --- measuring
 
 
 @dataclass(frozen=True)
@@ -182,35 +216,32 @@ class BackfillJob:
             raise SuiteError(f"range {self.commits!r}: write A..B, for the commits after A up to B")
         commits = list_commits(self.path, first, last)
         machine = describe_machine(self.path, self.plan, self.fork_server)
-        skipped = self._skipped(commits, own_target(machine)) if skips_same else {}
-        return plan_backfill(commits.commits, self._known(machine.runner_class), skipped)
+        skipped: dict[str, str] = {}
+        if skips_same:
+            target = own_target(machine)
+            with progress("sources of commits") as on_progress:
+                inputs = read_build_inputs(self.path, commits, self.plan, target, self.fork_server, on_progress)
+            skipped = why_skipped(commits, inputs)
+        measured = measured_in_records(self.output, self.project, machine.runner_class)
+        if self.records is not None:
+            measured |= measured_in_records(self.records, self.project, machine.runner_class)
+            return plan_backfill(commits.commits, measured, (), skipped)
+        with open_source(self.url) as source:
+            measured |= measured_in_source(source, self.project, machine.runner_class)
+            regressions = [one.regression for one in source.list_regressions(self.project)]
+        return plan_backfill(commits.commits, measured, regressions, skipped)
 
     def run(self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None) -> list[Filled]:
         """Measure commits until the budget is spent, and send the records if a server is configured."""
         deadline = time.monotonic() + (float("inf") if max_minutes is None else 60 * max_minutes)
         done = []
         with progress("backfill") as on_progress:
-            for commit, _ in backfill.todo[:max_runs]:
+            for choice in backfill.todo[:max_runs]:
                 if time.monotonic() > deadline:
                     break
-                done.append(self._measure(commit, on_progress))
-        _send([one.record for one in done if one.record is not None])
+                done.append(self._measure(choice.commit, on_progress))
+        _send([one.file for one in done if one.file is not None])
         return done
-
-    def _known(self, runner_class: str) -> Known:
-        own = known_to_records(self.output, self.project, runner_class)
-        if self.records is not None:
-            stored = known_to_records(self.records, self.project, runner_class)
-        else:
-            with open_source(self.url) as source:
-                stored = known_to_source(source, self.project, runner_class)
-        return Known(own.measured | stored.measured, stored.changes)
-
-    def _skipped(self, commits: CommitRange, target: str | None) -> dict[str, str]:
-        shas = [commits.good_sha, *commits.shas]
-        with progress("sources of commits") as on_progress:
-            inputs = read_build_inputs(self.path, shas, self.plan, target, self.fork_server, on_progress)
-        return why_skipped(shas, inputs)
 
     def _measure(self, commit: CommitRef, on_progress: OnProgress) -> Filled:
         try:
@@ -222,24 +253,28 @@ class BackfillJob:
                     record.write(file)
                     journal.remove()
         except SuiteError as error:
-            return Filled(commit, error=str(error))
-        return Filled(commit, file, record)
+            return Filled(commit, None, error=str(error))
+        return Filled(commit, file, failures=tuple(failed_results(record)))
 
 
-def _send(records: Sequence[RunRecord]) -> None:
+def _send(files: Sequence[Path]) -> None:
     """Send records; those that cannot be sent stay in the spool for `roofwatch push`."""
-    if not records or load_settings().server_url is None:
+    if not files or load_settings().server_url is None:
         return
     sender, spool = sender_and_spool(None, None)
-    for record in records:
-        spool.submit(record)
+    for file in files:
+        spool.submit(RunRecord.read(file))
     for line in summary(spool.deliver(sender), spool):
         print_error(line)
 
 
+# --- output
+
+
 def order_table(backfill: Backfill) -> Table:
     shown = Table("#", "commit", "subject", "why", header_style="bold")
-    for number, (commit, choice) in enumerate(backfill.todo, start=1):
+    for number, choice in enumerate(backfill.todo, start=1):
+        commit = choice.commit
         shown.add_row(str(number), commit.short_sha, printable(commit.subject[:60]), printable(choice.reason))
     return shown
 
@@ -260,7 +295,7 @@ def as_json_document(backfill: Backfill, done: Sequence[Filled]) -> dict[str, An
     return {
         "measured_before": [commit.sha for commit in backfill.measured],
         "skipped": [{"sha": commit.sha, "reason": reason} for commit, reason in backfill.skipped],
-        "order": [{"sha": commit.sha, "aim": choice.aim, "reason": choice.reason} for commit, choice in backfill.todo],
+        "order": [{"sha": one.commit.sha, "aim": one.aim, "reason": one.reason} for one in backfill.todo],
         "done": [
             {
                 "sha": one.commit.sha,

@@ -13,7 +13,6 @@ from pathlib import Path
 from roofwatch.bisection.commits import (
     CommitRange,
     describe_machine,
-    list_commits,
     own_target,
     read_build_inputs,
     suite_at_commit,
@@ -43,20 +42,15 @@ OnStep = Callable[[BisectState], None]
 
 
 def bisect(
-    plan: BisectPlan,
-    fork_server: ForkServer,
-    on_progress: OnProgress,
-    on_step: OnStep = lambda _: None,
+    plan: BisectPlan, commits: CommitRange, fork_server: ForkServer, on_progress: OnProgress, on_step: OnStep
 ) -> tuple[BisectState, Result]:
     """Find the commit. Every measurement is on disk before the next begins.
 
     Raises:
-        GitError: a revision does not exist.
         SuiteError: the series cannot be measured at one of the ends.
         JournalError: another bisection is in the folder, or it cannot be written.
         CollectorError: the machine cannot be measured.
     """
-    commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
     with suite_at_commit(plan.path, commits.good_sha) as good:
         return _Bisection(plan, commits, good, fork_server, on_progress, on_step).run()
 
@@ -100,8 +94,7 @@ class _Bisection:
     def _read_inputs(self) -> tuple[BuildInputs, ...]:
         path, plan = self._plan.path, self._run_plan
         target = own_target(describe_machine(path, plan, self._fork_server))
-        shas = [self._commits.good_sha, *self._commits.shas]
-        return tuple(read_build_inputs(path, shas, plan, target, self._fork_server, self._on_progress))
+        return tuple(read_build_inputs(path, self._commits, plan, target, self._fork_server, self._on_progress))
 
     @property
     def _is_late(self) -> bool:
@@ -132,45 +125,42 @@ class _Bisection:
         return state
 
     def _start(self) -> BisectState:
-        with Worker(
-            self._fork_server, WorkerSettings(source=self._good.source, device=self._plan.run.device)
-        ) as worker:
+        settings = WorkerSettings(source=self._good.source, device=self._plan.run.device)
+        with Worker(self._fork_server, settings) as worker:
             info = worker.start()
-        implementation = choose_implementation(
-            info, self._plan.commit_range.case_id, self._plan.commit_range.implementation
-        )
-        shas = tuple(self._commits.shas)
-        return BisectState(commits=shas, implementation=implementation)
+        asked = self._plan.commit_range
+        implementation = choose_implementation(info, asked.case_id, asked.implementation)
+        return BisectState(commits=tuple(self._commits.shas), implementation=implementation)
 
     def _save(self, state: BisectState) -> None:
         state.write(self._folder / _STATE_FILE)
         self._state = state
-        self._on_step(state)
 
     def _visit(self, move: Measure) -> None:
         """Measure a commit against the good end, and save the result."""
         name = f"{len(self._state.visits):02}-{self._state.commits[move.position][:12]}"
         visit = self._measure(move, self._folder / name)
-        if self._state.inputs is not None and not visit.error:
+        if self._state.inputs is not None and not visit.pair.error:
             probabilities = self._state.with_visit(visit).evidence().probabilities()
             share = min(1.0, float(probabilities[: visit.position + 1].sum()))
             visit = visit.model_copy(update={"probability": share})
         self._save(self._state.with_visit(visit))
+        self._on_step(self._state)
         discard(journal_path(self._folder / name))
 
     def _measure(self, move: Measure, destination: Path) -> Visit:
         def visit_of(good: RunRecord, commit: RunRecord) -> Visit:
-            return _visit(
-                move.position, read_pair(good, commit, self._plan.commit_range.case_id, self._subject.implementation)
-            )
+            pair = read_pair(good, commit, self._subject.case_id, self._subject.implementation)
+            return Visit(position=move.position, pair=pair, finished_at=utc_now())
 
         def more(good: RunRecord, commit: RunRecord) -> Mapping[Subject, int]:
             visit = visit_of(good, commit)
-            if visit.error or self._is_late or visit.block_count - len(visit.log_ratios) > _MAX_LOST_BLOCKS:
+            lost_count = visit.pair.block_count - len(visit.pair.log_ratios)
+            if visit.pair.error or self._is_late or lost_count > _MAX_LOST_BLOCKS:
                 return {}
             then = self._next_move(self._state.with_visit(visit), at=move.position)
             if isinstance(then, Measure) and then.position == move.position:
-                return {self._subject: visit.block_count + then.pair_count}
+                return {self._subject: visit.pair.block_count + then.pair_count}
             return {}
 
         try:
@@ -188,20 +178,11 @@ class _Bisection:
                         journal=journal,
                     )
         except SuiteError as error:
-            return _visit(move.position, PairResult((), 0, str(error)))
+            return Visit(position=move.position, pair=PairResult(error=str(error)), finished_at=utc_now())
         for side, record in zip(("good", "commit"), records, strict=True):
             record.write(destination.with_name(f"{destination.name}-{side}{RECORD_SUFFIX}"))
         visit = visit_of(*records)
-        if visit.log_ratios or visit.error:
+        if visit.pair.log_ratios or visit.pair.error:
             return visit
-        return visit.model_copy(update={"error": "the device was throttled or shared all the time"})
-
-
-def _visit(position: int, pair: PairResult) -> Visit:
-    return Visit(
-        position=position,
-        log_ratios=pair.log_ratios,
-        block_count=pair.block_count,
-        error=pair.error,
-        finished_at=utc_now(),
-    )
+        pair = replace(visit.pair, error="the device was throttled or shared all the time")
+        return visit.model_copy(update={"pair": pair})

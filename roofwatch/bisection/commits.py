@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -99,55 +99,47 @@ def suite_at_commit(path: Path | None, sha: str) -> Iterator[SuiteAt]:
 
 def read_build_inputs(
     path: Path | None,
-    shas: Sequence[str],
+    commits: CommitRange,
     plan: RunPlan,
     target: str | None,
     fork_server: ForkServer,
     on_progress: OnProgress,
 ) -> list[BuildInputs]:
-    """Digest what the kernels of a plan are built from at each commit.
+    """Digest what the kernels of a plan are built from, at the good end and at each commit.
 
     Args:
         path: The suite; None for the bundled one.
-        shas: Commits, each after its parent.
+        commits: The range.
         plan: What would be measured.
         target: GPU target to compile for; None compares only sources.
         fork_server: Forks the workers that load the suite.
         on_progress: Called after every commit.
     """
     compiled = None if target is None else replace(plan, targets=(target,))
+    repository = repository_of(path)
     found: list[BuildInputs] = []
-    for number, sha in enumerate(shas):
-        if number and _changes_documents_alone(repository_of(path), shas[number - 1], sha):
-            found.append(found[-1])
-        else:
-            loaded = next((one for one in reversed(found) if not one.error), None)
-            found.append(_read_inputs(path, sha, plan, compiled, loaded, fork_server))
-        on_progress(Progress(number + 1, len(shas), f"read the sources of {sha[:12]}"))
+    for number, sha in enumerate([commits.good_sha, *commits.shas], start=1):
+        try:
+            with suite_at_commit(path, sha) as suite:
+                sources = _sources(suite, plan, fork_server, _other_files(repository, sha))
+                before = next((one for one in reversed(found) if not one.error), None)
+                if before is None or sources is None or sources != before.sources:
+                    before = BuildInputs(sources, None if compiled is None else _machine_code(suite, compiled))
+                found.append(before)
+        except SuiteError as error:
+            found.append(BuildInputs(error=str(error)))
+        on_progress(Progress(number, len(commits.commits) + 1, f"read the sources of {sha[:12]}"))
     return found
 
 
-def _read_inputs(
-    path: Path | None,
-    sha: str,
-    plan: RunPlan,
-    compiled: RunPlan | None,
-    before: BuildInputs | None,
-    fork_server: ForkServer,
-) -> BuildInputs:
-    try:
-        with suite_at_commit(path, sha) as suite:
-            with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
-                worker.start()
-                listed = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
-            codes = {} if listed is None else listed.codes
-            chosen = [(name, code) for name, code in sorted(codes.items()) if matches(name, plan.kernels)]
-            sources = digest_of(chosen, _other_files(repository_of(path), sha)) if chosen else None
-            if before is not None and sources is not None and sources == before.sources:
-                return before
-            return BuildInputs(sources, None if compiled is None else _machine_code(suite, compiled))
-    except SuiteError as error:
-        return BuildInputs(error=str(error))
+def _sources(suite: SuiteAt, plan: RunPlan, fork_server: ForkServer, other_files: list[str]) -> str | None:
+    """Digest everything that the kernels may use; None if it is unknown."""
+    with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
+        worker.start()
+        listed = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
+    codes = {} if listed is None else listed.codes
+    chosen = [(name, code) for name, code in sorted(codes.items()) if matches(name, plan.kernels)]
+    return digest_of(chosen, other_files) if chosen else None
 
 
 def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
@@ -159,11 +151,6 @@ def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
         sorted((one.case_id, one.implementation, one.function, one.target, str(one.code_hash)) for one in facts),
         sorted(str(sorted(one.configuration.items())) for one in facts),
     )
-
-
-def _changes_documents_alone(repository: Path, before: str, sha: str) -> bool:
-    listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--end-of-options", before, sha, "--")
-    return not any(file.endswith(".py") or affects_every_kernel(file) for file in filter(None, listed.split("\0")))
 
 
 def _other_files(repository: Path, sha: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid5
 
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,6 @@ from roofwatch.bisection.report import Ended, end_of, progress_of, step_line
 from roofwatch.bisection.state import BisectPlan, BisectState
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.files import atomic_write
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import (
@@ -38,8 +37,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import BisectionRange, BisectionState
 from roofwatch.terminal import console, print_error, progress
 
-_CLAIM_FILE = "claim.json"
-_CLAIM = TypeAdapter(Claim)
+_NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
 
 
 @dataclass(frozen=True)
@@ -48,33 +46,6 @@ class StoredBisection:
 
     url: str
     claim: Claim
-
-    @classmethod
-    def begin(
-        cls, url: str, commit_range: BisectionRange, *, requested_by: str, regression_id: UUID | None, folder: Path
-    ) -> StoredBisection:
-        """Start a bisection, or continue the one whose claim is in the folder.
-
-        Raises:
-            StoreError: the database is not reachable, or another runner works on it.
-        """
-        with open_store(url) as engine:
-            try:
-                saved = _CLAIM.validate_json((folder / _CLAIM_FILE).read_bytes())
-                with Session(engine) as session:
-                    known = read_bisection(session, saved.bisection_id)
-                if known is not None and known.state is BisectionState.RUNNING:
-                    return cls(url, saved)
-            except (OSError, ValidationError):
-                pass
-            claim = begin_bisection(engine, commit_range, requested_by=requested_by, regression_id=regression_id)
-        return cls(url, claim).save_claim(folder)
-
-    def save_claim(self, folder: Path) -> StoredBisection:
-        """Write the claim next to the measurements, for a process that resumes them."""
-        folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(folder / _CLAIM_FILE, _CLAIM.dump_json(self.claim))
-        return self
 
     def note(self, progress: BisectionProgress) -> None:
         """Store the progress so far.
@@ -122,6 +93,11 @@ def _redacted(progress: BisectionProgress) -> BisectionProgress:
     )
 
 
+def _claim_id(output: Path) -> UUID:
+    """Return the ID with which this machine claims bisections in a folder, the same for a process that resumes one."""
+    return uuid5(_NAMESPACE, f"{platform.node()}\n{output.resolve()}")
+
+
 def run_bisection(
     plan: BisectPlan,
     fork_server: ForkServer,
@@ -149,14 +125,12 @@ def run_bisection(
     stored = None if url is None or claim is None else StoredBisection(url, claim)
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
-        folder = plan.folder(commits)
-        if stored is not None:
-            stored.save_claim(folder)
-        elif url is not None:
-            commit_range = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
-            stored = StoredBisection.begin(
-                url, commit_range, requested_by="command line", regression_id=regression_id, folder=folder
-            )
+        if url is not None and stored is None:
+            asked = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
+            own, by = _claim_id(plan.output), "command line"
+            with open_store(url) as engine:
+                begun = begin_bisection(engine, asked, own, requested_by=by, regression_id=regression_id)
+            stored = StoredBisection(url, begun)
         ended = _run(plan, commits, fork_server, stored)
     except Exception as error:
         # a JournalError means that another process here works on it: it has not failed
@@ -167,22 +141,19 @@ def run_bisection(
         if stored is not None and claim is not None:
             stored.release()
         raise
-    return ended, folder
+    return ended, plan.folder(commits)
 
 
 def _run(plan: BisectPlan, commits: CommitRange, fork_server: ForkServer, stored: StoredBisection | None) -> Ended:
-    shown = 0
     with progress("bisection") as on_progress:
 
         def on_step(state: BisectState) -> None:
-            nonlocal shown
-            if len(state.visits) > shown:
-                shown = len(state.visits)
+            if state.visits:
                 console().print(step_line(state, commits.commits), markup=False, soft_wrap=True)
             if stored is not None:
                 stored.note(progress_of(state, commits.commits))
 
-        state, result = bisect(plan, fork_server, on_progress, on_step)
+        state, result = bisect(plan, commits, fork_server, on_progress, on_step)
     ended = end_of(plan, state, result, commits.commits)
     if stored is not None:
         stored.finish(ended)
@@ -200,7 +171,7 @@ def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tu
         raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
     runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
     with open_store(url) as engine, Session(engine) as session:
-        claim = claim_bisection(engine, plan.commit_range.project, runner_class)
+        claim = claim_bisection(engine, plan.commit_range.project, runner_class, _claim_id(plan.output))
         known = None if claim is None else read_bisection(session, claim.bisection_id)
     if claim is None or known is None:
         return None
@@ -226,8 +197,6 @@ def range_of_regression(url: str | None, folder: Path, project: str, regression_
         if found is None:
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
         point = series_to_bisect(found)
-        series = [] if point is None else read_series(session, project, keys=[point.series])
-    commit_range = range_of(found, next(iter(series), None))
-    if commit_range is None:
-        raise StoreError(f"regression {regression_id}: no time changed in a step, so there is nothing to bisect")
-    return commit_range
+        if point is None:
+            raise StoreError(f"regression {regression_id}: no time changed in a step, so there is nothing to bisect")
+        return range_of(project, point, read_series(session, project, keys=[point.series]))

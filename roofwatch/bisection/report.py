@@ -47,15 +47,15 @@ def progress_of(state: BisectState, refs: Sequence[CommitRef]) -> BisectionProgr
     steps = [
         BisectionStep(
             sha=state.commits[visit.position],
-            pair_count=len(visit.log_ratios),
-            relative_change=_change(visit.log_ratios),
+            pair_count=len(visit.pair.log_ratios),
+            relative_change=_change(visit.pair.log_ratios),
             probability=visit.probability,
-            note=visit.error,
+            note=visit.pair.error,
             finished_at=visit.finished_at,
         )
         for visit in state.visits
     ]
-    return BisectionProgress(tuple(commits), tuple(steps), 2 * sum(visit.block_count for visit in state.visits))
+    return BisectionProgress(tuple(commits), tuple(steps), 2 * sum(visit.pair.block_count for visit in state.visits))
 
 
 def end_of(plan: BisectPlan, state: BisectState, result: Result, refs: Sequence[CommitRef]) -> Ended:
@@ -158,10 +158,9 @@ def step_line(state: BisectState, refs: Sequence[CommitRef]) -> str:
     """Write the last step in one line."""
     visit = state.visits[-1]
     ref = refs[visit.position]
-    if visit.error:
-        return f"{ref.short_sha} skipped: {one_line(visit.error)}"
-    change = _change(visit.log_ratios)
-    found = "" if change is None else f"{change:+.1%} in {len(visit.log_ratios)} pairs"
+    if visit.pair.error:
+        return f"{ref.short_sha} skipped: {one_line(visit.pair.error)}"
+    found = f"{_change(visit.pair.log_ratios):+.1%} in {len(visit.pair.log_ratios)} pairs"
     if state.inputs is None:
         return f"{ref.short_sha} {found}: the bad end against the good end"
     return f"{ref.short_sha} {found}: the change is here or earlier with {visit.probability:.1%}"

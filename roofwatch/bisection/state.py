@@ -11,6 +11,7 @@ from typing import Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from roofwatch.bisection.commits import CommitRange
+from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, Evidence, SearchPlan, prior_weights
 from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
@@ -66,11 +67,7 @@ class Visit(_Document):
 
     position: int
     """From 0, the commit after the good end."""
-    log_ratios: tuple[float, ...]
-    block_count: int
-    """Measured on each side."""
-    error: str = ""
-    """Why it could not be measured."""
+    pair: PairResult
     probability: float = 1.0
     """Of the change being in this commit or an earlier one, after the visit."""
     finished_at: AwareDatetime
@@ -93,7 +90,7 @@ class BisectState(_Document):
         return Evidence(
             weights=tuple(weights),
             log_ratios=tuple(
-                tuple(ratio for visit in self.visits if visit.position == position for ratio in visit.log_ratios)
+                tuple(ratio for visit in self.visits if visit.position == position for ratio in visit.pair.log_ratios)
                 for position in positions
             ),
             is_unmeasurable=tuple(bool(self.error_at(position)) for position in positions),
@@ -102,7 +99,7 @@ class BisectState(_Document):
     def error_at(self, position: int) -> str:
         """Return why a commit cannot be measured; empty if no reason is known."""
         errors = [] if self.inputs is None else [self.inputs[position + 1].error]
-        errors += [visit.error for visit in self.visits if visit.position == position]
+        errors += [visit.pair.error for visit in self.visits if visit.position == position]
         return next(filter(None, errors), "")
 
     def with_visit(self, visit: Visit) -> Self:

@@ -157,5 +157,5 @@ def backfill(
         print_json(as_json_document(backfilled, done))
     else:
         print_note("\n".join(sentences(backfilled, done)))
-    if any(one.has_failed for one in done):
+    if any(one.error or one.failures for one in done):
         raise typer.Exit(EXIT_WRONG)

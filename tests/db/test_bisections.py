@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine, select, text
@@ -61,7 +61,7 @@ def only(store: Engine) -> Bisection:
 
 
 def claim_of(store: Engine, runner_class: str = "H200") -> Claim:
-    claim = claim_bisection(store, PROJECT, runner_class)
+    claim = claim_bisection(store, PROJECT, runner_class, uuid4())
     assert claim is not None
     return claim
 
@@ -76,7 +76,7 @@ def test_request_waits_for_a_runner(store: Engine) -> None:
     assert (waiting.case_id, waiting.implementation) == (RANGE.case_id, RANGE.implementation)
     assert claim_of(store).bisection_id == bisection_id
     assert only(store).state is BisectionState.RUNNING
-    assert claim_bisection(store, PROJECT, "H200") is None
+    assert claim_bisection(store, PROJECT, "H200", uuid4()) is None
 
 
 @pytest.mark.parametrize("implementation", ["eager", None])
@@ -96,7 +96,7 @@ def test_concurrent_runners_get_different_requests(store: Engine) -> None:
         request(store, replace(RANGE, bad_sha=sha_of(10 + number)))
 
     with ThreadPoolExecutor(8) as pool:
-        claims = list(pool.map(lambda _: claim_bisection(store, PROJECT, "H200"), range(8)))
+        claims = list(pool.map(lambda _: claim_bisection(store, PROJECT, "H200", uuid4()), range(8)))
 
     taken = [claim.bisection_id for claim in claims if claim is not None]
     assert len(taken) == len(set(taken)) == 5
@@ -107,8 +107,8 @@ def test_runner_claims_requests_for_its_class_or_any(store: Engine) -> None:
     for_any = request(store, replace(RANGE, runner_class=None))
 
     assert claim_of(store, "CPU").bisection_id == for_any
-    assert claim_bisection(store, PROJECT, "CPU") is None
-    assert claim_bisection(store, "another project", "H200") is None
+    assert claim_bisection(store, PROJECT, "CPU", uuid4()) is None
+    assert claim_bisection(store, "another project", "H200", uuid4()) is None
 
 
 def test_progress_and_answer_read_back_equal(store: Engine) -> None:
@@ -155,9 +155,13 @@ def test_released_bisection_can_be_claimed_again(store: Engine) -> None:
     assert claim_of(store).bisection_id == stopped.bisection_id
 
 
-def test_running_bisection_cannot_be_started_again(store: Engine) -> None:
-    begin_bisection(store, RANGE, requested_by="command line")
+def test_only_its_runner_can_start_a_running_bisection_again(store: Engine) -> None:
+    own = uuid4()
+    claim = begin_bisection(store, RANGE, own, requested_by="command line")
 
     assert only(store).state is BisectionState.RUNNING
+    assert begin_bisection(store, RANGE, own, requested_by="command line") == claim
     with pytest.raises(StoreError, match="another runner works on it"):
-        begin_bisection(store, RANGE, requested_by="command line")
+        begin_bisection(store, RANGE, uuid4(), requested_by="command line")
+    finish_bisection(store, claim, BisectionState.FOUND, progress=PROGRESS, answer=ANSWER)
+    assert begin_bisection(store, RANGE, own, requested_by="command line").bisection_id != claim.bisection_id

@@ -14,6 +14,7 @@ from roofwatch.db.values import Series
 from tests.builders import (
     CASE_ID,
     NOON,
+    PROJECT,
     make_accuracy,
     make_blocks,
     make_change_point,
@@ -90,23 +91,22 @@ def test_the_largest_step_of_a_time_is_bisected_between_its_commits() -> None:
     static = make_change_point(5, after=99_000.0, series=make_series_key("registers", implementation="triton"))
     regression = make_regression(5, change_points=(little, most, static))
 
-    commit_range = range_of(regression)
+    point = series_to_bisect(regression)
 
-    assert commit_range is not None
+    assert point == most
+    commit_range = range_of(PROJECT, point, [])
     assert commit_range.implementation == "triton"
     assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(4), sha_of(5))
     assert commit_range.runner_class == most.series.runner_class
 
 
 def test_with_the_series_the_range_includes_two_more_measured_commits() -> None:
-    regression = make_regression(5, change_points=(make_change_point(5),))
     points = tuple(make_point(number, 10_000.0, measured_at=NOON) for number in (0, 1, 3, 4, 5, 8, 9, 10))
     failed = replace(points[2], value=None, outcome=Outcome.CRASHED)
     series = Series(make_series_key(), (*points[:2], failed, *points[3:]))
 
-    commit_range = range_of(regression, series)
+    commit_range = range_of(PROJECT, make_change_point(5), [series])
 
-    assert commit_range is not None
     assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(0), sha_of(9))
 
 
@@ -117,4 +117,3 @@ def test_without_a_step_of_a_time_there_is_nothing_to_bisect() -> None:
     regression = make_regression(5, change_points=(static, drift, broken))
 
     assert series_to_bisect(regression) is None
-    assert range_of(regression) is None

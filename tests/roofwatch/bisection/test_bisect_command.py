@@ -8,6 +8,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import URL, Engine
@@ -138,7 +139,7 @@ def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, t
     commit_range = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
     with Session(store) as session, session.begin():
         bisection_id = request_bisection(session, commit_range, requested_by="rule: slow")
-    claim = claim_bisection(store, "slowed", "any")
+    claim = claim_bisection(store, "slowed", "any", uuid4())
     plan = BisectPlan(slowed.benchmark, commit_range, RunPlan(), tmp_path, SearchPlan())
 
     with ForkServer() as fork_server, pytest.raises(GitError):

@@ -46,7 +46,8 @@ def test_machine_code_is_identical_if_only_host_code_changed(repository: Path, c
     ]
 
     with ForkServer() as fork_server:
-        found = read_build_inputs(repository / "bench_good.py", shas, PLAN, "sm_90", fork_server, lambda _: None)
+        commits = list_commits(repository, shas[0], "HEAD")
+        found = read_build_inputs(repository / "bench_good.py", commits, PLAN, "sm_90", fork_server, lambda _: None)
 
     first, host, kernel = (one.machine_code for one in found)
     assert first is not None
@@ -67,7 +68,8 @@ def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equa
     ]
 
     with ForkServer() as fork_server:
-        found = read_build_inputs(repository / "bench_good.py", shas, PLAN, None, fork_server, lambda _: None)
+        commits = list_commits(repository, shas[0], "HEAD")
+        found = read_build_inputs(repository / "bench_good.py", commits, PLAN, None, fork_server, lambda _: None)
 
     sources = [one.sources for one in found]
     assert sources[0] is not None

@@ -7,6 +7,7 @@ import pytest
 
 from roofwatch.bisection.report import Ended, end_of, exit_status, sentences
 from roofwatch.bisection.state import BisectPlan, BisectState, Visit
+from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.db.bisections import CommitStatus
@@ -32,9 +33,7 @@ INPUTS = (
 def visit(position: int, log_ratios: tuple[float, ...], error: str = "") -> Visit:
     return Visit(
         position=position,
-        log_ratios=log_ratios,
-        block_count=len(log_ratios),
-        error=error,
+        pair=PairResult(log_ratios, len(log_ratios), error),
         probability=0.5,
         finished_at=NOON + timedelta(minutes=position),
     )

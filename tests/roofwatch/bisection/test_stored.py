@@ -1,41 +1,32 @@
 """A bisection in the database while it runs."""
 
 from dataclasses import replace
-from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.bisection.job import StoredBisection
-from roofwatch.bisection.report import Ended
-from roofwatch.db.bisections import BisectionProgress, ClaimLostError, read_bisection
+from roofwatch.db.bisections import BisectionProgress, ClaimLostError, begin_bisection, read_bisection
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, sha_of
-from tests.db.test_bisections import ANSWER, PROGRESS
+from tests.db.test_bisections import PROGRESS
 
 COMMIT_RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
 
 
-def begin(store: Engine, folder: Path) -> StoredBisection:
-    url = store.url.render_as_string(hide_password=False)
-    return StoredBisection.begin(url, COMMIT_RANGE, requested_by="command line", regression_id=None, folder=folder)
+@pytest.fixture
+def stored(store: Engine) -> StoredBisection:
+    claim = begin_bisection(store, COMMIT_RANGE, uuid4(), requested_by="command line")
+    return StoredBisection(store.url.render_as_string(hide_password=False), claim)
 
 
-def test_a_resumed_process_writes_to_the_same_bisection(store: Engine, tmp_path: Path) -> None:
-    first = begin(store, tmp_path)
-
-    again = begin(store, tmp_path)
-
-    assert again.claim == first.claim
-    again.finish(Ended(BisectionState.FOUND, ANSWER, PROGRESS, ()))
-    assert begin(store, tmp_path).claim.bisection_id != first.claim.bisection_id
-
-
-def test_secrets_in_errors_are_not_stored(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_in_errors_are_not_stored(
+    store: Engine, stored: StoredBisection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_API_TOKEN", "q8Zr2kP0vL6tXw4m")
     broken = replace(PROGRESS.commits[1], reason="KeyError: q8Zr2kP0vL6tXw4m")
-    stored = begin(store, tmp_path)
 
     stored.note(BisectionProgress((broken, *PROGRESS.commits[2:]), (), 0))
 
@@ -46,18 +37,15 @@ def test_secrets_in_errors_are_not_stored(store: Engine, tmp_path: Path, monkeyp
     assert "q8Zr2kP0vL6tXw4m" not in bisection.progress.commits[0].reason
 
 
-def test_a_lost_database_does_not_stop_measuring(
-    store: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored = replace(begin(store, tmp_path), url="postgresql://nobody@127.0.0.1:1/gone")
+def test_a_lost_database_does_not_stop_measuring(stored: StoredBisection, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = replace(stored, url="postgresql://nobody@127.0.0.1:1/gone")
 
     stored.note(PROGRESS)
 
     assert "the bisection continues without it" in capsys.readouterr().err
 
 
-def test_a_lost_claim_ends_the_bisection(store: Engine, tmp_path: Path) -> None:
-    stored = begin(store, tmp_path)
+def test_a_lost_claim_ends_the_bisection(store: Engine, stored: StoredBisection) -> None:
     with store.begin() as connection:
         connection.execute(text("UPDATE bisection SET claim_id = gen_random_uuid()"))
 

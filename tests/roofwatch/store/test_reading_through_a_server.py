@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine
 from typer.main import get_command
 
 from roofwatch.api.limits import Limits
-from roofwatch.bisection.backfill import known_to_source
+from roofwatch.bisection.backfill import measured_in_source
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
@@ -95,7 +95,7 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "decided regressions": lambda source: source.list_regressions(PROJECT, triage=TriageState.EXPECTED),
     "sides of a pair": lambda source: source.resolve_revisions(PROJECT, sha_of(1), sha_of(2)[:8]),
     "sides alone": lambda source: source.resolve_revisions(PROJECT, sha_of(0), sha_of(3)),
-    "what a backfill leaves out": lambda source: known_to_source(source, PROJECT, make_environment().runner_class),
+    "what a backfill leaves out": lambda source: measured_in_source(source, PROJECT, make_environment().runner_class),
     "noise floor": lambda source: source.read_noise_floor(
         PROJECT, source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))[1]
     ),
