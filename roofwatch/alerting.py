@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from roofwatch.ci.alerts.ownership import PLACES, CodeOwners, Ownership, parse_codeowners
-from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.rules import PLACES, AlertRules, CodeOwners, Ownership, parse_codeowners, parse_rules
 from roofwatch.ci.messages import AlertError, GitHubError
 from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, DeliveryState, Message, Severity
 from roofwatch.settings import Settings

@@ -2,6 +2,9 @@
 
 Messages are delivered at least once. A repeated webhook has the same Idempotency-Key, and GitHub is searched for a
 hidden marker. Apprise has no such key, so its message says that it may be a repetition.
+
+Texts may come from a record or a repository, so they are untrusted. In plain text they become printable lines without
+mentions, links or tags; in Markdown they are code spans; in the JSON of a webhook they are data.
 """
 
 from __future__ import annotations
@@ -9,24 +12,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import urllib.parse
+from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import apprise
 import httpx
 
 from roofwatch.ci.alerts.delivery import Sender, SendError
-from roofwatch.ci.alerts.messages import to_document, to_markdown, to_text, to_title
-from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
+from roofwatch.ci.alerts.rules import OWNER, AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, GitHubError
+from roofwatch.ci.report.markdown import code, plain
 from roofwatch.db.alerts.values import AlertEvent, Delivery
 
 _TIMEOUT_S = 30.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ISSUE_LABEL = "roofwatch"
 """Every issue has it, so a search for ours is short."""
+_MAX_TITLE = 150
+"""With the project and the prefix it fits into the 256 characters of an issue's title."""
+_MAX_FACT = 500
+_HARMLESS = str.maketrans({"@": "＠", "<": "‹", ">": "›", "`": "'", "*": "∗", "|": "¦", "[": "(", "]": ")"})
+_SCHEME = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\bwww\.")
+_PREFIXES = {AlertEvent.FIRED: "", AlertEvent.ESCALATED: "not acknowledged: ", AlertEvent.RESOLVED: "resolved: "}
 
 
 def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
@@ -107,7 +120,15 @@ class WebhookSender:
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
             raise SendError(f"no answer: {type(error).__name__}", is_uncertain=True) from None
         if not answer.is_success:
-            raise SendError(f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error)
+            wait = _retry_after(answer)
+            raise SendError(f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error, retry_after=wait)
+
+
+def _retry_after(answer: httpx.Response) -> timedelta | None:
+    """Return the seconds that a receiver under load asks for; a date is ignored."""
+    text = answer.headers.get("Retry-After", "")
+    is_asked = answer.status_code in {429, 503} and text.isdecimal()
+    return timedelta(seconds=min(float(text), 86_400.0)) if is_asked else None
 
 
 class IssueSender:
@@ -143,3 +164,65 @@ class IssueSender:
 
 def _marker(delivery: Delivery) -> str:
     return f"<!-- roofwatch:alert {delivery.alert.alert_id} {delivery.episode} -->"
+
+
+# --- messages
+
+
+def to_title(delivery: Delivery) -> str:
+    """Write one line of plain text."""
+    project, title = _inert(delivery.alert.project, 80), _inert(delivery.message.title, _MAX_TITLE)
+    return f"[{project}] {_PREFIXES[delivery.event]}{title}"
+
+
+def to_text(delivery: Delivery) -> str:
+    """Write lines of plain text, without the title."""
+    lines = [f"{name}: {_inert(text, _MAX_FACT)}" for name, text in _facts(delivery)]
+    lines += [f"{link.name}: {link.url}" for link in delivery.message.links]
+    if delivery.is_uncertain:
+        lines.append("This may be a repetition: it is unknown whether an earlier attempt arrived.")
+    return "\n".join(lines)
+
+
+def to_markdown(delivery: Delivery) -> str:
+    """Write the body of an issue or a comment on GitHub; only valid owners are mentioned."""
+    prefix, message = _PREFIXES[delivery.event].capitalize(), delivery.message
+    lines = [f"{f'**{prefix}**' if prefix else ''}{code(message.title, limit=_MAX_FACT)}", ""]
+    lines += [f"- {name}: {code(text, limit=_MAX_FACT)}" for name, text in _facts(delivery)]
+    mentioned = [owner for owner in message.owners if OWNER.fullmatch(owner)]
+    if mentioned:
+        lines += ["", " ".join(mentioned)]
+    if message.links:
+        lines += ["", " · ".join(f"[{link.name}]({link.url})" for link in message.links)]
+    return "\n".join(lines)
+
+
+def to_document(delivery: Delivery) -> dict[str, Any]:
+    """Write the JSON document of a webhook."""
+    alert = delivery.alert
+    return {
+        "version": 1,
+        "event": delivery.event,
+        "alert_id": str(alert.alert_id),
+        "episode": delivery.episode,
+        "project": alert.project,
+        "rule": alert.rule,
+        "severity": alert.severity,
+        **asdict(delivery.message),
+    }
+
+
+def _facts(delivery: Delivery) -> list[tuple[str, str]]:
+    alert, owners = delivery.alert, ", ".join(delivery.message.owners)
+    return [
+        *((fact.name, fact.text) for fact in delivery.message.facts),
+        *([("Owner", owners)] if owners else []),
+        ("Rule", f"{alert.rule} ({alert.severity})"),
+        ("Alert", f"{alert.alert_id}, episode {delivery.episode}"),
+    ]
+
+
+def _inert(text: str, limit: int) -> str:
+    """Turn untrusted text into one line without mentions, links and tags."""
+    shown = plain(text, limit=limit).translate(_HARMLESS)
+    return _SCHEME.sub(lambda found: found[0].replace(":", "∶").replace("www.", "www․"), shown)

@@ -12,8 +12,7 @@ from itertools import pairwise
 from urllib.parse import urlencode
 from uuid import UUID
 
-from roofwatch.ci.alerts.ownership import Ownership
-from roofwatch.ci.alerts.rules import AccuracyRule, LevelRule, RegressionRule, SilenceRule
+from roofwatch.ci.alerts.rules import LevelRule, Ownership, RegressionRule, SilenceRule
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.machine import Outcome
@@ -145,7 +144,7 @@ Runs = Sequence[Sequence[MeasuredCase]]
 
 
 def level_conditions(
-    rule: LevelRule | AccuracyRule, runs_by_runner: Mapping[str, Runs], context: MessageContext
+    rule: LevelRule, runs_by_runner: Mapping[str, Runs], context: MessageContext
 ) -> list[AlertCondition]:
     """Report the kernels beyond a rule's limit; all cases of one kernel on one runner class are one alert.
 
@@ -154,14 +153,14 @@ def level_conditions(
         runs_by_runner: The newest runs of each runner class.
         context: What messages need.
     """
-    is_minimum = isinstance(rule, LevelRule) and rule.at_least is not None
-    side, write = "below" if is_minimum else "above", metric(rule.metric).format
+    side, write = "above" if rule.at_least is None else "below", metric(rule.metric).format
     conditions = []
-    for runner_class, runs in runs_by_runner.items():
+    for runner_class in filter(rule.covers_runner, runs_by_runner):
         violations: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        for (kernel, case_id, implementation), values in _histories(rule, runner_class, runs, context).items():
-            newest, limit = statistics.median(values[-rule.runs :]), _limit(rule, values)
-            if limit is not None and (newest < limit if is_minimum else newest > limit):
+        values = _values(rule, runs_by_runner[runner_class], context)
+        for (kernel, case_id, implementation), history in values.items():
+            newest, limit = statistics.median(history[-rule.runs :]), _limit(rule, history)
+            if limit and (newest > limit if rule.at_least is None else newest < limit):
                 text = f"{case_id} · {implementation}: {write(newest)}, {side} the limit of {write(limit)}"
                 violations[kernel].append((-abs(math.log(max(newest, 1e-300) / limit)), text))
         for kernel, found in violations.items():
@@ -170,21 +169,19 @@ def level_conditions(
     return conditions
 
 
-def runs_needed(rule: LevelRule | AccuracyRule) -> int:
+def runs_needed(rule: LevelRule) -> int:
     """Return how many of a runner's newest runs a rule reads."""
-    return rule.runs + (rule.against_runs if isinstance(rule, AccuracyRule) else 0)
+    return rule.runs + (0 if rule.grown_by is None else rule.against_runs)
 
 
-def _histories(
-    rule: LevelRule | AccuracyRule, runner_class: str, runs: Runs, context: MessageContext
-) -> dict[tuple[str, str, str], list[float]]:
-    """Collect the values of each kernel, case and implementation that a rule covers."""
-    histories: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for case in (case for run in runs for case in run) if rule.covers_runner(runner_class) else ():
+def _values(rule: LevelRule, runs: Runs, context: MessageContext) -> dict[tuple[str, str, str], list[float]]:
+    """Collect the values of each kernel, case and implementation that a rule covers, the oldest first."""
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for case in (case for run in runs for case in run):
         value = _value(rule.metric, case)
         if value is not None and rule.covers_case(case.kernel, context.tags.get(case.case_id, frozenset())):
-            histories[case.kernel, case.case_id, case.implementation].append(value)
-    return histories
+            values[case.kernel, case.case_id, case.implementation].append(value)
+    return values
 
 
 def _value(name: str, case: MeasuredCase) -> float | None:
@@ -199,31 +196,24 @@ def _value(name: str, case: MeasuredCase) -> float | None:
     return value
 
 
-def _limit(rule: LevelRule | AccuracyRule, values: Sequence[float]) -> float | None:
-    if isinstance(rule, LevelRule):
-        return rule.at_least if rule.at_most is None else rule.at_most
+def _limit(rule: LevelRule, values: Sequence[float]) -> float | None:
     older = values[-rule.runs - rule.against_runs : -rule.runs]
-    return statistics.median(older) * (1 + rule.grown_by) or None if older else None
+    if rule.grown_by is not None:
+        return statistics.median(older) * (1 + rule.grown_by) if older else None
+    return rule.at_least or rule.at_most
 
 
 def _level_condition(
-    rule: LevelRule | AccuracyRule,
-    kernel: str,
-    runner_class: str,
-    side: str,
-    texts: Sequence[str],
-    context: MessageContext,
+    rule: LevelRule, kernel: str, runner_class: str, side: str, texts: Sequence[str], context: MessageContext
 ) -> AlertCondition:
     facts = [Fact("Runner", runner_class), Fact("Judged by", f"the median of the newest {rule.runs} runs")]
     facts += [Fact("Case", text) for text in texts[:_MAX_CASES]]
     if len(texts) > _MAX_CASES:
         facts.append(Fact("And", f"{len(texts) - _MAX_CASES} more cases"))
-    if isinstance(rule, AccuracyRule):
-        what = f"error grew by more than {rule.grown_by:.0%}"
-    else:
-        what = f"{metric(rule.metric).title} {side} {metric(rule.metric).format(_limit(rule, ()) or 0.0)}"
+    title, limit = metric(rule.metric).title, _limit(rule, ())
+    what = f"grew by more than {rule.grown_by:.0%}" if limit is None else f"{side} {metric(rule.metric).format(limit)}"
     message = Message(
-        title=f"{kernel}: {what} in {count_of(len(texts), 'case')} on {runner_class}",
+        title=f"{kernel}: {title} {what} in {count_of(len(texts), 'case')} on {runner_class}",
         facts=tuple(facts),
         owners=context.ownership.owners_of([kernel]),
         links=context.link("Trend", "trends", kernel=kernel, runner=runner_class),

@@ -21,6 +21,7 @@ from roofwatch.db.alerts.values import Delivery, DeliveryState
 MAX_ATTEMPTS = 12
 """About twenty hours: long enough for a channel that is down overnight."""
 _FIRST_WAIT = timedelta(minutes=1)
+"""Doubled after each attempt."""
 _LONGEST_WAIT = timedelta(hours=6)
 _log = logging.getLogger("roofwatch.alerts")
 
@@ -28,9 +29,11 @@ _log = logging.getLogger("roofwatch.alerts")
 class SendError(AlertError):
     """A message could not be sent; if `is_uncertain`, it may have arrived."""
 
-    def __init__(self, message: str, *, is_uncertain: bool) -> None:
+    def __init__(self, message: str, *, is_uncertain: bool, retry_after: timedelta | None = None) -> None:
         super().__init__(message)
         self.is_uncertain = is_uncertain
+        self.retry_after = retry_after or timedelta()
+        """Shortest time to wait."""
 
 
 class Sender(Protocol):
@@ -69,7 +72,10 @@ def _deliver(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[
     try:
         _send(delivery, channels.get(delivery.channel, "the rules no longer have this channel"))
     except SendError as error:
-        again_at = _next_attempt_at(delivery.attempt_count, now())
+        again_at = None
+        if delivery.attempt_count < MAX_ATTEMPTS:
+            wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
+            again_at = now() + max(wait, error.retry_after)
         claim.note_failure(str(error), is_uncertain=error.is_uncertain, next_attempt_at=again_at)
         then = "given up" if again_at is None else f"next attempt at {again_at:%Y-%m-%d %H:%M:%S} UTC"
         _log.warning("alert message %s through %r: %s; %s", delivery.key, delivery.channel, error, then)
@@ -91,11 +97,3 @@ def _send(delivery: Delivery, channel: Sender | str) -> None:
     except Exception as error:  # noqa: BLE001  one broken message must not block all others
         # its text may have an address
         raise SendError(f"unexpected {type(error).__name__}", is_uncertain=True) from None
-
-
-def _next_attempt_at(attempt_count: int, now: datetime) -> datetime | None:
-    """Wait 1, 2, 4, … minutes, at most 6 hours; None to give up."""
-    if attempt_count >= MAX_ATTEMPTS:
-        return None
-    wait: timedelta = min(_FIRST_WAIT * 2.0 ** (attempt_count - 1), _LONGEST_WAIT)
-    return now + wait

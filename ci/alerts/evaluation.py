@@ -22,8 +22,7 @@ from roofwatch.ci.alerts.conditions import (
     silence_conditions,
     why_not_alerting,
 )
-from roofwatch.ci.alerts.ownership import CodeOwners, Ownership
-from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, Rule, SilenceRule
+from roofwatch.ci.alerts.rules import AlertRules, CodeOwners, Ownership, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification

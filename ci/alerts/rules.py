@@ -1,12 +1,17 @@
-"""The rules of alerts, a TOML file without secret addresses. Pure."""
+"""The rules of alerts, a TOML file without secret addresses, and the owners of kernels. Pure.
+
+A kernel is owned by the table in the rules, else by its source file and GitHub's CODEOWNERS.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -107,32 +112,32 @@ class RegressionRule(_KernelRule):
 
 
 class LevelRule(_KernelRule):
-    """A metric above or below a limit, by the median of the newest runs."""
+    """A metric above or below a limit, or grown against older runs, by the median of the newest runs."""
 
     kind: Literal["level"]
-    metric: Literal["flop_per_s", "memory_bytes_per_s", "utilisation", "median_ns", "host_ns", "peak_allocated_bytes"]
+    metric: Literal[
+        "flop_per_s",
+        "memory_bytes_per_s",
+        "utilisation",
+        "median_ns",
+        "host_ns",
+        "peak_allocated_bytes",
+        "rmse_ratio",
+    ]
     at_least: float | None = Field(default=None, gt=0)
     """In the metric's unit."""
     at_most: float | None = Field(default=None, gt=0)
-    runs: RunCount = 3
-
-    @model_validator(mode="after")
-    def _has_one_limit(self) -> Self:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("set either at_least or at_most")
-        return self
-
-
-class AccuracyRule(_KernelRule):
-    """An error that grew, slowly or at once, against older runs."""
-
-    metric: ClassVar[str] = "rmse_ratio"
-    kind: Literal["accuracy"]
-    grown_by: float = Field(gt=0)
+    grown_by: float | None = Field(default=None, gt=0)
     """Relative: 0.5 is half as much again."""
     runs: RunCount = 3
     against_runs: RunCount = 20
-    """Earlier runs, whose median is the usual error."""
+    """Earlier runs, whose median is the usual value for `grown_by`."""
+
+    @model_validator(mode="after")
+    def _has_one_limit(self) -> Self:
+        if [self.at_least, self.at_most, self.grown_by].count(None) != 2:
+            raise ValueError("set one of at_least, at_most and grown_by")
+        return self
 
 
 class SilenceRule(_Rule):
@@ -143,10 +148,10 @@ class SilenceRule(_Rule):
     """Default: three times its usual longest interval."""
 
 
-Rule = Annotated[RegressionRule | LevelRule | AccuracyRule | SilenceRule, Field(discriminator="kind")]
+Rule = Annotated[RegressionRule | LevelRule | SilenceRule, Field(discriminator="kind")]
 
 
-class OwnersOfKernels(_Table):
+class KernelOwners(_Table):
     """Owners of kernels whose source file is unknown."""
 
     kernels: tuple[str, ...] = Field(min_length=1)
@@ -158,7 +163,7 @@ class AlertRules(_Table):
 
     channels: dict[Name, Channel] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
-    owners: tuple[OwnersOfKernels, ...] = ()
+    owners: tuple[KernelOwners, ...] = ()
     """The last match counts, as in CODEOWNERS."""
     codeowners: str | None = None
     """Path of a CODEOWNERS file or a checkout, relative to the rules."""
@@ -199,3 +204,73 @@ def parse_rules(text: str) -> AlertRules:
 def matches(text: str, patterns: Iterable[str]) -> bool:
     """Return whether a text matches one of the shell patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+# --- owners
+
+PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
+"""Where GitHub looks for the file, in this order."""
+OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class CodeOwners:
+    """The valid lines of a CODEOWNERS file."""
+
+    lines: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = ()
+
+    def owners_of(self, path: str) -> tuple[str, ...]:
+        """Return the owners of a path from the root of the repository: those of the last matching line."""
+        return next((owners for pattern, owners in reversed(self.lines) if pattern.fullmatch(path)), ())
+
+
+@dataclass(frozen=True)
+class Ownership:
+    table: Sequence[KernelOwners] = ()
+    codeowners: CodeOwners | None = None
+    source_paths: Mapping[str, str] = field(default_factory=dict)
+    """By kernel, from the root of the repository."""
+
+    def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
+        """Return the owners of some kernels, each once, in the order of the kernels."""
+        return tuple(dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel)))
+
+    def _of_kernel(self, kernel: str) -> Sequence[str]:
+        for line in reversed(self.table):
+            if matches(kernel, line.kernels):
+                return line.owners
+        path = self.source_paths.get(kernel)
+        return () if path is None or self.codeowners is None else self.codeowners.owners_of(path)
+
+
+def parse_codeowners(text: str) -> CodeOwners:
+    """Read a CODEOWNERS file; invalid lines are skipped, and a pattern without owners has none.
+
+    Patterns are gitignore's without `!`, `[ ]` and escapes; `docs/*` matches only files directly in `docs`.
+
+    Source: GitHub's "About code owners", and git's gitignore(5).
+    """
+    lines = []
+    for line in text.splitlines():
+        pattern, *owners = line.partition("#")[0].split() or [""]
+        is_supported = pattern and not set("!\\[]") & set(pattern)
+        if is_supported and all(OWNER.fullmatch(owner) for owner in owners):
+            lines.append((_compiled(pattern), tuple(owners)))
+    return CodeOwners(tuple(lines))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Translate a pattern to a regular expression for whole paths."""
+    *steps, last = pattern.strip("/").split("/")
+    expression = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
+    expression += "".join("(?:[^/]+/)*" if step == "**" else f"{_translated(step)}/" for step in steps)
+    expression += ".+" if last == "**" else _translated(last)
+    if pattern.endswith("/"):
+        expression += "/.*"
+    elif last != "**" and (last != "*" or not steps):
+        expression += "(?:/.*)?"
+    return re.compile(expression, re.DOTALL)
+
+
+def _translated(step: str) -> str:
+    return re.escape(step).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")

@@ -13,7 +13,7 @@ from roofwatch.ci.alerts.conditions import (
     report_interval,
     silence_conditions,
 )
-from roofwatch.ci.alerts.rules import AccuracyRule, LevelRule, RegressionRule, SilenceRule
+from roofwatch.ci.alerts.rules import LevelRule, RegressionRule, SilenceRule
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition
 from roofwatch.db.auth.values import Triage, TriageState
@@ -207,7 +207,7 @@ def test_a_level_beyond_its_limit_is_reported_in_its_unit(
 
 
 def test_an_error_that_grows_slowly_is_compared_with_older_runs() -> None:
-    rule = AccuracyRule(name="error", kind="accuracy", channels=("chat",), grown_by=0.5)
+    rule = LevelRule(name="error", kind="level", channels=("chat",), metric="rmse_ratio", grown_by=0.5)
 
     assert level_conditions(rule, runs(*[1.0] * 10, 1.2, 1.4, 1.4), HERE) == []
     assert len(level_conditions(rule, runs(*[1.0] * 10, 1.4, 1.6, 1.8, 2.0), HERE)) == 1

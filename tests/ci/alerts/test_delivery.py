@@ -1,6 +1,9 @@
 """Delivery of messages, and retries."""
 
 import logging
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -134,6 +137,16 @@ def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(j
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
 
 
+def test_a_busy_webhook_is_left_alone_for_as_long_as_it_asks(judged: Engine, hook: Hook) -> None:
+    service = Service(judged, "hook")
+    hook.status, hook.headers = 429, {"Retry-After": "1800"}
+
+    service.at(LATER)
+
+    assert service.at(LATER + timedelta(minutes=29)) == []
+    assert len(service.at(LATER + timedelta(minutes=31))) == 1
+
+
 def test_after_the_last_attempt_a_message_is_marked_failed(judged: Engine, hook: Hook) -> None:
     service = Service(judged, "hook")
     hook.status = 500
@@ -165,33 +178,39 @@ def test_an_unexpected_error_does_not_block_other_messages(judged: Engine) -> No
     assert {one.channel: one.state for one in later} == {"hook": DeliveryState.WAITING, "chat": DeliveryState.SENT}
 
 
-class _Dying:
-    """A sender whose process ends before or after it sent the message."""
+DYING = """
+import os, signal, sys
+from datetime import datetime
+from sqlalchemy import create_engine
+from roofwatch.ci.alerts.channels import WebhookSender
+from roofwatch.ci.alerts.delivery import deliver_waiting
 
-    def __init__(self, sender: Sender, *, is_sent: bool) -> None:
-        self._sender, self._is_sent = sender, is_sent
+class Dying:
+    def send(self, delivery):
+        if sys.argv[3] == "True":
+            WebhookSender(sys.argv[2]).send(delivery)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    def send(self, delivery: Delivery) -> None:
-        if self._is_sent:
-            self._sender.send(delivery)
-        raise SystemExit
+deliver_waiting(create_engine(sys.argv[1]), {"hook": Dying()}, lambda: datetime.fromisoformat(sys.argv[4]))
+"""
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_the_message_of_a_sender_that_died_is_sent_again_with_the_same_key(
+def test_the_message_of_a_killed_process_is_sent_again_with_the_same_key(
     judged: Engine, hook: Hook, is_sent: bool
 ) -> None:
     service = Service(judged, "hook")
-    sender = service.channels["hook"]
-    assert not isinstance(sender, str)
-    service.channels["hook"] = _Dying(sender, is_sent=is_sent)
-    with pytest.raises(SystemExit):
-        service.at(LATER)
-    service.channels["hook"] = sender
+    raise_alerts(judged, service.plan, LATER)
+    arguments = [judged.url.render_as_string(hide_password=False), hook.url, str(is_sent), LATER.isoformat()]
 
-    (delivery,) = service.at(LATER)
+    killed = subprocess.run([sys.executable, "-c", DYING, *arguments], check=False)
+    with judged.begin() as connection:
+        connection.execute(text("SELECT FROM delivery FOR UPDATE"))  # until the database has noticed
+    (delivery,) = deliver_waiting(judged, service.channels, lambda: LATER)
 
-    assert (delivery.state, len(hook.keys), len(set(hook.keys))) == (DeliveryState.SENT, 2 if is_sent else 1, 1)
+    assert killed.returncode == -signal.SIGKILL
+    assert (delivery.state, delivery.is_uncertain) == (DeliveryState.SENT, True)
+    assert (len(hook.keys), len(set(hook.keys))) == (2 if is_sent else 1, 1)
 
 
 def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None:

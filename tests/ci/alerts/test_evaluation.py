@@ -7,8 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.evaluation import AlertPlan, evaluate, next_steps
-from roofwatch.ci.alerts.ownership import parse_codeowners
-from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.rules import AlertRules, parse_codeowners, parse_rules
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Notification, Severity
 from roofwatch.db.ingest.ingest import ingest_record
@@ -77,7 +76,7 @@ def test_quarantined_records_raise_no_alert(history: Engine) -> None:
 
 
 def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
-    rule = RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "accuracy" + "grown_by = 0.5\n"
+    rule = RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level" + 'metric = "rmse_ratio"\ngrown_by = 0.5\n'
     case = make_case(tags=("quick",))
     for number, ratio in enumerate([1e-7, 1e-7, 1.1e-7, 3e-7]):
         checked = make_accuracy(rmse_ratio=ratio)
@@ -85,7 +84,7 @@ def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
 
     (one,) = seen(store, AlertPlan(parse_rules(rule)))
 
-    assert "error grew by more than 50%" in one.message.title
+    assert "grew by more than 50%" in one.message.title
     assert seen(store, AlertPlan(parse_rules(rule.replace("quick", "decode")))) == []
 
 

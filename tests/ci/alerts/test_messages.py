@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from roofwatch.alerting import trial_delivery
-from roofwatch.ci.alerts.messages import to_markdown, to_text, to_title
+from roofwatch.ci.alerts.channels import to_markdown, to_text, to_title
 from roofwatch.db.alerts.values import AlertEvent, Delivery, Fact, Link, Message
 from tests.builders import PROJECT
 

@@ -14,12 +14,12 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
         CHANNEL
         + RULE
         + '[[rules]]\nname = "floor"\nkind = "level"\nchannels = ["chat"]\nmetric = "flop_per_s"\nat_least = 1e12\n'
-        + '[[rules]]\nname = "error"\nkind = "accuracy"\nchannels = ["chat"]\ngrown_by = 0.5\n'
+        + '[[rules]]\nname = "error"\nkind = "level"\nchannels = ["chat"]\nmetric = "rmse_ratio"\ngrown_by = 0.5\n'
         + '[[rules]]\nname = "silent"\nkind = "silence"\nchannels = ["chat"]\nafter_hours = 48\n'
         + '[[owners]]\nkernels = ["flash_*"]\nowners = ["@example/attention"]\n'
     )
 
-    assert [rule.kind for rule in rules.rules] == ["regression", "level", "accuracy", "silence"]
+    assert [rule.kind for rule in rules.rules] == ["regression", "level", "level", "silence"]
 
 
 @pytest.mark.parametrize(

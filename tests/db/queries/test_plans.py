@@ -110,7 +110,8 @@ at_least = 0.4
 channels = ["chat"]
 [[rules]]
 name = "less accurate"
-kind = "accuracy"
+kind = "level"
+metric = "rmse_ratio"
 runs = 3
 grown_by = 0.5
 channels = ["chat"]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from roofwatch.ci.alerts.ownership import Ownership, parse_codeowners
-from roofwatch.ci.alerts.rules import OwnersOfKernels
+from roofwatch.ci.alerts.rules import KernelOwners, Ownership, parse_codeowners
 
 EXAMPLE = """
 *       @default
@@ -61,7 +60,7 @@ def test_a_line_that_is_not_valid_is_skipped_alone(line: str) -> None:
 
 def test_a_kernel_is_owned_by_its_source_file_unless_the_table_says_otherwise() -> None:
     ownership = Ownership(
-        table=(OwnersOfKernels(kernels=("flash_*",), owners=("@attention",)),),
+        table=(KernelOwners(kernels=("flash_*",), owners=("@attention",)),),
         codeowners=parse_codeowners("/kernels/ @kernels"),
         source_paths={"rms_norm": "kernels/rms_norm.py", "flash_mla": "kernels/flash_mla.py"},
     )
