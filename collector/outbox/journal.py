@@ -1,7 +1,7 @@
 """The journal of an unfinished run: every result so far, one JSON document per line.
 
-Each line is on disk before the run goes on. A line that a crash cut short is dropped when the run is resumed. The first
-line is the header, which says what is measured. One process writes at a time.
+Each line is on disk before the run goes on. A resumed run drops a line that a crash cut short, and skips damaged lines.
+The first line is the header, which says what is measured. One process writes at a time.
 """
 
 from __future__ import annotations
@@ -151,6 +151,8 @@ class Journal:
         self.header = header
         self._lock = threading.Lock()
         self._entries: list[Entry] = []
+        self.damaged_lines: tuple[int, ...] = ()
+        """Numbers of the lines that were skipped; their results are measured again."""
         self._file = _open_locked(path)
         try:
             self._load(is_resumed=is_resumed)
@@ -159,7 +161,7 @@ class Journal:
             raise
 
     def _load(self, *, is_resumed: bool) -> None:
-        header, entries, size_bytes = _read(self.path, self._file)
+        header, entries, size_bytes, damaged_lines = _read(self.path, self._file)
         result_count = sum(entry.is_result for entry in entries)
         if header is None or not result_count:
             self._file.truncate(0)
@@ -174,7 +176,7 @@ class Journal:
         if reasons := list(_differences(header, self.header)):
             raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or use --discard")
         self._file.truncate(size_bytes)
-        self.header, self._entries = header, entries
+        self.header, self._entries, self.damaged_lines = header, entries, damaged_lines
 
     def __enter__(self) -> Self:
         return self
@@ -276,28 +278,29 @@ def _open_locked(path: Path) -> IO[bytes]:
     return file
 
 
-def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int]:
-    """Header and entries up to the first incomplete line, and their size in bytes."""
-    header, entries, size_bytes = None, [], 0
+def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int, tuple[int, ...]]:
+    """Header, entries, size in bytes up to an incomplete last line, and numbers of damaged lines."""
     file.seek(0)
-    for line in file.read().splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            break
+    content = file.read()
+    *lines, incomplete = content.split(b"\n")
+    header, entries, damaged = None, [], []
+    for number, line in enumerate(lines, start=1):
         try:
-            if header is None:
+            if number == 1:
                 header = Header.model_validate_json(line)
             else:
                 entries.append(Entry.model_validate_json(line))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            if first["type"] == "json_invalid":
-                break
-            raise JournalError(
-                f"{path}: damaged, or written by another version of roofwatch ({'.'.join(map(str, first['loc']))}: "
-                f"{first['msg']}): resume with that version, or use --discard"
-            ) from None
-        size_bytes += len(line)
-    return header, entries, size_bytes
+            if first["type"] != "json_invalid":
+                raise JournalError(
+                    f"{path}: damaged, or written by another version of roofwatch ({'.'.join(map(str, first['loc']))}: "
+                    f"{first['msg']}): resume with that version, or use --discard"
+                ) from None
+            damaged.append(number)
+    if header is None and entries:
+        raise JournalError(f"{path}: its first line is damaged, so what it measured is unknown: use --discard")
+    return header, entries, len(content) - len(incomplete), tuple(damaged)
 
 
 def _differences(before: Header, now: Header) -> Iterator[str]:

@@ -41,6 +41,7 @@ def diagnose(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import collect_run
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.measurement.run import write_records
     from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, to_lines
     from roofwatch.terminal import print_json, print_note, progress
 
@@ -58,7 +59,7 @@ def diagnose(
             measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, fork_server=fork_server)
         name = "this run" if output is None else str(output)
         if output is not None:
-            measured.write(output)
+            write_records([(output, measured)])
     diagnosed = diagnose_record(measured, case, options.implementation, name=name)
     if as_json:
         print_json(to_json(diagnosed, name))

@@ -27,7 +27,7 @@ from roofwatch.collector.run_plan import Activity, RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt, suite_at_revision
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.measurement.run import resumable
+from roofwatch.measurement.run import resumable, write_records
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import progress
 
@@ -110,8 +110,7 @@ def measure_revisions(pair: PairPlan, judge: Judge, *, title: str) -> MeasuredPa
         )
         first, second = (record.model_copy(update={"skipped": pair.skipped}) for record in measured)
         files = pair.output / f"{names[0]}{RECORD_SUFFIX}", pair.output / f"{names[1]}{RECORD_SUFFIX}"
-        first.write(files[0])
-        second.write(files[1])
+        write_records([(files[0], first), (files[1], second)])
         journal.remove()
     return MeasuredPair((first, second), files)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,8 +64,7 @@ def measure(request: RunRequest) -> list[tuple[Path, RunRecord]]:
         records = _collect(request, journal)
         records = tuple(record.model_copy(update={"skipped": request.skipped}) for record in records)
         written = list(zip(_paths(request.destination, records), records, strict=True))
-        for path, record in reversed(written):  # the first one last: if it exists, all do
-            record.write(path)
+        write_records(written[::-1])  # the first one last: if it exists, all do
         journal.remove()
     return written
 
@@ -83,6 +83,24 @@ def finished_record(destination: Path) -> RunRecord | None:
         return None
     discard(journal)
     return record
+
+
+def write_records(files: Sequence[tuple[Path, RunRecord]]) -> None:
+    """Write measured records; one that cannot be written to its path is saved in a temporary folder.
+
+    Raises:
+        RecordError: not all are at their paths; the message says where each is.
+    """
+    failures = []
+    for path, record in files:
+        try:
+            record.write(path)
+        except RecordError as error:
+            rescued = Path(tempfile.mkdtemp(prefix="roofwatch-rescued-")) / path.name
+            record.write(rescued)
+            failures.append(f"{error}; the record is in {rescued}")
+    if failures:
+        raise RecordError("; ".join(failures))
 
 
 @contextmanager
@@ -104,6 +122,8 @@ def resumable(destination: Path, header: Header, *, is_resumed: bool, is_discard
     with Journal(path, header, is_resumed=is_resumed) as journal:
         if journal.result_count:
             print_error(f"resuming with {journal.result_count} results in {path}")
+        for number in journal.damaged_lines:
+            print_error(f"{path}: line {number} is damaged and was skipped; its result is measured again")
         try:
             yield journal
         except BaseException:

@@ -166,6 +166,31 @@ def test_a_journal_of_another_version_is_refused(path: Path) -> None:
         resume(path)
 
 
+def test_a_damaged_line_does_not_lose_the_lines_after_it(path: Path) -> None:
+    with Journal(path, header_with()) as journal:
+        add(journal, "a", "b", "c")
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2][:20] + b"\0\xff\r" * 10 + lines[2][50:]
+    path.write_bytes(b"".join(lines))
+
+    with resume(path) as journal:
+        assert (names(journal), journal.damaged_lines) == (["a", "c"], (3,))
+        add(journal, "d")
+    with resume(path) as journal:
+        assert names(journal) == ["a", "c", "d"]
+
+
+def test_results_below_a_damaged_header_are_not_overwritten(path: Path) -> None:
+    with Journal(path, header_with()) as journal:
+        add(journal, "a")
+    damaged = path.read_bytes()[9:]
+    path.write_bytes(damaged)
+    for is_resumed in (False, True):
+        with pytest.raises(JournalError, match="first line is damaged"):
+            Journal(path, header_with(), is_resumed=is_resumed)
+    assert path.read_bytes() == damaged
+
+
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_two_runs_do_not_write_to_one_journal(path: Path, is_resumed: bool) -> None:
     with Journal(path, header_with()) as journal:

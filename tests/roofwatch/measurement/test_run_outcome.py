@@ -7,8 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
+from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.measurement.run import write_records
 from roofwatch.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record
 from tests.roofwatch.command import SUITES
@@ -58,3 +60,16 @@ def test_reasons_are_listed_with_counts_and_exit_status_2(
     lines = [line.strip() for line in done.stdout.splitlines()]
     if not as_json:
         assert lines.index(f"2 unsupported: {TOO_SMALL}") + 1 == lines.index(f"1 unsupported: {NO_GPU}")
+
+
+def test_a_record_that_cannot_be_written_is_saved_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    first, second = make_record(), make_record(1)
+
+    with pytest.raises(RecordError) as caught:
+        write_records([(tmp_path / "file" / "first.json", first), (tmp_path / "second.json", second)])
+
+    (rescued,) = tmp_path.glob("roofwatch-rescued-*/first.json")
+    assert f"; the record is in {rescued}" in str(caught.value)
+    assert (RunRecord.read(rescued), RunRecord.read(tmp_path / "second.json")) == (first, second)
