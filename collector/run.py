@@ -74,7 +74,7 @@ def collect_run(
 ) -> RunRecord:
     """Check, compile and time a suite at one commit.
 
-    Compilation and interpreter checks run in parallel; nothing else runs while a kernel is timed.
+    Nothing else runs while a kernel is timed.
 
     Args:
         suite: The suite to measure.
@@ -257,36 +257,30 @@ def _prepare(
     blocks_per_subject: int = 0,
 ) -> None:
     """Do everything before the first block: load the suite, measure the machine, compile and check."""
-    settings = WorkerSettings(source=run.source, mode=Mode.INTERPRETER, device="cpu")
-    with WorkerPool(fork_server, settings) as interpreter, ThreadPoolExecutor(1) as pool:
-        # without a GPU the interpreter is needed: load it meanwhile
-        loading = pool.submit(interpreter.start) if run.plan.device == "cpu" else None
-        with run.spent.on(Activity.START):
-            info = workers.start()
-        run.select(info)
-        if loading is not None:
-            loading.result()
-        run.describe_machine(workers)
-        if run.chosen is not None and run.chosen.was_a_choice:
-            steps.note(str(run.chosen))
-        if session.warning is not None:
-            steps.note(session.warning)
-        steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
-        interpreting = pool.submit(run.interpret, interpreter, steps.step)
-        try:
-            # not during checks on the device, in which Triton's autotuner times kernels
-            with StaticCompiler(fork_server, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
-                run.compile(compiler, steps.step)
-            worker_count = _parallel_check_count(run)
-            if worker_count > 1:
-                _load_torch_compile(fork_server, run)
-            run.check(workers, steps.step, worker_count=worker_count)
-            with run.spent.on(Activity.CHECK):
-                interpreting.result()
-        except BaseException:  # an interrupt must not wait for the interpreter
-            run.stop()
-            interpreter.kill()
-            raise
+    with run.spent.on(Activity.START):
+        info = workers.start()
+    run.select(info)
+    run.describe_machine(workers)
+    if run.chosen is not None and run.chosen.was_a_choice:
+        steps.note(str(run.chosen))
+    if session.warning is not None:
+        steps.note(session.warning)
+    steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
+    if run.to_interpret:
+        fork_server.preload(Mode.INTERPRETER)
+    # not during checks on the device, in which Triton's autotuner times kernels
+    with StaticCompiler(fork_server, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
+        run.compile(compiler, steps.step)
+    worker_count = _parallel_check_count(run)
+    if run.to_interpret:
+        settings = WorkerSettings(
+            source=run.source, mode=Mode.INTERPRETER, device="cpu", thread_count=run.plan.thread_count
+        )
+        with WorkerPool(fork_server, settings) as interpreter:
+            run.check(interpreter, run.to_interpret, steps.step, worker_count=worker_count)
+    if worker_count > 1:
+        _load_torch_compile(fork_server, run)
+    run.check(workers, run.to_check, steps.step, worker_count=worker_count)
 
 
 def _load_torch_compile(fork_server: ForkServer, run: SuiteRun) -> None:

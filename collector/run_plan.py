@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
@@ -19,13 +20,15 @@ from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 
+Result = TypeVar("Result")
+
 
 class Activity(StrEnum):
     START = "start"
     """Start the first worker: load torch, Triton and the suite."""
     CEILINGS = "ceilings"
     COMPILE = "compile"
-    """Compile for all targets; Triton's interpreter starts checking at the same time."""
+    """Compile for all targets."""
     CHECK = "check"
     COOL_DOWN = "cool_down"
     """Wait for a throttled device."""
@@ -56,6 +59,17 @@ class SpentTime:
             yield
         finally:
             self._new_ns[activity] += time.monotonic_ns() - began_ns
+
+    def waiting_for(self, results: Iterable[Result], activity: Activity) -> Iterator[Result]:
+        """Yield results as they arrive, and count the time until each arrives."""
+        iterator = iter(results)
+        while True:
+            with self.on(activity):
+                try:
+                    result = next(iterator)
+                except StopIteration:
+                    return
+            yield result
 
     def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> None:
         """Move a part of one activity's time to another."""

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
 from roofwatch.collector.compile.static_compiler import StaticCompiler
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.journal import ALONE, CompiledCase, Entry, Journal, changes
+from roofwatch.collector.errors import JournalError, TimerError
+from roofwatch.collector.outbox.journal import ALONE, CompiledCase, Entry, Journal, TimedStep, changes
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
-from roofwatch.collector.record.measurement import Block, CaseRecord, Measurement
+from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Subject, select
+from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, Selected, SpentTime, Subject, select
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.timing.case_timing import CaseTiming, choose_timing, under_the_roof
+from roofwatch.collector.timing.case_timing import CaseTiming, under_the_roof
 from roofwatch.collector.timing.method import ChosenMethod
 from roofwatch.collector.workers.protocol import (
-    CheckAccuracy,
+    ChooseTiming,
     DescribeEnvironment,
-    ImplementationInfo,
     MeasureCeilings,
     ProfileCalls,
     Reply,
@@ -69,14 +67,11 @@ class SuiteRun:
         self._side = side
         self._run_id = uuid.uuid4() if journal is None else journal.header.suites[side].run_id
         self._started_at = utc_now() if journal is None else journal.header.started_at
-        self._is_stopped = threading.Event()
         self._device = plan.device or "cpu"
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
         self._at_ceilings: tuple[DeviceState, ...] = ()
-        self._cases: dict[str, CaseRecord] = {}
-        self._rank_counts: dict[str, int] = {}
-        self._infos: dict[Subject, ImplementationInfo] = {}
+        self._selected: dict[Subject, Selected] = {}
         self._accuracies: dict[Subject, Accuracy] = {}
         self._static_facts: dict[Subject, tuple[StaticFacts, ...]] = {}
         self._timings: dict[Subject, CaseTiming] = {}
@@ -89,17 +84,17 @@ class SuiteRun:
             SuiteError: no kernel or implementation matches the plan.
         """
         self._device = info.device
-        for found in select(info, self.plan):
-            self._cases[found.case.case_id] = found.case
-            self._rank_counts[found.case.case_id] = found.rank_count
-            self._infos[found.subject] = found.implementation
-        self._restore()
+        self._selected = {found.subject: found for found in select(info, self.plan)}
+        self._timings = {subject: CaseTiming() for subject in self._selected}
+        for entry in () if self._journal is None else self._journal.entries(self._side):
+            self._restore(entry)
 
     def describe_machine(self, workers: WorkerPool) -> None:
-        """Read the environment and measure the ceilings, while nothing else runs.
+        """Read the environment, choose a timer and measure the ceilings, while nothing else runs.
 
         Raises:
             CollectorError: the machine cannot be described, or the run was started on another one.
+            TimerError: the requested timer or cache state is not available.
         """
         with self.spent.on(Activity.START):
             reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
@@ -113,14 +108,24 @@ class SuiteRun:
             before, now = (each.model_dump(mode="json") for each in (self._environment, environment))
             if changed := ", ".join(changes(before, now)):
                 raise JournalError(f"the run was started on another machine: {changed}; resume there, or use --discard")
-        earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
         with self.spent.on(Activity.START):
-            self.chosen = choose_timing(workers, self.plan, self._device, earlier=earlier)
+            self.chosen = self._choose_timing(workers)
         if not self._ceilings:
             self._measure_ceilings(workers, self.chosen)
 
+    def _choose_timing(self, workers: WorkerPool) -> ChosenMethod:
+        """Choose timer and cache state as the plan asks, or as an earlier process of the run did."""
+        earlier = next((timing.method for timing in self._timings.values() if timing.method is not None), None)
+        timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)
+        reply = workers.request(ChooseTiming(timer=timer, cache=cache), timeout_s=self.plan.environment_timeout_s)
+        if reply.timing is None:
+            raise machine_error("no timer can be chosen", reply.failure, self._device)
+        if reply.timing.chosen is None:
+            raise TimerError(reply.timing.error)
+        return reply.timing.chosen
+
     def _measure_ceilings(self, workers: WorkerPool, chosen: ChosenMethod) -> None:
-        dtypes = tuple(sorted({case.dtype for case in self._cases.values()}))
+        dtypes = tuple(sorted({found.case.dtype for found in self._selected.values()}))
         with self.spent.on(Activity.CEILINGS):
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
             reply = workers.request(job, timeout_s=self.plan.environment_timeout_s)
@@ -136,33 +141,33 @@ class SuiteRun:
 
     @property
     def has_torch_compile(self) -> bool:
-        return any(self._infos[subject].is_compiled for subject in self.to_check)
+        return any(self._selected[subject].implementation.is_compiled for subject in self.to_check)
 
     @property
     def to_compile(self) -> list[Subject]:
         if not self.plan.targets:
             return []
-        return [subject for subject, info in self._infos.items() if info.language != "torch"]
+        return [subject for subject, found in self._selected.items() if found.implementation.language != "torch"]
 
     @property
     def to_interpret(self) -> list[Subject]:
         """Triton implementations on a machine without a GPU: checked in the interpreter, not timed."""
-        return [subject for subject in self._infos if not self._runs_on_device(subject)]
+        return [subject for subject in self._selected if not self._runs_on_device(subject)]
 
     @property
     def to_check(self) -> list[Subject]:
-        return [subject for subject in self._infos if self._runs_on_device(subject)]
+        return [subject for subject in self._selected if self._runs_on_device(subject)]
 
     @property
     def to_time(self) -> list[Subject]:
         """Subjects that are correct and have not failed during timing."""
-        return [subject for subject in self._infos if self._can_be_timed(subject)]
+        return [subject for subject in self._selected if self._can_be_timed(subject)]
 
     @property
     def to_profile(self) -> list[Subject]:
         """Timed subjects that run in one process, if profiles were requested."""
         timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
-        return [subject for subject in timed if self._rank_counts[subject.case_id] == 1]
+        return [subject for subject in timed if self._selected[subject].rank_count == 1]
 
     def compile(self, compiler: StaticCompiler, on_step: OnStep) -> None:
         """Compile for all targets."""
@@ -171,56 +176,30 @@ class SuiteRun:
             if subject in self._static_facts:
                 on_step(f"compiled {subject}")
         compiled = compiler.compile(missing, self.plan.targets) if missing else iter(())
-        while True:
-            with self.spent.on(Activity.COMPILE):
-                found = next(compiled, None)
-            if found is None:
-                return
+        for found in self.spent.waiting_for(compiled, Activity.COMPILE):
             self._static_facts[found.subject] = found.facts
             self._store(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))
             on_step(f"compiled {found.subject}")
 
-    def interpret(self, workers: WorkerPool, on_step: OnStep) -> None:
-        """Run checks in Triton's interpreter; runs in its own thread until `stop()`."""
-        for subject in self.to_interpret:
-            if subject not in self._accuracies:
-                reply = workers.request(
-                    CheckAccuracy(**subject.named),
-                    timeout_s=self.plan.check_timeout_s,
-                    rank_count=self._rank_counts[subject.case_id],
-                )
-                if self._is_stopped.is_set():
-                    return  # the process may have been killed, which says nothing about the kernel
-                accuracy = self._accuracies[subject] = self._accuracy(subject, reply)
-                if self._journal is not None:
-                    self._journal.append(Entry(side=self._side, accuracy=accuracy))
-            on_step(f"checked {subject}")
-
-    def check(self, workers: WorkerPool, on_step: OnStep, *, worker_count: int = 1) -> None:
-        """Check what runs on the device, `worker_count` at a time."""
-        for subject in self.to_check:
-            if subject in self._accuracies:
+    def check(
+        self, workers: WorkerPool, subjects: Sequence[Subject], on_step: OnStep, *, worker_count: int = 1
+    ) -> None:
+        """Check subjects on the device or in Triton's interpreter, `worker_count` at a time."""
+        missing = {
+            subject: self._selected[subject].rank_count for subject in subjects if subject not in self._accuracies
+        }
+        for subject in subjects:
+            if subject not in missing:
                 on_step(f"checked {subject}")
-        missing = {subject: self._rank_counts[subject.case_id] for subject in self.to_check}
-        missing = {subject: count for subject, count in missing.items() if subject not in self._accuracies}
         checked = workers.check_all(missing, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
         with closing(checked):
-            while True:
-                with self.spent.on(Activity.CHECK):
-                    found = next(checked, None)
-                if found is None:
-                    return
-                subject, reply = found
+            for subject, reply in self.spent.waiting_for(checked, Activity.CHECK):
                 accuracy = self._accuracies[subject] = self._accuracy(subject, reply)
                 self._store(accuracy=accuracy)
                 on_step(f"checked {subject}")
 
-    def stop(self) -> None:
-        """Ignore results of the interpreter that still arrive."""
-        self._is_stopped.set()
-
     def block_count(self, subject: Subject) -> int:
-        return len(self._timing(subject).blocks)
+        return len(self._timings[subject].blocks)
 
     def lacks_block(self, subject: Subject, number: int) -> bool:
         """Whether block `number`, from 0, is to be timed and missing."""
@@ -228,14 +207,13 @@ class SuiteRun:
 
     def keep_blocks(self, subject: Subject, count: int) -> None:
         """Keep only the first `count` blocks."""
-        timing = self._timing(subject)
-        if len(timing.blocks) > count:
-            del timing.blocks[count:]
-            self._store(timed=timing.step(subject, None))
+        if self.block_count(subject) > count:
+            self._add(TimedStep(**subject.named, blocks_before=count))
 
     def launches_per_sample(self, subject: Subject) -> int | None:
         """Launches per sample of the subject's blocks; None before the first block."""
-        return self._timing(subject).launches_per_sample
+        timing = self._timings.get(subject)
+        return None if timing is None else timing.launches_per_sample
 
     def cool_down(self, on_wait: OnStep) -> None:
         """Wait for a throttled device to cool down."""
@@ -245,25 +223,24 @@ class SuiteRun:
 
     def take_block(self, workers: WorkerPool, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block; the first block chooses the launches per sample unless given."""
-        timing = self._timing(subject)
-        block: Block | None = None
         job = TimeBlock(
             **subject.named,
             plan=self.plan.sampling,
             method=None if self.chosen is None else self.chosen.method,
-            launches_per_sample=timing.launches_per_sample or launches_per_sample,
+            launches_per_sample=self.launches_per_sample(subject) or launches_per_sample,
         )
         with self.spent.on(Activity.OVERHEAD):
-            rank_count = self._rank_counts[subject.case_id]
+            rank_count = self._selected[subject].rank_count
             reply = workers.request(job, timeout_s=self.plan.block_timeout_s, rank_count=rank_count)
+        blocks_before = self.block_count(subject)
         if reply.block is not None:
-            timing.add(self._session.with_state(reply.block))
-            block = timing.blocks[-1]
             self.spent.move(Activity.WARM_UP, reply.block.warm_up_ns, source=Activity.OVERHEAD)
             self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
+            taken = self._session.with_state(reply.block)
+            self._add(TimedStep(**subject.named, blocks_before=blocks_before, taken=taken))
         else:
-            timing.failure = explained(reply.failure, self.plan.block_timeout_in_words)
-        self._store(timed=timing.step(subject, block))
+            failure = explained(reply.failure, self.plan.block_timeout_in_words)
+            self._add(TimedStep(**subject.named, blocks_before=blocks_before, failure=failure))
 
     def profile(self, workers: WorkerPool, on_step: OnStep, on_failure: OnStep) -> None:
         """Profile some calls; a subject that cannot be profiled keeps its times."""
@@ -282,7 +259,7 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None, "describe_machine() comes first"
         telemetry = self._session.telemetry
-        subjects = list(self._infos)
+        source_lines = (line for found in self._selected.values() for line in found.implementation.source_lines)
         record = RunRecord(
             run_id=self._run_id,
             project=project,
@@ -294,22 +271,27 @@ class SuiteRun:
             preset=self.plan.preset,
             pairing=pairing,
             ceilings=self._ceilings,
-            cases=tuple(self._cases.values()),
-            measurements=tuple(self._measurement(subject, self._environment) for subject in subjects),
-            accuracies=tuple(self._accuracies[subject] for subject in subjects if subject in self._accuracies),
-            static_facts=tuple(fact for subject in subjects for fact in self._static_facts.get(subject, ())),
-            profiles=tuple(self._profiles[subject] for subject in subjects if subject in self._profiles),
-            source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
+            cases=tuple({found.case.case_id: found.case for found in self._selected.values()}.values()),
+            measurements=tuple(self._measurement(found, self._environment) for found in self._selected.values()),
+            accuracies=tuple(self._accuracies[subject] for subject in self._selected if subject in self._accuracies),
+            static_facts=tuple(fact for subject in self._selected for fact in self._static_facts.get(subject, ())),
+            profiles=tuple(self._profiles[subject] for subject in self._selected if subject in self._profiles),
+            source_lines=tuple(dict.fromkeys(source_lines)),
             telemetry=telemetry and telemetry.model_copy(update={"at_ceilings": self._at_ceilings}),
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
 
-    def _measurement(self, subject: Subject, environment: Environment) -> Measurement:
-        timing = self._timing(subject)
+    def _measurement(self, found: Selected, environment: Environment) -> Measurement:
+        assert self.chosen is not None, "describe_machine() comes first"
+        timing, subject = self._timings[found.subject], found.subject
         failure = timing.why_untimed(self._accuracies.get(subject), runs_here=self._runs_on_device(subject))
-        measured = timing.measurement(subject, failure)
-        return under_the_roof(measured, self._cases[subject.case_id], self._ceilings, environment)
+        measured = timing.measurement(subject, failure, self.chosen.method)
+        return under_the_roof(measured, found.case, self._ceilings, environment)
+
+    def _add(self, step: TimedStep) -> None:
+        self._timings[step.subject].apply(step)
+        self._store(timed=step)
 
     def _store(self, **result: Any) -> None:
         """Write a result to the journal: one field of `Entry`."""
@@ -317,36 +299,29 @@ class SuiteRun:
             new = {"spent_ns": self.spent.take_new(), "seen": self._session.take_new()}
             self._journal.append(Entry(side=self._side, **new, **result))
 
-    def _restore(self) -> None:
-        for entry in () if self._journal is None else self._journal.entries(self._side):
-            self.spent.add_earlier(entry.spent_ns)
-            self._environment = entry.environment or self._environment
-            if entry.ceilings is not None:
-                self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
-            if (accuracy := entry.accuracy) is not None:
-                self._accuracies[Subject(accuracy.case_id, accuracy.implementation)] = accuracy
-            if (compiled := entry.compiled) is not None:
-                self._static_facts[Subject(compiled.case_id, compiled.implementation)] = compiled.static_facts
-            if (timed := entry.timed) is not None:
-                subject = Subject(timed.case_id, timed.implementation)
-                self._timings[subject] = self._timing(subject).after(timed)
-            if (profile := entry.profile) is not None:
-                self._profiles[Subject(profile.case_id, profile.implementation)] = profile
+    def _restore(self, entry: Entry) -> None:
+        self.spent.add_earlier(entry.spent_ns)
+        self._environment = entry.environment or self._environment
+        if entry.ceilings is not None:
+            self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
+        if (accuracy := entry.accuracy) is not None:
+            self._accuracies[Subject(accuracy.case_id, accuracy.implementation)] = accuracy
+        if (compiled := entry.compiled) is not None:
+            self._static_facts[compiled.subject] = compiled.static_facts
+        step = entry.timed
+        # after a damaged line, later blocks of a pair would be compared with other blocks of its other side
+        if step is not None and (self._side == ALONE or step.blocks_before <= self.block_count(step.subject)):
+            self._timings[step.subject].apply(step)
+        if (profile := entry.profile) is not None:
+            self._profiles[Subject(profile.case_id, profile.implementation)] = profile
 
     def _can_be_timed(self, subject: Subject) -> bool:
         accuracy = self._accuracies.get(subject)
         is_correct = accuracy is not None and accuracy.outcome is Outcome.OK
-        return is_correct and self._runs_on_device(subject) and self._timing(subject).failure is None
+        return is_correct and self._runs_on_device(subject) and self._timings[subject].failure is None
 
     def _runs_on_device(self, subject: Subject) -> bool:
-        return not self.is_on_cpu or self._infos[subject].language == "torch"
-
-    def _timing(self, subject: Subject) -> CaseTiming:
-        if subject not in self._timings:
-            method = None if self.chosen is None else self.chosen.method
-            timing = CaseTiming() if method is None else CaseTiming(timer=method.timer, cache=method.cache)
-            self._timings[subject] = timing
-        return self._timings[subject]
+        return not self.is_on_cpu or self._selected[subject].implementation.language == "torch"
 
     def _accuracy(self, subject: Subject, reply: Reply) -> Accuracy:
         if reply.accuracy is not None:

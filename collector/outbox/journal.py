@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,11 +20,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, Validati
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
-from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt, digest_of_suite
+from roofwatch.collector.workers.protocol import Failure, TimedBlock
 
 ALONE = "run"
 """Side of a run that measures one commit."""
@@ -91,23 +90,27 @@ def make_header(
     )
 
 
-class CompiledCase(_Line):
+class _CaseLine(_Line):
     case_id: str
     implementation: str
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.case_id, self.implementation)
+
+
+class CompiledCase(_CaseLine):
     static_facts: tuple[StaticFacts, ...]
     """Empty if the implementation launches no kernel of its own."""
 
 
-class TimedStep(_Line):
+class TimedStep(_CaseLine):
     """A block, the failure that replaced it, or a decision to drop blocks."""
 
-    case_id: str
-    implementation: str
     blocks_before: int
     """Number of earlier blocks that still count."""
-    block: Block | None
-    state: dict[str, Any]
-    """Everything else known of the measurement after this step."""
+    taken: TimedBlock | None = None
+    failure: Failure | None = None
 
 
 class Entry(_Line):
@@ -135,7 +138,7 @@ class Entry(_Line):
 
 
 class Journal:
-    """An open, locked journal. Threads may append concurrently.
+    """An open, locked journal.
 
     Args:
         path: The file; created if missing.
@@ -149,7 +152,6 @@ class Journal:
     def __init__(self, path: Path, header: Header, *, is_resumed: bool = False) -> None:
         self.path = path
         self.header = header
-        self._lock = threading.Lock()
         self._entries: list[Entry] = []
         self.damaged_lines: tuple[int, ...] = ()
         """Numbers of the lines that were skipped; their results are measured again."""
@@ -191,19 +193,16 @@ class Journal:
 
     @property
     def result_count(self) -> int:
-        with self._lock:
-            return sum(entry.is_result for entry in self._entries)
+        return sum(entry.is_result for entry in self._entries)
 
     def entries(self, side: str = ALONE) -> tuple[Entry, ...]:
         """Entries of one side so far."""
-        with self._lock:
-            return tuple(entry for entry in self._entries if entry.side == side)
+        return tuple(entry for entry in self._entries if entry.side == side)
 
     @property
     def seen(self) -> tuple[Telemetry, ...]:
         """Device readings so far, of both sides."""
-        with self._lock:
-            return tuple(entry.seen for entry in self._entries if entry.seen is not None)
+        return tuple(entry.seen for entry in self._entries if entry.seen is not None)
 
     def append(self, entry: Entry) -> None:
         """Write an entry to disk.
@@ -211,9 +210,8 @@ class Journal:
         Raises:
             JournalError: it cannot be written; earlier entries are unharmed.
         """
-        with self._lock:
-            self._entries.append(entry)  # before writing: an interrupt in between must not hide a written entry
-            self._write(entry)
+        self._entries.append(entry)  # before writing: an interrupt in between must not hide a written entry
+        self._write(entry)
 
     def remove(self) -> None:
         """Delete the journal once the record is written."""

@@ -83,6 +83,10 @@ class ForkServer:
                 return status
             time.sleep(_POLL_S)
 
+    def preload(self, mode: Mode) -> None:
+        """Start to load torch and Triton for workers of this mode; do not wait."""
+        self._server(mode)
+
     def warm_up(self) -> None:
         """Load what every compilation needs, once for all workers."""
         self._server(Mode.DEVICE).ask({"load": "compilers"})

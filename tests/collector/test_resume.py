@@ -85,7 +85,7 @@ def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing
 
     with Journal(path, make_header({ALONE: good}, PLAN), is_resumed=True) as journal:
         assert journal.result_count == len(lines[:line_count]) - 2, "the header and the machine are no results"
-        before = {(step.case_id, step.implementation, step.blocks_before): step.block for step in _steps(journal)}
+        before = {(step.case_id, step.implementation, step.blocks_before): step.taken.block for step in _steps(journal)}
         resumed = collect_run(good, PLAN, fork_server=fork_server, journal=journal)
         assert journal.result_count == len(lines) - 2
 
@@ -250,8 +250,9 @@ def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(fork_server:
     assert {accuracy.outcome for accuracy in record.accuracies} == {Outcome.OK}
 
 
-def test_a_pair_that_was_cut_short_keeps_its_whole_blocks_and_takes_a_half_one_again(
-    fork_server: ForkServer, good: SuiteAt, tmp_path: Path
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "damaged"])
+def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
+    fork_server: ForkServer, good: SuiteAt, tmp_path: Path, is_cut: bool
 ) -> None:
     plan = RunPlan(kernels=("scale",), device="cpu", targets=(), block_count=3, sampling=QUICK)
     header = make_header({"base": good, "head": good}, plan, pair_id=uuid.uuid4())
@@ -261,13 +262,17 @@ def test_a_pair_that_was_cut_short_keeps_its_whole_blocks_and_takes_a_half_one_a
         lines = path.read_bytes().splitlines(keepends=True)
     timed = [index for index, line in enumerate(lines) if b'"timed"' in line]
     assert len(timed) == 6
-    path.write_bytes(b"".join(lines[: timed[2] + 1]))  # both sides of the first block, one side of the second
+    if is_cut:
+        del lines[timed[2] + 1 :]  # keeps both sides of the first block, one side of the second
+    else:
+        lines[timed[2]] = b"damaged\n"  # one side of the second block
+    path.write_bytes(b"".join(lines))
 
     with Journal(path, header, is_resumed=True) as journal:
-        before = {side: [step.block for step in _steps(journal, side)] for side in ("base", "head")}
+        before = {side: [step.taken.block for step in _steps(journal, side)] for side in ("base", "head")}
         records = measure_pair(good, good, plan, fork_server=fork_server, journal=journal)
 
-    assert sorted(len(blocks) for blocks in before.values()) == [1, 2]
+    assert sorted(len(blocks) for blocks in before.values()) == ([1, 2] if is_cut else [2, 3])
     taken = {str(record.pairing.side): record.measurements[0].blocks for record in records if record.pairing}
     assert {side: len(blocks) for side, blocks in taken.items()} == {"base": 3, "head": 3}
     for side, blocks in taken.items():

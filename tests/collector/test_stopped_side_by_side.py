@@ -114,7 +114,7 @@ def check(suite: SuiteAt, fork_server: ForkServer, journal: Journal, *, is_cance
     run = SuiteRun(suite.source, PLAN, journal)
     with WorkerPool(fork_server, WorkerSettings(source=suite.source, device="cpu", thread_count=1)) as workers:
         run.select(workers.start())
-        run.check(workers, on_step, worker_count=2)
+        run.check(workers, run.to_check, on_step, worker_count=2)
     return len(steps)
 
 

@@ -180,7 +180,7 @@ def measured(
         run = SuiteRun(suite.source, PLAN, journal, session)
         run.select(workers.start())
         run.describe_machine(workers)
-        run.check(workers, lambda _: None)
+        run.check(workers, run.to_check, lambda _: None)
         for subject in run.to_time[:subject_count]:
             if not run.block_count(subject):
                 run.take_block(workers, subject)
