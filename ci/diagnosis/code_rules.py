@@ -38,7 +38,6 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
     if facts:
         where, words = _where(facts)
         yield Finding(
-            rule="too_large_to_launch",
             title="it cannot be launched",
             evidence=Remark(f"A block of {where} needs more than a multiprocessor has.", words),
             advice="Use a smaller tile, or a smaller num_stages.",
@@ -52,7 +51,6 @@ def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
         where, words = _where(facts)
         message = (facts[0].message or "")[:_MAX_MESSAGE]
         yield Finding(
-            rule="failed_to_compile",
             title="it does not compile",
             evidence=Remark(f"The compiler reports for {where}: {{}}", (*words, message)),
             advice="See `roofwatch static` for the whole message.",
@@ -73,7 +71,6 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
     is_measured = evidence.has_own_facts and utilisation is not None
     reached = "" if share is None else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
     yield Finding(
-        rule="no_tensor_cores",
         title="tensor cores are not used",
         evidence=Remark(
             f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
@@ -94,7 +91,6 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
         where, words = _where(facts)
         worst = max(facts, key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0))
         yield Finding(
-            rule="spills",
             title="register spills",
             evidence=Remark(
                 f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in local memory, with "
@@ -119,7 +115,6 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         limits = [name for name in worst.occupancy_limits if name in _REMEDIES]
         remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
         yield Finding(
-            rule="low_occupancy",
             title="low occupancy",
             evidence=Remark(
                 f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} (limited by "
@@ -142,7 +137,6 @@ def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
         where, words = _where([fact for fact, _ in narrow])
         widest = max(width for _, width in narrow)
         yield Finding(
-            rule="narrow_loads",
             title="narrow loads",
             evidence=Remark(f"In {where}, most data is loaded {widest} bits per instruction; 128 are possible.", words),
             advice="Give each thread neighbouring elements: a contiguous innermost dimension, strides and pointers "

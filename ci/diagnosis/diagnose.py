@@ -13,7 +13,7 @@ from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Missing, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
-from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
+from roofwatch.ci.diagnosis.record_evidence import collect_evidence
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord
@@ -48,7 +48,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 def _find(evidence: Evidence) -> tuple[Finding, ...]:
     """Apply all rules; sort the findings by weight, then by possible speedup."""
     findings = [
-        replace(finding, most_speedup=None if finding.most_speedup is None else max(finding.most_speedup, 1.0))
+        replace(finding, rule=rule.__name__, most_speedup=finding.most_speedup and max(finding.most_speedup, 1.0))
         for rule in RULES
         for finding in rule(evidence)
     ]
@@ -83,11 +83,10 @@ def bottleneck_changes(
     base: RunRecord, head: RunRecord, subjects: Iterable[tuple[str, str]]
 ) -> tuple[BottleneckChange, ...]:
     """Diagnose cases and implementations in both records; nothing is returned for those without news or a limit."""
-    base_evidence, head_evidence = RecordEvidence(base), RecordEvidence(head)
+    wanted = list(subjects)
+    sides = [map(diagnose, collect_evidence(record, wanted)) for record in (base, head)]
     changes = []
-    for case_id, implementation in subjects:
-        before = diagnose(base_evidence.of(case_id, implementation))
-        after = diagnose(head_evidence.of(case_id, implementation))
+    for before, after in zip(*sides, strict=True):
         known = {finding.rule for finding in before.findings}
         new = [
             Remark(f"{finding.title}: {finding.evidence.template}", finding.evidence.words)
@@ -96,7 +95,10 @@ def bottleneck_changes(
         ]
         if after.limit is not Limit.UNDETERMINED or new:
             news = tuple(new[:_MAX_NEW_FINDINGS])
-            changes.append(BottleneckChange(case_id, implementation, before.limit, after.limit, after.headline, news))
+            change = BottleneckChange(
+                after.case_id, after.implementation, before.limit, after.limit, after.headline, news
+            )
+            changes.append(change)
     return tuple(changes)
 
 

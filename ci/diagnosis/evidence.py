@@ -147,6 +147,12 @@ class Evidence:
         return self._share(self.roof.ideal_ns)
 
     @property
+    def dram_share(self) -> float | None:
+        """Share of the ceiling of device memory, even if the data fits the cache."""
+        dram = next((each for each in self.ceilings if each.level == "dram" and each.source == "measured"), None)
+        return None if dram is None else self._share(self.case.memory_bytes / dram.per_s * 1e9 or None)
+
+    @property
     def vector_share(self) -> float | None:
         """Share of the float32 ceiling; None for code that uses tensor cores."""
         float32 = next((each for each in self.ceilings if each.dtype == "float32" and each.source == "measured"), None)
@@ -222,6 +228,8 @@ class Evidence:
             return self._nearest_ceiling
         if self.is_gpu and (self.vector_share or 0.0) >= FAR:
             return Limit.COMPUTE
+        if self.is_past_fastest_cache:
+            return Limit.MEMORY if (self.dram_share or 0.0) <= 1 / NEAR else Limit.CACHE
         if self._is_mostly_call_overhead:
             return Limit.LAUNCH
         return Limit.LATENCY if self.is_gpu and self.utilisation is not None else Limit.UNDETERMINED
@@ -265,6 +273,11 @@ class Evidence:
         return None if ideal_ns is None or not self.has_roof else max(ideal_ns, self.one_launch_ns)
 
     @property
+    def is_past_fastest_cache(self) -> bool:
+        """The data fits the cache, but arrives at the speed of memory or of a slower level of the cache."""
+        return self._is_cache_roof and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
+
+    @property
     def _is_mostly_call_overhead(self) -> bool:
         """On a CPU, where kernels are not counted: the work takes less than half of one call."""
         ideal_ns = self.roof.ideal_ns
@@ -275,8 +288,11 @@ class Evidence:
     def _nearest_ceiling(self) -> Limit:
         if self.roof.bound == "compute":
             return Limit.COMPUTE
-        is_cache = self.roof.memory is not None and self.roof.memory.level == "cache"
-        return Limit.CACHE if is_cache else Limit.MEMORY
+        return Limit.CACHE if self._is_cache_roof else Limit.MEMORY
+
+    @property
+    def _is_cache_roof(self) -> bool:
+        return self.roof.memory is not None and self.roof.memory.level == "cache"
 
 
 def _counted_bytes(counters: Counters, name: str) -> float | None:

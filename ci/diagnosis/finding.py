@@ -27,11 +27,12 @@ class Weight(IntEnum):
 class Finding:
     """What a rule found, with advice."""
 
-    rule: str
     title: str
     evidence: Remark
     """The numbers; words from the record are kept apart."""
     advice: str
+    rule: str = ""
+    """Name of the rule; `diagnose` sets it."""
     limit: Limit | None = None
     weight: Weight = Weight.CAUSE
     most_speedup: float | None = None

@@ -15,6 +15,10 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 _MOVE_FEWER_BYTES = (
     "Move fewer bytes: fuse it with the operation before or after it, or store the data in a narrower type."
 )
+_BLOCK_FOR_CACHE = (
+    "Process blocks that fit the nearest cache one after another, or move fewer bytes. If that changes nothing, the "
+    "limit is scalar arithmetic such as exp and division, or operators that read and write intermediate values."
+)
 _REUSE_DATA = "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
 _DO_LESS_ARITHMETIC = "Do less arithmetic: use a narrower type if accuracy allows, or skip unnecessary work."
 _FEED_TENSOR_CORES = (
@@ -73,8 +77,15 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
         f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the {_bytes_per_s(roof.memory.per_s)} "
         f"of {source} in the same run."
     )
-    far_advice = _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE
-    advice = _MOVE_FEWER_BYTES if share >= NEAR else far_advice
+    if evidence.is_past_fastest_cache:
+        text += (
+            f" The data fits the cache but not its fastest level: that is {evidence.dram_share:.0%} of memory's speed."
+        )
+        advice = _BLOCK_FOR_CACHE
+    elif share >= NEAR:
+        advice = _MOVE_FEWER_BYTES
+    else:
+        advice = _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE
     yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
 
 
@@ -96,7 +107,6 @@ def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition
 def _binding(evidence: Evidence, text: str, advice: str, *, most_speedup: float, is_near: bool) -> Finding:
     what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(evidence.limit, "memory")
     return Finding(
-        rule="near_roof",
         title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
         evidence=Remark(text),
         advice=advice,
@@ -118,7 +128,6 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
         if reason in STALL_REASONS:  # a record may hold any name
             sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
     yield Finding(
-        rule="latency",
         title="the device mostly waits",
         evidence=Remark(" ".join(sentences)),
         advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
@@ -134,7 +143,6 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
         work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
         yield Finding(
-            rule="undetermined",
             title="more is done than the work needs",
             evidence=Remark(
                 f"It reaches {_shares_in_words(evidence)}: in the same time this device could {work} "
@@ -151,7 +159,6 @@ def links(evidence: Evidence) -> Iterator[Finding]:
     timing, bus_bytes = evidence.timing, evidence.case.bus_bytes
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
         yield Finding(
-            rule="links",
             title="the links between devices are the limit",
             evidence=Remark(
                 f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it "

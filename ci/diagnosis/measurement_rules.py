@@ -33,7 +33,6 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
     measurement = evidence.measurement
     if measurement is not None and measurement.outcome not in {Outcome.OK, Outcome.UNSUPPORTED}:
         yield Finding(
-            rule="failed",
             title=f"not timed: {str(measurement.outcome).replace('_', ' ')}",
             evidence=Remark("The record reports: {}", ((measurement.message or "no message")[:_MAX_MESSAGE],)),
             advice="Fix that first: `roofwatch check` shows what is wrong with a result and where.",
@@ -52,7 +51,6 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
     slower = "" if ratio is None else f" They took {ratio:.2f} times as long as the others."
     names = ", ".join("{}" for _ in reasons)
     yield Finding(
-        rule="throttled",
         title="the device was throttled or shared",
         evidence=Remark(f"{len(degraded)} of {len(blocks)} blocks were affected by {names}.{slower}", tuple(reasons)),
         advice="Measure again on a cool and idle device; raise the power limit, or lock the clocks at a sustainable "
@@ -70,7 +68,6 @@ def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
             write = metric("memory_bytes_per_s" if measured.resource == "memory" else "flop_per_s").format
             resource, words = ("memory", ()) if measured.dtype is None else ("arithmetic in {}", (measured.dtype,))
             yield Finding(
-                rule="implausible_ceilings",
                 title="a measured ceiling above the datasheet",
                 evidence=Remark(
                     f"This run measured {write(measured.per_s)} for {resource}; the datasheet allows {write(allowed)}. "
@@ -86,7 +83,6 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
     share = evidence.utilisation
     if share is not None and share > ABOVE_ROOF:
         yield Finding(
-            rule="above_the_roof",
             title="faster than the roof",
             evidence=Remark(
                 f"It reaches {share:.0%} of the roof: either the device was slower while its ceilings were measured, "
@@ -103,7 +99,6 @@ def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
     varying_count = sum(block.is_kernel_set_varying for block in blocks)
     if varying_count:
         yield Finding(
-            rule="varying_kernels",
             title="launches ran different kernels",
             evidence=Remark(f"In {varying_count} of {len(blocks)} blocks launches ran different kernels."),
             advice="Look for a choice at run time: autotuning, a plan cache, a changing shape.",
@@ -124,7 +119,6 @@ def host_bound(evidence: Evidence) -> Iterator[Finding]:
     else:
         consequence = f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would wait for the host"
     yield Finding(
-        rule="host_bound",
         title="the host is slower than the device",
         evidence=Remark(
             f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}."
@@ -143,7 +137,6 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
         return
     kernels = f"its {timing.kernel_count} kernels" if timing.kernel_count else "its kernels"
     yield Finding(
-        rule="gaps",
         title="gaps between kernels",
         evidence=Remark(
             f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: "
@@ -174,7 +167,6 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
             f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call overhead."
         )
     yield Finding(
-        rule="small_launches",
         title="too little work per launch",
         evidence=Remark(text),
         advice="Do more work per launch: use larger batches, or fuse it with its neighbours. Tuning the kernel does "
@@ -192,7 +184,6 @@ def many_kernels(evidence: Evidence) -> Iterator[Finding]:
     mean_ns, reachable_ns = timing.median_ns / timing.kernel_count, evidence.reachable_ns
     if mean_ns < SMALL_KERNEL_NS:
         yield Finding(
-            rule="many_kernels",
             title="many small kernels",
             evidence=Remark(f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average."),
             advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate values in registers.",
@@ -211,7 +202,6 @@ def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
     utilisation = evidence.utilisation
     is_bounded = evidence.limit is Limit.MEMORY and utilisation is not None
     yield Finding(
-        rule="excess_traffic",
         title="more memory traffic than necessary",
         evidence=Remark(
             f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model needs "
@@ -233,7 +223,6 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
     started = math.ceil(count)
     if count < 1:
         yield Finding(
-            rule="waves",
             title="too few blocks for the device",
             evidence=Remark(f"Its blocks fill {count:.0%} of one wave."),
             advice="Launch more blocks: use smaller tiles, or split the reduction dimension (split-K).",
@@ -241,7 +230,6 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
         )
     elif started / count >= PARTIAL_WAVE:
         yield Finding(
-            rule="waves",
             title="a partial last wave",
             evidence=Remark(
                 f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle."
@@ -259,7 +247,6 @@ def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
     speedup = evidence.timing.median_ns / median_ns
     if speedup >= FASTER_BY:
         yield Finding(
-            rule="faster_implementation",
             title="another implementation is faster",
             evidence=Remark(
                 f"In the same run {{}} takes {format_ns(median_ns)}, this takes "
@@ -283,7 +270,6 @@ def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
     found.sort(key=lambda item: -item[0])
     for saved, function, message in found[:_MAX_PROFILER_FINDINGS]:
         yield Finding(
-            rule="profiler_advice",
             title="a rule of Nsight Compute",
             evidence=Remark(f"{{}} could save {saved:.0%} of its time: {{}}", (function, message)),
             advice="Open the report that `roofwatch ncu --output` keeps. The saving is an estimate of Nsight Compute.",
@@ -301,7 +287,6 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
         if chosen_ns > other_ns * CLOSE_SECOND:
             slower = f"{chosen_ns / other_ns - 1:.1%} slower than another one"
             yield Finding(
-                rule="autotuning",
                 title="the autotuner did not choose the fastest configuration",
                 evidence=Remark(f"For {{}} the chosen configuration is {slower}.", (tuning.function,)),
                 advice="Clear its cache and tune again on an idle device.",
@@ -310,7 +295,6 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
             )
         elif other_ns <= chosen_ns * CLOSE_SECOND:
             yield Finding(
-                rule="autotuning",
                 title="the autotuner has a close second",
                 evidence=Remark(
                     f"For {{}} the two fastest configurations differ by {abs(other_ns / chosen_ns - 1):.1%}: another "

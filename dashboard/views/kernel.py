@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.finding import Diagnosis
-from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
+from roofwatch.ci.diagnosis.record_evidence import collect_evidence
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.measurement import Autotuning
@@ -174,12 +174,10 @@ def _choose_path(view: View, part: RunRecord) -> Series | None:
 def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
     st.subheader("What limits it", anchor=False)
     # diagnosis uses the rest of the record too
-    evidence = RecordEvidence(record)
-    diagnoses = [
-        diagnose(evidence.of(one.case_id, one.implementation))
-        for one in part.measurements
-        if one.outcome is not Outcome.UNSUPPORTED
+    subjects = [
+        (one.case_id, one.implementation) for one in part.measurements if one.outcome is not Outcome.UNSUPPORTED
     ]
+    diagnoses = [diagnose(evidence) for evidence in collect_evidence(record, subjects)]
     if not diagnoses:
         st.text("This run did not measure it, so there is no diagnosis.")
         return

@@ -10,7 +10,7 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.ci.diagnosis.record_evidence import RecordEvidence, subjects_of
+from roofwatch.ci.diagnosis.record_evidence import collect_evidence, subjects_of
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import RunRecord
@@ -57,9 +57,7 @@ def diagnose_record(
         wanted = f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
         available = f"; it has {', '.join(known[:_MAX_NAMES])}{more}" if known else ""
         raise RecordError(f"{name}: has no results of {wanted}{available}")
-    record_evidence = RecordEvidence(record)
-    evidence = [record_evidence.of(*subject) for subject in selected]
-    return [Diagnosed(each, diagnose(each)) for each in evidence]
+    return [Diagnosed(each, diagnose(each)) for each in collect_evidence(record, selected)]
 
 
 def exit_status(diagnosed: Sequence[Diagnosed]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
+from roofwatch.ci.diagnosis.record_evidence import collect_evidence
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import (
     AutotuneTiming,
@@ -136,7 +136,7 @@ def record(
 
 def evidence(of: RunRecord, implementation: str = "triton") -> Evidence:
     """About the first case of a record."""
-    return RecordEvidence(of).of(of.cases[0].case_id, implementation)
+    return collect_evidence(of, [(of.cases[0].case_id, implementation)])[0]
 
 
 def diagnosed(of: RunRecord, implementation: str = "triton") -> Diagnosis:
@@ -296,6 +296,7 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "nothing is known": lambda: record(NORM, facts=()),
     "CPU, memory": lambda: on_cpu(6e6, flop_count=1e6, memory_bytes=1e8),
     "CPU, cache": lambda: on_cpu(24e3, flop_count=1e5, memory_bytes=2e6),
+    "CPU, its data is not in the fastest cache": lambda: on_cpu(105e3, flop_count=1e5, memory_bytes=2e6),
     "CPU, arithmetic": lambda: on_cpu(6e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, above the roof": lambda: on_cpu(4e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, operators one after another": lambda: on_cpu(900e3, flop_count=1e5, memory_bytes=2e6),
