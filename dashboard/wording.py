@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
-from roofwatch.ci.history.movement import Movement
+from roofwatch.ci.history.summary import Movement
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, format_bytes, format_ns, metric
 from roofwatch.db.auth.values import TriageState

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.levels import Fit, fit_levels, penalty
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, Values, bins_of, median, relative_widths
-from roofwatch.ci.changepoint.segmentation import MAX_BOUNDARIES, MIN_SEGMENT
+from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.ci.changepoint.slope import centred_times
 
 _PLAUSIBLE_COST = 6.0
@@ -183,8 +183,7 @@ class _Steps:
     def _settle(self, starts: list[int]) -> list[int]:
         """Move the boundaries to their cheapest positions, all at once.
 
-        None goes farther than the next place that the fit has tried and found more expensive. A value halfway belongs
-        to the higher level, so a mirrored series gives mirrored positions.
+        A value halfway belongs to the higher level, so a mirrored series gives mirrored positions.
         """
         edges = [0, *starts, len(self._values)]
         moved = [self._cheapest(*bounds) for bounds in zip(edges, starts, edges[2:], strict=False)]
@@ -195,15 +194,9 @@ class _Steps:
         if self._fit.noise.autocorrelation:
             return boundary  # the fit has weighed the jump between neighbours, which says more than values around it
         costs = self._position_costs(start, boundary, end)
-        first = start + MIN_SEGMENT
-        if len(self._values) > MAX_BOUNDARIES:
-            places = self._fit.places
-            before, after = places[places < boundary], places[places > boundary]
-            costs[: max(before.max(initial=0) - first, 0)] = np.inf
-            costs[max(after.min(initial=len(self._values)) + 1 - first, 0) :] = np.inf
         ties = np.flatnonzero(costs <= costs.min() + 1e-9)
         rises = self._level(boundary, end) > self._level(start, boundary)
-        return first + int(ties[0] if rises else ties[-1])
+        return start + MIN_SEGMENT + int(ties[0] if rises else ties[-1])
 
     def _position_costs(self, start: int, boundary: int, end: int) -> Values:
         """Cost of a boundary between two neighbouring levels, at each position that leaves both long enough."""

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.bursts import Bursts, find_burst
 from roofwatch.ci.changepoint.noise import (
@@ -51,8 +50,6 @@ class Fit:
     noise: Noise
     masked: Flags
     """Values that belong to bursts."""
-    places: NDArray[np.intp]
-    """Where a level was allowed to begin."""
     score: float
     """-2 ln likelihood and penalties."""
 
@@ -143,8 +140,7 @@ class _Learner:
                 has_burst = True
             if not has_burst and (is_settled or turn > 1):
                 break
-        places = self._segmenter.places
-        return Fit(cut.starts, cut.levels, self._slope, noise, masked, places, cut.cost + _scale_cost(noise, masked))
+        return Fit(cut.starts, cut.levels, self._slope, noise, masked, cut.cost + _scale_cost(noise, masked))
 
     def _noise_of(self, cut: Segmentation, masked: Flags) -> Noise:
         residuals = self._segmenter.values - cut.fitted(self._count)

@@ -1,7 +1,7 @@
 """Group findings into regressions: one for each cause. Pure.
 
 1. A change of half of the series of a runner class is an event of the environment.
-2. The rest of each kernel and direction is split by where it lies (`roofwatch.ci.history.sites`).
+2. The rest of each kernel and direction is split by where it lies (`roofwatch.ci.history.finding`).
 3. Sites of several kernels are joined if a common cause is likelier than a coincidence: a narrow place and times that
    changed by one factor, or the same recorded change of the environment.
 """
@@ -9,16 +9,14 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.causes.suspects import Odds, cause_of, combine, weigh
-from roofwatch.ci.history.families import Population
-from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding
+from roofwatch.ci.history.finding import ALL_KERNELS, Site, Status, TrendFinding, find_sites
+from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import not_refuted, place_of, regression_of, size_of, worst_first
-from roofwatch.ci.history.sites import Site, find_sites
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
@@ -28,10 +26,6 @@ _COMMON_MOVE_ODDS = 9.0
 """Odds of the machine if half of its series change at once and no record says why."""
 _MAX_COINCIDENCE = 0.2
 """Unrelated sites expected where two meet, above which a common size is not enough to join them."""
-_MIN_FAMILY = 5
-"""Series from which on a family is no accident."""
-_FAMILY_SHARE = 0.75
-"""Share of a family that has changed from which on one that has not is missed."""
 
 Grouped = tuple[Regression, tuple[TrendFinding, ...]]
 
@@ -54,7 +48,7 @@ def group_findings(
     by_kind: dict[tuple[str, Verdict, bool], list[Site]] = defaultdict(list)
     for (project, verdict, is_gradual, _), of_kernel in by_kernel.items():
         by_kind[project, verdict, is_gradual].extend(find_sites(of_kernel))
-    joined = [site for of_kind in by_kind.values() for site in _join_displaced(_join_kernels(of_kind), population)]
+    joined = [site for of_kind in by_kind.values() for site in _join_kernels(of_kind)]
     grouped = [
         (regression_of(site.findings, population), tuple(not_refuted(site.findings))) for site in _join_keys(joined)
     ]
@@ -118,37 +112,6 @@ def _recorded_cause(site: Site) -> Cause | None:
     return cause if cause in _ENVIRONMENT else None
 
 
-def _join_displaced(sites: Sequence[Site], population: Population) -> list[Site]:
-    """Join a lone change to a family of changes nearby, if its series is a member that did not change there.
-
-    Outliers may have moved its step a few commits.
-    """
-    families = {}
-    for position, site in enumerate(sites):
-        if len(site.series) >= _MIN_FAMILY:
-            family = population.family_of(site.series)
-            if len(site.series) >= _FAMILY_SHARE * family.count:
-                families[position] = family
-    places = sorted(families, key=lambda position: sites[position].core.first)
-    starts = [sites[position].core.first for position in places]
-    taken = {position: sites[position] for position in families}
-    rest = []
-    for site in (site for position, site in enumerate(sites) if position not in families):
-        finding = site.findings[0]
-        near = bisect_left(starts, finding.window.last)
-        candidates = (
-            place
-            for place in places[max(0, near - 2) : near + 2]
-            if families[place].holds(finding.change.series) and taken[place].could_hold(finding)
-        )
-        home = next(candidates, None) if len(site.findings) == 1 else None
-        if home is None:
-            rest.append(site)
-        else:
-            taken[home] = taken[home].joined(site)
-    return [*taken.values(), *rest]
-
-
 def _join_keys(sites: Sequence[Site]) -> list[Site]:
     """Join sites with one key: a commit, a kernel and a direction are one regression."""
     by_key: dict[tuple[object, ...], Site] = {}
@@ -196,9 +159,8 @@ def _take_events(
         count = population.count_on(project, runner_class)
         for site in find_sites(changed):
             if _is_common(site, count, confirmed[key], thresholds):
-                whole = _with_displaced(site, changed, taken)
-                taken.update(map(id, whole.findings))
-                common[project, verdict].append(_CommonChange(runner_class, count, whole))
+                taken.update(map(id, site.findings))
+                common[project, verdict].append(_CommonChange(runner_class, count, site))
     events = [_event(together, population) for of_project in common.values() for together in _in_one_place(of_project)]
     return events, [finding for finding in findings if id(finding) not in taken]
 
@@ -213,17 +175,6 @@ def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding],
         and not any(finding.window.touches(site.core) for finding in confirmed)
         and again.count(False) <= again.count(True)
     )
-
-
-def _with_displaced(site: Site, changed: Iterable[TrendFinding], taken: set[int]) -> Site:
-    """Add changes of the same size a few measured commits away, which outliers have moved there."""
-    seen = {*map(id, site.findings), *taken}
-    others = [
-        finding
-        for finding in changed
-        if id(finding) not in seen and site.could_hold(finding) and Site((finding,)).has_size_of(site)
-    ]
-    return Site((*site.findings, *others))
 
 
 def _in_one_place(changes: Iterable[_CommonChange]) -> list[list[_CommonChange]]:

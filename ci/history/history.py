@@ -1,23 +1,22 @@
 """Analyse a project's history: from series of values over commits to regressions. Pure.
 
 Judged are steps and drifts of the median time, steps of errors, memory and host time (`step_findings`), and outcomes
-and compiled facts of neighbouring commits (`commit_changes`). Findings are grouped by cause (`group`), and alerts are
-chosen (`false_alarms`). docs/explanation/verdicts.md argues each rule.
+and compiled facts of neighbouring commits (`commit_changes`). Findings are grouped by cause (`group`).
+docs/explanation/verdicts.md argues each rule.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.false_alarms import choose_alerts
-from roofwatch.ci.history.families import Population
 from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, log_change
 from roofwatch.ci.history.group import group_findings
+from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, timelines
@@ -86,6 +85,52 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence, thres
             found.population.add(one.key)
             found.series_by_date.update({day for line in timelines(one) for day in line.dates})
     return found
+
+
+def choose_alerts(
+    regressions: Sequence[tuple[Regression, Sequence[TrendFinding]]],
+    *,
+    series_by_date: Mapping[date, int],
+    rate: float,
+) -> list[Regression]:
+    """Set `is_alert` of the regressions that are sure enough, at a controlled false discovery rate.
+
+    A step of a time has a p-value (`roofwatch.ci.changepoint.chance`), and a regression has Simes's (1986) over its
+    change points. Benjamini and Hochberg's procedure (1995) controls the regressions of a day, not change points: a
+    cause that changes a hundred series counts once (Benjamini and Heller 2007).
+
+    Confirmed regressions always alert. Dismissed ones, unconfirmed failures and times that the clock explains never do.
+
+    Args:
+        regressions: Each with its findings.
+        series_by_date: Number of judged series of times on each day, changed or not.
+        rate: False discovery rate among a day's alerts.
+
+    Returns:
+        The regressions in the order given.
+    """
+    alerts = set()
+    p_values: dict[int, float] = {}
+    by_day: dict[date | None, list[int]] = defaultdict(list)
+    for position, (regression, findings) in enumerate(regressions):
+        if regression.state is not RegressionState.OPEN:
+            continue
+        if regression.is_confirmed:
+            alerts.add(position)
+        own = sorted(finding.p_value for finding in findings if finding.p_value is not None)
+        if own and regression.verdict is not Verdict.INCONCLUSIVE:
+            p_values[position] = min(1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1)))
+            days = [finding.measured_on for finding in findings if finding.measured_on is not None]
+            by_day[min(days, default=None)].append(position)
+    for day, positions in by_day.items():
+        # a series that did not change is a hypothesis too, with a p-value of 1
+        changed = sum(one.p_value is not None for position in positions for one in regressions[position][1])
+        judged = series_by_date.get(day, 0) if day is not None else 0
+        count = len(positions) + max(judged - changed, 0)
+        ordered = sorted(positions, key=lambda position: p_values[position])
+        ranks = [rank for rank, one in enumerate(ordered, start=1) if p_values[one] <= rate * rank / count]
+        alerts.update(ordered[: max(ranks, default=0)])
+    return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]
 
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.causes.suspects import cause_of, combine
-from roofwatch.ci.history.families import MAX_NAMED_KERNELS, Population
-from roofwatch.ci.history.finding import Status, TrendFinding, is_outcome, log_change
-from roofwatch.ci.history.sites import commit_of
+from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, log_change
+from roofwatch.ci.history.population import MAX_NAMED_KERNELS, Population
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
 from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.metrics import Layer

@@ -10,7 +10,7 @@ import streamlit as st
 
 from roofwatch.ci.ab.noise_floor import RunnerNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
-from roofwatch.ci.history.false_alarms import count_false_alarms
+from roofwatch.ci.history.summary import count_false_alarms
 from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View

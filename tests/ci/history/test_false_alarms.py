@@ -9,9 +9,9 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from roofwatch.ci.history.false_alarms import FalseAlarms, choose_alerts, count_false_alarms
 from roofwatch.ci.history.finding import Status, TrendFinding, Window
-from roofwatch.ci.history.history import judge_history
+from roofwatch.ci.history.history import choose_alerts, judge_history
+from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 from tests.ci.values import make_point

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.causes.suspects import Odds, weigh
-from roofwatch.ci.history.families import Population
 from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding, Window
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
+from roofwatch.ci.history.population import Population
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_series_key

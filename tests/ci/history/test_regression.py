@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.history.movement import Movement, movements
 from roofwatch.ci.history.regression import note_recoveries
+from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key

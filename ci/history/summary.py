@@ -1,14 +1,88 @@
-"""How far times changed in a period, by kernel and runner class, over all judged change points. Pure."""
+"""Summaries of judged regressions: how many were false, and how far times changed in a period. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import datetime
 
 from roofwatch.db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
+
+Key = tuple[str, str, str, str]
+"""`Regression.key`."""
+_Z_95 = 1.959964
+
+
+@dataclass(frozen=True)
+class FalseAlarms:
+    """How many of the reported regressions were false."""
+
+    reported_count: int
+    refuted_count: int
+    """Measured again in pairs, and not there."""
+    invalid_count: int
+    """Marked as no regression by a person, and not refuted."""
+    true_count: int
+    """Confirmed by a measurement, or accepted by a person."""
+
+    @property
+    def false_count(self) -> int:
+        return self.refuted_count + self.invalid_count
+
+    @property
+    def decided_count(self) -> int:
+        return self.false_count + self.true_count
+
+    @property
+    def rate(self) -> float | None:
+        """Share of false ones among those decided; None if none is."""
+        return self.false_count / self.decided_count if self.decided_count else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the rate by Wilson (1927), which is valid for few decisions too."""
+        rate, count = self.rate, self.decided_count
+        if rate is None:
+            return None
+        spread = _Z_95**2 / count
+        centre = (rate + spread / 2) / (1 + spread)
+        half = _Z_95 * math.sqrt(rate * (1 - rate) / count + spread / (4 * count)) / (1 + spread)
+        return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def count_false_alarms(
+    regressions: Iterable[Regression],
+    *,
+    called_none: Set[Key],
+    called_real: Set[Key],
+    since: datetime | None,
+) -> FalseAlarms:
+    """Count the reported regressions by what became of them.
+
+    Args:
+        regressions: All that were judged; improvements are left out.
+        called_none: Those that a person marked as no regression.
+        called_real: Those that a person acknowledged, expected or fixed.
+        since: Oldest commit time that counts; None for all.
+    """
+    reported = [
+        one
+        for one in regressions
+        if one.verdict is Verdict.REGRESSED and (since is None or one.commit.committed_at >= since)
+    ]
+    standing = [one for one in reported if one.state is not RegressionState.DISMISSED]
+    real = [one for one in standing if one.key not in called_none and (one.is_confirmed or one.key in called_real)]
+    return FalseAlarms(
+        reported_count=len(reported),
+        refuted_count=len(reported) - len(standing),
+        invalid_count=sum(one.key in called_none for one in standing),
+        true_count=len(real),
+    )
+
+
+# --- movement
 
 
 @dataclass(frozen=True)
