@@ -4,6 +4,7 @@ Each check raises KernelError with the kernel, the operand and a call that fixes
 """
 
 import torch
+from torch import Tensor
 
 from roofwatch.kernels import KernelError
 
@@ -11,7 +12,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def require_operands(
-    kernel: str, *, dims: int | None = None, dtypes: tuple[torch.dtype, ...] = DTYPES, **operands: torch.Tensor
+    kernel: str, *, dims: int | None = None, dtypes: tuple[torch.dtype, ...] = DTYPES, **operands: Tensor
 ) -> None:
     """Require operands on one device, with a supported dtype, contiguous along the last dim.
 
@@ -38,9 +39,7 @@ def require_operands(
             )
 
 
-def require_integers(
-    kernel: str, *, dtype: torch.dtype, dims: int, like: torch.Tensor, **operands: torch.Tensor
-) -> None:
+def require_integers(kernel: str, *, dtype: torch.dtype, dims: int, like: Tensor, **operands: Tensor) -> None:
     """Require contiguous integer operands of one dtype.
 
     Args:
@@ -58,7 +57,7 @@ def require_integers(
     require_contiguous(kernel, **operands)
 
 
-def require_contiguous(kernel: str, **operands: torch.Tensor) -> None:
+def require_contiguous(kernel: str, **operands: Tensor) -> None:
     """Require operands that are contiguous along all dims."""
     for name, operand in operands.items():
         if not operand.is_contiguous():
@@ -74,7 +73,7 @@ def require_equal(kernel: str, property_name: str, **values: object) -> None:
         raise KernelError(f"{kernel}: {property_name} must be equal, got {shown}")
 
 
-def refuse_gradients(kernel: str, **operands: torch.Tensor) -> None:
+def refuse_gradients(kernel: str, **operands: Tensor) -> None:
     """Reject operands that require a gradient: the output of a forward-only kernel has none."""
     for name, operand in operands.items():
         if torch.is_grad_enabled() and operand.requires_grad:
@@ -84,14 +83,14 @@ def refuse_gradients(kernel: str, **operands: torch.Tensor) -> None:
             )
 
 
-def _require_dims(kernel: str, name: str, operand: torch.Tensor, dims: int) -> None:
+def _require_dims(kernel: str, name: str, operand: Tensor, dims: int) -> None:
     if operand.ndim != dims:
         raise KernelError(
             f"{kernel}: {name} must have {dims} dims, got shape {tuple(operand.shape)}; call {name}.reshape(...)"
         )
 
 
-def _require_device(kernel: str, name: str, operand: torch.Tensor, other_name: str, other: torch.Tensor) -> None:
+def _require_device(kernel: str, name: str, operand: Tensor, other_name: str, other: Tensor) -> None:
     if operand.device != other.device:
         raise KernelError(
             f"{kernel}: {name} is on {operand.device}, {other_name} on {other.device}; "
@@ -99,7 +98,7 @@ def _require_device(kernel: str, name: str, operand: torch.Tensor, other_name: s
         )
 
 
-def is_stored_transposed(matrix: torch.Tensor) -> bool:
+def is_stored_transposed(matrix: Tensor) -> bool:
     """Whether a matrix is a transposed view of a row-major matrix, as `linear.weight.t()` is."""
     if matrix.ndim != 2:
         return False
@@ -107,7 +106,7 @@ def is_stored_transposed(matrix: torch.Tensor) -> bool:
     return n_cols > 1 and matrix.stride(1) != 1 and (n_rows <= 1 or matrix.stride(0) == 1)
 
 
-def supports_tma(tensor: torch.Tensor) -> bool:
+def supports_tma(tensor: Tensor) -> bool:
     """Whether the Tensor Memory Accelerator can copy tiles: address and strides are multiples of 16 bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled.

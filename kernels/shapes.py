@@ -38,10 +38,7 @@ class Workload:
 
 
 def model_cases(
-    workloads: Iterable[Workload],
-    *,
-    dtypes: Sequence[str] = ("bfloat16",),
-    directions: Sequence[str] = ("fwd",),
+    workloads: Iterable[Workload], *, dtypes: Sequence[str] = ("bfloat16",), directions: Sequence[str] = ("fwd",)
 ) -> list[Case]:
     """Make cases of workloads, tagged `full`; those of the first workload also `quick`, to keep the quick suite short.
 

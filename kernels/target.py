@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 # Triton decides at import whether a decorated function is compiled or interpreted
 IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
@@ -47,13 +48,13 @@ def current_target() -> Target:
     return Target(found.backend, f"sm_{found.arch}" if found.backend == "cuda" else str(found.arch))
 
 
-def multiprocessor_count(tensor: torch.Tensor) -> int:
+def multiprocessor_count(tensor: Tensor) -> int:
     """Multiprocessors of the tensor's GPU. A CPU tensor counts as on an H100, to size grids for compilation."""
     if not tensor.is_cuda:
         return _MULTIPROCESSORS_OF_AN_H100
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count
 
 
-def persistent_program_count(tensor: torch.Tensor, n_tiles: int) -> int:
+def persistent_program_count(tensor: Tensor, n_tiles: int) -> int:
     """Programs of a persistent kernel: one per multiprocessor, at most one per tile."""
     return min(n_tiles, _INTERPRETED_PROGRAMS if triton.knobs.runtime.interpret else multiprocessor_count(tensor))

@@ -11,137 +11,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.attention.backward import launch_backward
-from roofwatch.kernels.attention.forward import launch_forward
+from roofwatch.kernels.attention.forward import attention_op
 from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.models import GEMMA_2_9B
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import image_attention, model_cases, self_attention, with_choice
 
 
-def as_heads(packed: torch.Tensor) -> torch.Tensor:
-    """View packed sequences [total, H, D] as one batch entry [1, H, total, D]."""
-    return packed.transpose(0, 1).unsqueeze(0)
-
-
-def _unchanged(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-@torch.library.custom_op("roofwatch::attention", mutates_args=())
-def attention_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    is_causal: bool,
-    window: int,
-    cu_seqlens: torch.Tensor | None,
-    max_seqlen: int | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute out and log-sum-exp of [B, H, T, D], or of packed [total, H, D] with cu_seqlens and max_seqlen."""
-    out = q.new_empty(q.shape)
-    heads = _unchanged if cu_seqlens is None else as_heads
-    lse = q.new_empty(heads(q).shape[:3], dtype=torch.float32)
-    if not k.numel():
-        out.zero_()
-        lse.fill_(-torch.inf)
-    elif out.numel() and max_seqlen != 0:
-        launch_forward(
-            heads(q),
-            heads(k),
-            heads(v),
-            heads(out),
-            lse,
-            is_causal=is_causal,
-            window=window,
-            cu_seqlens=cu_seqlens,
-            max_seqlen=max_seqlen,
-        )
-    return out, lse
-
-
-@torch.library.custom_op("roofwatch::attention_backward", mutates_args=())
-def _attention_backward_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    grad_out: torch.Tensor,
-    is_causal: bool,
-    window: int,
-    cu_seqlens: torch.Tensor | None,
-    max_seqlen: int | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    heads = _unchanged if cu_seqlens is None else as_heads
-    grad_q, grad_k, grad_v = (operand.new_empty(operand.shape) for operand in (q, k, v))
-    if q.numel() and k.numel() and max_seqlen != 0:
-        launch_backward(
-            heads(q),
-            heads(k),
-            heads(v),
-            heads(out),
-            lse,
-            heads(grad_out),
-            heads(grad_q),
-            heads(grad_k),
-            heads(grad_v),
-            is_causal=is_causal,
-            window=window,
-            cu_seqlens=cu_seqlens,
-            max_seqlen=max_seqlen,
-        )
-    else:
-        for gradient in (grad_q, grad_k, grad_v):
-            gradient.zero_()
-    return grad_q, grad_k, grad_v
-
-
-@attention_op.register_fake
-def _attention_fake(
-    q: torch.Tensor,
-    _k: torch.Tensor,
-    _v: torch.Tensor,
-    _is_causal: bool,
-    _window: int,
-    cu_seqlens: torch.Tensor | None,
-    _max_seqlen: int | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    heads = q if cu_seqlens is None else as_heads(q)
-    return q.new_empty(q.shape), q.new_empty(heads.shape[:3], dtype=torch.float32)
-
-
-@_attention_backward_op.register_fake
-def _attention_backward_fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, ctx.is_causal, ctx.window, cu_seqlens, ctx.max_seqlen = inputs
-    out, lse = output
-    ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
-    ctx.mark_non_differentiable(lse)
-
-
-def _backward(ctx: Any, grad_out: torch.Tensor, _grad_lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    *operands, cu_seqlens = ctx.saved_tensors
-    gradients = _attention_backward_op(*operands, grad_out, ctx.is_causal, ctx.window, cu_seqlens, ctx.max_seqlen)
-    return *gradients, None, None, None, None
-
-
-attention_op.register_autograd(_backward, setup_context=_save_for_backward)
-
-
-def attention_reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
-) -> torch.Tensor:
+def attention_reference(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0) -> Tensor:
     """Compute `softmax(q kᵀ / sqrt(D)) v` over the visible keys; each key head serves `H / H_KV` query heads."""
     T, D = q.shape[2:]
     group = q.shape[1] // k.shape[1]
@@ -246,9 +128,7 @@ attention_spec = KernelSpec(
 
 
 @attention_spec.implementation("triton", deterministic=True)
-def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
-) -> torch.Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0) -> Tensor:
     """Compute `softmax(q kᵀ / sqrt(D)) v` over the visible keys, accumulated in float32.
 
     Args:
@@ -273,14 +153,11 @@ def attention(
             f"attention: window={window} with is_causal={is_causal}; a window needs 1 or more keys, or 0 for "
             "no limit, and a causal mask: pass is_causal=True"
         )
-    out: torch.Tensor = attention_op(q, k, v, is_causal, window, None, None)[0]
-    return out
+    return attention_op(q, k, v, is_causal, window, None, None)[0]
 
 
 @attention_spec.implementation("torch", compile=True)
-def _attention_torch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
-) -> torch.Tensor:
+def _attention_torch(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0) -> Tensor:
     mask = None
     if window:
         T = q.shape[2]
@@ -290,12 +167,10 @@ def _attention_torch(
     )
 
 
-def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., torch.Tensor]:
+def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., Tensor]:
     """Make a launcher of one backend of `scaled_dot_product_attention`, without fallback."""
 
-    def launch(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
-    ) -> torch.Tensor:
+    def launch(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0) -> Tensor:
         if not q.is_cuda:
             raise UnsupportedError("needs a GPU")
         if window:

@@ -10,18 +10,18 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels.attention.attention import as_heads, attention_op, attention_reference, visible_pairs
-from roofwatch.kernels.attention.tiling import require_heads
+from roofwatch.kernels.attention.attention import attention_reference, visible_pairs
+from roofwatch.kernels.attention.forward import attention_op
+from roofwatch.kernels.attention.tiling import as_heads, require_heads
 from roofwatch.kernels.models import DENSE_MODELS
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, self_attention, with_choice
 
 
-def attention_varlen_reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
-) -> torch.Tensor:
+def attention_varlen_reference(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
     """Compute causal attention of each sequence separately."""
     bounds = cu_seqlens.tolist()
     assert max_seqlen >= max(stop - start for start, stop in pairwise(bounds))
@@ -108,9 +108,7 @@ attention_varlen_spec = KernelSpec(
 
 
 @attention_varlen_spec.implementation("triton", deterministic=True)
-def attention_varlen(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
-) -> torch.Tensor:
+def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
     """Compute `softmax(q kᵀ / sqrt(D)) v` with a causal mask in each sequence, accumulated in float32.
 
     Args:
@@ -129,18 +127,11 @@ def attention_varlen(
     require_equal("attention_varlen", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
     require_heads("attention_varlen", q.shape[1], k.shape[1], q.shape[2])
     require_integers("attention_varlen", dtype=torch.int32, dims=1, like=q, cu_seqlens=cu_seqlens)
-    out: torch.Tensor = attention_op(q, k, v, True, 0, cu_seqlens, max_seqlen)[0]
-    return out
+    return attention_op(q, k, v, True, 0, cu_seqlens, max_seqlen)[0]
 
 
 @attention_varlen_spec.implementation("torch", compile=True)
-def _attention_varlen_torch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    max_seqlen: int,  # noqa: ARG001  one signature for all
-) -> torch.Tensor:
+def _attention_varlen_torch(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
     sequence = torch.bucketize(torch.arange(q.shape[0], device=q.device), cu_seqlens[1:], right=True)
     mask = (sequence[:, None] == sequence).tril()
     out = torch.nn.functional.scaled_dot_product_attention(
@@ -150,9 +141,7 @@ def _attention_varlen_torch(
 
 
 @attention_varlen_spec.implementation("torch", name="flash")
-def _attention_varlen_flash(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
-) -> torch.Tensor:
+def _attention_varlen_flash(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
     if not q.is_cuda:
         raise UnsupportedError("needs a GPU")
     if q.dtype == torch.float32:
@@ -162,5 +151,5 @@ def _attention_varlen_flash(
     is_grouped = q.shape[1] != k.shape[1]
     ends = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
     out = varlen_attn(q, k, v, *ends, window_size=(-1, 0), enable_gqa=is_grouped)
-    assert isinstance(out, torch.Tensor)  # a tuple only with more requested outputs
+    assert isinstance(out, Tensor)  # a tuple only with more requested outputs
     return out

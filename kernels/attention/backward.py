@@ -20,6 +20,7 @@ from dataclasses import asdict
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch.kernels.attention.tiles import (
     attending_queries,
@@ -31,7 +32,15 @@ from roofwatch.kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
+from roofwatch.kernels.attention.tiling import (
+    as_heads,
+    as_tiles,
+    attention_config,
+    is_aligned,
+    key_heads_in_cache,
+    padded_width,
+)
+from roofwatch.kernels.building_blocks.operators import backward_operator
 from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.target import current_target, persistent_program_count
 
@@ -241,26 +250,30 @@ def share_count(group: int, n_programs: int, n_wanted: int) -> int:
     return next((count for count in shares if count * n_programs >= n_wanted), group)
 
 
-def launch_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    grad_out: torch.Tensor,
-    grad_q: torch.Tensor,
-    grad_k: torch.Tensor,
-    grad_v: torch.Tensor,
-    *,
+def _empty_gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_out: Tensor,
     is_causal: bool,
-    window: int = 0,
-    cu_seqlens: torch.Tensor | None = None,
-    max_seqlen: int | None = None,
-) -> None:
-    """Compute the gradients of q, k and v, with the operands of `launch_forward`.
+    window: int,
+    cu_seqlens: Tensor | None,
+    max_seqlen: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
-    grad_out and grad_q [B, H, T, D] have out's strides; grad_k and grad_v [B, H_KV, S, D] have equal strides.
-    """
+
+@backward_operator("attention", _empty_gradients)
+def attention_backward(q, k, v, out, lse, grad_out, is_causal, window, cu_seqlens, max_seqlen, grad_q, grad_k, grad_v):
+    if not k.numel() or max_seqlen == 0:
+        for gradient in (grad_q, grad_k, grad_v):
+            gradient.zero_()
+        return
+    grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
+    if cu_seqlens is not None:
+        q, k, v, out, grad_out, grad_q, grad_k, grad_v = map(as_heads, (q, k, v, out, grad_out, grad_q, grad_k, grad_v))
     B, H, T, D = q.shape
     H_KV, S = k.shape[1:3]
     group = H // H_KV
@@ -274,67 +287,66 @@ def launch_backward(
     meaning = (T, S, window, scale, scale * math.log2(math.e))
     shared = {"IS_CAUSAL": is_causal, "HAS_WINDOW": window > 0, "D": D, "BLOCK_D": padded_width(D)}
     minus_lse, minus_delta = torch.empty_like(lse), torch.empty_like(lse)
-    with torch.cuda.device_of(q):
-        tiling = tilings.query_gradient
-        n_tiles = triton.cdiv(max_queries, tiling.BLOCK_M)
-        query_gradient_kernel[(n_tiles * H * n_sequences,)](
-            q,
-            as_tiles(k, tiling.BLOCK_N, target),
-            as_tiles(v, tiling.BLOCK_N, target),
-            out,
-            grad_out,
-            lse,
-            minus_lse,
-            minus_delta,
-            grad_q,
-            cu_seqlens,
-            *strides,
-            T,
-            H * n_sequences,
-            H,
-            group,
-            n_tiles,
-            group * key_heads_in_cache(max_keys, D, itemsize),
-            *meaning,
-            **shared,
-            IS_ALIGNED=is_aligned(q, k, v, out),
-            **asdict(tiling),
-        )
-        tiling = tilings.key_gradient
-        n_tiles = triton.cdiv(max_keys, tiling.BLOCK_N)
-        n_programs = n_tiles * H_KV * n_sequences
-        shares = share_count(group, n_programs, persistent_program_count(q, n_programs * group))
-        share_shape = (k.shape[0], H_KV * shares, *k.shape[2:])
-        k_share, v_share = (
-            (grad_k, grad_v)
-            if shares == 1
-            else (k.new_empty(share_shape, dtype=torch.float32), v.new_empty(share_shape, dtype=torch.float32))
-        )
-        key_gradient_kernel[(n_programs * shares,)](
-            as_tiles(q, tiling.BLOCK_M, target),
-            as_tiles(k, tiling.BLOCK_N, target),
-            as_tiles(v, tiling.BLOCK_N, target),
-            as_tiles(grad_out, tiling.BLOCK_M, target),
-            minus_lse,
-            minus_delta,
-            k_share,
-            v_share,
-            cu_seqlens,
-            *strides,
-            k_share.stride()[:3],
-            T,
-            H_KV * shares * n_sequences,
-            H,
-            group // shares,
-            shares,
-            n_tiles,
-            # each key head serves several query heads
-            max(key_heads_in_cache(max_queries, D, itemsize) * shares // group, 1),
-            *meaning,
-            **shared,
-            IS_ALIGNED=is_aligned(q, k, v, out, k_share),
-            **asdict(tiling),
-        )
+    tiling = tilings.query_gradient
+    n_tiles = triton.cdiv(max_queries, tiling.BLOCK_M)
+    query_gradient_kernel[(n_tiles * H * n_sequences,)](
+        q,
+        as_tiles(k, tiling.BLOCK_N, target),
+        as_tiles(v, tiling.BLOCK_N, target),
+        out,
+        grad_out,
+        lse,
+        minus_lse,
+        minus_delta,
+        grad_q,
+        cu_seqlens,
+        *strides,
+        T,
+        H * n_sequences,
+        H,
+        group,
+        n_tiles,
+        group * key_heads_in_cache(max_keys, D, itemsize),
+        *meaning,
+        **shared,
+        IS_ALIGNED=is_aligned(q, k, v, out),
+        **asdict(tiling),
+    )
+    tiling = tilings.key_gradient
+    n_tiles = triton.cdiv(max_keys, tiling.BLOCK_N)
+    n_programs = n_tiles * H_KV * n_sequences
+    shares = share_count(group, n_programs, persistent_program_count(q, n_programs * group))
+    share_shape = (k.shape[0], H_KV * shares, *k.shape[2:])
+    k_share, v_share = (
+        (grad_k, grad_v)
+        if shares == 1
+        else (k.new_empty(share_shape, dtype=torch.float32), v.new_empty(share_shape, dtype=torch.float32))
+    )
+    key_gradient_kernel[(n_programs * shares,)](
+        as_tiles(q, tiling.BLOCK_M, target),
+        as_tiles(k, tiling.BLOCK_N, target),
+        as_tiles(v, tiling.BLOCK_N, target),
+        as_tiles(grad_out, tiling.BLOCK_M, target),
+        minus_lse,
+        minus_delta,
+        k_share,
+        v_share,
+        cu_seqlens,
+        *strides,
+        k_share.stride()[:3],
+        T,
+        H_KV * shares * n_sequences,
+        H,
+        group // shares,
+        shares,
+        n_tiles,
+        # each key head serves several query heads
+        max(key_heads_in_cache(max_queries, D, itemsize) * shares // group, 1),
+        *meaning,
+        **shared,
+        IS_ALIGNED=is_aligned(q, k, v, out, k_share),
+        **asdict(tiling),
+    )
     if shares > 1:
         grad_k.copy_(k_share.unflatten(1, (H_KV, shares)).sum(dim=2))
         grad_v.copy_(v_share.unflatten(1, (H_KV, shares)).sum(dim=2))

@@ -11,6 +11,7 @@ import math
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch.kernels.attention.tiles import LOWEST, add_scores
 from roofwatch.kernels.building_blocks.tiles import dot
@@ -166,12 +167,7 @@ def tokens_per_split(max_tokens: int, n_key_heads: int, n_multiprocessors: int, 
 
 
 def launch_decode(
-    q: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    context_lengths: torch.Tensor,
-    out: torch.Tensor,
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor, out: Tensor
 ) -> None:
     """Compute `out`.
 

@@ -12,7 +12,9 @@ from dataclasses import asdict
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from roofwatch.kernels.attention.backward import attention_backward
 from roofwatch.kernels.attention.tiles import (
     LOWEST,
     add_scores,
@@ -24,7 +26,15 @@ from roofwatch.kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
+from roofwatch.kernels.attention.tiling import (
+    as_heads,
+    as_tiles,
+    attention_config,
+    is_aligned,
+    key_heads_in_cache,
+    padded_width,
+)
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.target import current_target
 
@@ -107,63 +117,65 @@ def attention_kernel(
     tl.store(lse_ptr + offs_m, row_max + tl.log2(row_sum), mask=offs_m < n_rows)  # [BLOCK_M]
 
 
-def launch_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    is_causal: bool,
-    window: int = 0,
-    cu_seqlens: torch.Tensor | None = None,
-    max_seqlen: int | None = None,
-) -> None:
+def _empty_results(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool, window: int, cu_seqlens: Tensor | None, max_seqlen: int | None
+) -> tuple[Tensor, Tensor]:
+    heads = q if cu_seqlens is None else as_heads(q)
+    return q.new_empty(q.shape), q.new_empty(heads.shape[:3], dtype=torch.float32)
+
+
+@operator("attention", _empty_results, backward=attention_backward)
+def attention_op(q, k, v, is_causal, window, cu_seqlens, max_seqlen, out, lse):
     """Compute `out` and `lse`, the log-sum-exp to base 2 of each query's scaled scores.
 
     Args:
-        q: [B, H, T, D]; packed sequences share one batch entry.
-        k: [B, H_KV, S, D].
-        v: [B, H_KV, S, D].
-        out: [B, H, T, D].
-        lse: [B, H, T], contiguous, float32.
+        q: [B, H, T, D], or packed sequences [total, H, D].
+        k: [B, H_KV, S, D], or [total, H_KV, D].
+        v: As k.
         is_causal: Query t sees keys 0 to t.
         window: Maximum number of keys per query, including its own; 0 for no limit.
         cu_seqlens: [n + 1], cumulative lengths of packed sequences.
         max_seqlen: Maximum length of a packed sequence.
+        out: As q.
+        lse: [B, H, T], or [1, H, total]; float32.
     """
+    if not k.numel() or max_seqlen == 0:
+        out.zero_()
+        lse.fill_(-torch.inf)
+        return
+    if cu_seqlens is not None:
+        q, k, v, out = map(as_heads, (q, k, v, out))
     B, H, T, D = q.shape
     H_KV, S = k.shape[1:3]
     target = current_target()
     config = attention_config(D, q.element_size(), target).forward
     n_heads = H * (B if cu_seqlens is None else len(cu_seqlens) - 1)
     n_tiles = triton.cdiv(T if max_seqlen is None else max_seqlen, config.BLOCK_M)
-    with torch.cuda.device_of(q):
-        attention_kernel[(n_tiles * n_heads,)](
-            q,
-            as_tiles(k, config.BLOCK_N, target),
-            as_tiles(v, config.BLOCK_N, target),
-            out,
-            lse,
-            cu_seqlens,
-            q.stride()[:3],
-            k.stride()[:3],
-            v.stride()[:3],
-            out.stride()[:3],
-            T,
-            n_heads,
-            H,
-            H // H_KV,
-            n_tiles,
-            H // H_KV * key_heads_in_cache(S if max_seqlen is None else max_seqlen, D, q.element_size()),
-            T,
-            S,
-            window,
-            math.log2(math.e) / math.sqrt(D),
-            IS_CAUSAL=is_causal,
-            HAS_WINDOW=window > 0,
-            D=D,
-            BLOCK_D=padded_width(D),
-            IS_ALIGNED=is_aligned(q, k, v, out),
-            **asdict(config),
-        )
+    attention_kernel[(n_tiles * n_heads,)](
+        q,
+        as_tiles(k, config.BLOCK_N, target),
+        as_tiles(v, config.BLOCK_N, target),
+        out,
+        lse,
+        cu_seqlens,
+        q.stride()[:3],
+        k.stride()[:3],
+        v.stride()[:3],
+        out.stride()[:3],
+        T,
+        n_heads,
+        H,
+        H // H_KV,
+        n_tiles,
+        H // H_KV * key_heads_in_cache(S if max_seqlen is None else max_seqlen, D, q.element_size()),
+        T,
+        S,
+        window,
+        math.log2(math.e) / math.sqrt(D),
+        IS_CAUSAL=is_causal,
+        HAS_WINDOW=window > 0,
+        D=D,
+        BLOCK_D=padded_width(D),
+        IS_ALIGNED=is_aligned(q, k, v, out),
+        **asdict(config),
+    )

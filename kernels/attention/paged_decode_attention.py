@@ -12,41 +12,31 @@ from inspect import signature
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.attention.decoding import launch_decode
 from roofwatch.kernels.attention.tiling import require_heads
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.models import LLAMA_3_1_70B
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import decode_attention, model_cases, only, with_choice
 
 
-@torch.library.custom_op("roofwatch::paged_decode_attention", mutates_args=())
-def _paged_decode_attention_op(
-    q: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    context_lengths: torch.Tensor,
-) -> torch.Tensor:
-    out = q.new_empty(q.shape)
-    if out.numel():  # CUDA rejects an empty grid
-        launch_decode(q, key_cache, value_cache, block_tables, context_lengths, out)
-    return out
-
-
-@_paged_decode_attention_op.register_fake
-def _paged_decode_attention_fake(q: torch.Tensor, *_others: torch.Tensor) -> torch.Tensor:
+def _empty_out(
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
+) -> Tensor:
     return q.new_empty(q.shape)
 
 
+@operator("paged_decode_attention", _empty_out)
+def _paged_decode_attention_op(q, key_cache, value_cache, block_tables, context_lengths, out):
+    launch_decode(q, key_cache, value_cache, block_tables, context_lengths, out)
+
+
 def paged_decode_attention_reference(
-    q: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    context_lengths: torch.Tensor,
-) -> torch.Tensor:
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
+) -> Tensor:
     """Compute `softmax(q kᵀ / sqrt(D)) v` over the tokens of each sequence, gathered from their blocks."""
     group = q.shape[1] // key_cache.shape[2]
     outs = []
@@ -133,12 +123,8 @@ paged_decode_attention_spec = KernelSpec(
 
 @paged_decode_attention_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def paged_decode_attention(
-    q: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    context_lengths: torch.Tensor,
-) -> torch.Tensor:
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
+) -> Tensor:
     """Compute `softmax(q kᵀ / sqrt(D)) v` of one token per sequence over its cached context, accumulated in float32.
 
     Args:
@@ -164,19 +150,13 @@ def paged_decode_attention(
     require_integers(name, dtype=torch.int32, dims=2, like=q, block_tables=block_tables)
     require_integers(name, dtype=torch.int32, dims=1, like=q, context_lengths=context_lengths)
     require_equal(name, "the sequences", q=len(q), block_tables=len(block_tables), context_lengths=len(context_lengths))
-    refuse_gradients(name, q=q, key_cache=key_cache, value_cache=value_cache)
-    out: torch.Tensor = _paged_decode_attention_op(q, key_cache, value_cache, block_tables, context_lengths)
-    return out
+    return _paged_decode_attention_op(q, key_cache, value_cache, block_tables, context_lengths)
 
 
 @paged_decode_attention_spec.implementation("torch", directions=["fwd"], compile=True)
 def _paged_decode_attention_torch(
-    q: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    context_lengths: torch.Tensor,
-) -> torch.Tensor:
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
+) -> Tensor:
     k, v = (cache[block_tables].flatten(1, 2).transpose(1, 2) for cache in (key_cache, value_cache))
     is_context = torch.arange(k.shape[2], device=q.device) < context_lengths[:, None]
     out = torch.nn.functional.scaled_dot_product_attention(
@@ -187,12 +167,8 @@ def _paged_decode_attention_torch(
 
 @paged_decode_attention_spec.implementation("torch", name="flash", directions=["fwd"])
 def _paged_decode_attention_flash(
-    q: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    context_lengths: torch.Tensor,
-) -> torch.Tensor:
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
+) -> Tensor:
     if not q.is_cuda:
         raise UnsupportedError("needs a GPU")
     if q.dtype == torch.float32:
@@ -216,5 +192,5 @@ def _paged_decode_attention_flash(
         block_table=block_tables,
         enable_gqa=q.shape[1] != key_cache.shape[2],
     )
-    assert isinstance(out, torch.Tensor)  # a tuple only with more requested outputs
+    assert isinstance(out, Tensor)  # a tuple only with more requested outputs
     return out

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import triton
+from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch.kernels import KernelError
@@ -88,7 +88,12 @@ def key_heads_in_cache(n_tokens: int, D: int, itemsize: int) -> int:
     return max(_CACHED_BYTES // (2 * n_tokens * D * itemsize), 1)
 
 
-def as_tiles(heads: torch.Tensor, block: int, target: Target) -> Any:
+def as_heads(packed: Tensor) -> Tensor:
+    """View packed sequences [total, H, D] as one batch entry [1, H, total, D]."""
+    return packed.transpose(0, 1).unsqueeze(0)
+
+
+def as_tiles(heads: Tensor, block: int, target: Target) -> Any:
     """Return a TMA descriptor for tiles of `block` rows if target and layout allow it, else the tensor."""
     can_be_copied = heads.element_size() == 2 and is_aligned(heads) and all(stride > 0 for stride in heads.stride())
     if not can_be_copied or target.arch not in {"sm_90", "sm_100", ""}:
@@ -120,7 +125,7 @@ def padded_width(D: int) -> int:
     return max(16, int(triton.next_power_of_2(D)))
 
 
-def is_aligned(*heads: torch.Tensor) -> bool:
+def is_aligned(*heads: Tensor) -> bool:
     """Whether every row starts at a multiple of 16 bytes, for vector loads."""
     return all(
         tensor.data_ptr() % 16 == 0 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])

@@ -9,6 +9,7 @@ Source: Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.054
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch.kernels.target import Target, current_target
 
@@ -35,7 +36,7 @@ def has_e4m3(target: Target) -> bool:
     return target.arch == "gfx950"
 
 
-def as_kernel_operand(tensor: torch.Tensor) -> torch.Tensor:
+def as_kernel_operand(tensor: Tensor) -> Tensor:
     """View an e4m3 tensor as uint8 on targets without e4m3, for `from_e4m3` and `to_e4m3`."""
     return tensor if has_e4m3(current_target()) else tensor.view(torch.uint8)
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 MAX_COLS_IN_REGISTERS = 16_384
 """Longest row that one program, or one block of CUDA threads in half precision, keeps in registers."""
@@ -55,7 +55,7 @@ class RowLayout:
     fits: bool
 
 
-def row_layout(*operands: torch.Tensor, most_threads: int = 1024) -> RowLayout:
+def row_layout(*operands: Tensor, most_threads: int = 1024) -> RowLayout:
     """Choose the layout for rows along the last dim of the operands.
 
     A short row has one vector per thread, to have enough threads. A longer row has four, whose loads overlap. Of a row
@@ -69,7 +69,7 @@ def row_layout(*operands: torch.Tensor, most_threads: int = 1024) -> RowLayout:
     return RowLayout(length, held, most, n_threads, fits=n_vectors <= held * n_threads)
 
 
-def vector_length(*operands: torch.Tensor) -> int:
+def vector_length(*operands: Tensor) -> int:
     """Elements of the longest vector, at most 16 bytes, with which the rows of every operand are aligned."""
     length = _VECTOR_BYTES // operands[0].element_size()
     while length > 1 and not all(_is_divided(operand, length) for operand in operands):
@@ -77,7 +77,7 @@ def vector_length(*operands: torch.Tensor) -> int:
     return length
 
 
-def _is_divided(operand: torch.Tensor, length: int) -> bool:
+def _is_divided(operand: Tensor, length: int) -> bool:
     starts = (operand.shape[-1], *operand.stride()[:-1])
     alignment_bytes = min(length * operand.element_size(), _VECTOR_BYTES)
     return all(start % length == 0 for start in starts) and operand.data_ptr() % alignment_bytes == 0

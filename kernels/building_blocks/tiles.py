@@ -1,8 +1,8 @@
 """Tiles of a matrix product: order, loads, products, stores, and sums over splits of K."""
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch.kernels.building_blocks.rounding import from_e4m3, halved_in_e4m3fnuz
 from roofwatch.kernels.target import IS_INTERPRETED
@@ -118,7 +118,7 @@ def _sum_of_shares_kernel(share_ptr, out_ptr, n_elements, N_SHARES: tl.constexpr
     tl.store(out_ptr + offs, total.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
 
 
-def sum_shares(shares: torch.Tensor, out: torch.Tensor) -> None:
+def sum_shares(shares: Tensor, out: Tensor) -> None:
     """Sum the first dim of `shares`, float32 and contiguous, into `out`, in a fixed order."""
     grid = (triton.cdiv(out.numel(), _BLOCK),)
     _sum_of_shares_kernel[grid](shares, out, out.numel(), N_SHARES=shares.shape[0], BLOCK=_BLOCK)

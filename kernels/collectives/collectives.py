@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.operands import refuse_gradients, require_contiguous, require_operands
 from roofwatch.kernels.shapes import Workload, exchanged_tokens, model_cases, shared_activations, split_activations
 
-Collective = Callable[[torch.Tensor, int], torch.Tensor]
+Collective = Callable[[Tensor, int], Tensor]
 
 _DEVICE_OF = {"nccl": "cuda", "gloo": "cpu"}
 _SEQUENCE_PARALLEL = (
@@ -76,7 +76,7 @@ def _implement(spec: KernelSpec, *, deterministic: bool) -> Callable[[Collective
 
 
 def _with_library(library: str, launch: Collective) -> Collective:
-    def launch_with_library(x: torch.Tensor, rank: int) -> torch.Tensor:
+    def launch_with_library(x: Tensor, rank: int) -> Tensor:
         if x.device.type != _DEVICE_OF[library]:
             raise UnsupportedError(f"needs {_DEVICE_OF[library]} tensors, got {x.device.type}")
         return launch(x, rank)
@@ -84,7 +84,7 @@ def _with_library(library: str, launch: Collective) -> Collective:
     return launch_with_library
 
 
-def _require_group(kernel: str, x: torch.Tensor, rank: int) -> None:
+def _require_group(kernel: str, x: Tensor, rank: int) -> None:
     """Check x [ranks, n_rows, n_cols] and rank against the default group of torch.distributed."""
     require_operands(kernel, dims=3, x=x)
     refuse_gradients(kernel, x=x)
@@ -100,7 +100,7 @@ def _require_group(kernel: str, x: torch.Tensor, rank: int) -> None:
         raise KernelError(f"{kernel}: rank must be {own}, got {rank}; pass torch.distributed.get_rank()")
 
 
-def require_divisible_rows(kernel: str, x: torch.Tensor) -> None:
+def require_divisible_rows(kernel: str, x: Tensor) -> None:
     """Check that the rows of x [ranks, n_rows, n_cols] split into equal parts, one per rank."""
     ranks, n_rows, _ = x.shape
     if n_rows % ranks:
@@ -114,7 +114,7 @@ def _own_bytes(case: Case) -> int:
     return case["n_rows"] * case["n_cols"] * case.itemsize
 
 
-def all_reduce_reference(x: torch.Tensor, rank: int) -> torch.Tensor:  # noqa: ARG001  every rank gets the same
+def all_reduce_reference(x: Tensor, rank: int) -> Tensor:
     """Compute `out = sum over ranks r of x[r]`."""
     return x.sum(dim=0)
 
@@ -134,7 +134,7 @@ all_reduce_spec = _collective_spec(
 
 
 @_implement(all_reduce_spec, deterministic=False)
-def all_reduce(x: torch.Tensor, rank: int) -> torch.Tensor:
+def all_reduce(x: Tensor, rank: int) -> Tensor:
     """Sum the inputs of all ranks. torch reduces in place, so the input is copied first.
 
     Args:
@@ -150,7 +150,7 @@ def all_reduce(x: torch.Tensor, rank: int) -> torch.Tensor:
     return out
 
 
-def all_gather_reference(x: torch.Tensor, rank: int) -> torch.Tensor:  # noqa: ARG001  every rank gets the same
+def all_gather_reference(x: Tensor, rank: int) -> Tensor:
     """Concatenate x[0], x[1], ... along the rows."""
     return torch.cat(list(x))
 
@@ -169,7 +169,7 @@ all_gather_spec = _collective_spec(
 
 
 @_implement(all_gather_spec, deterministic=True)
-def all_gather(x: torch.Tensor, rank: int) -> torch.Tensor:
+def all_gather(x: Tensor, rank: int) -> Tensor:
     """Concatenate the rows of all ranks on every rank, as at the start of a sequence-parallel layer.
 
     Args:
@@ -189,7 +189,7 @@ def all_gather(x: torch.Tensor, rank: int) -> torch.Tensor:
     return out
 
 
-def reduce_scatter_reference(x: torch.Tensor, rank: int) -> torch.Tensor:
+def reduce_scatter_reference(x: Tensor, rank: int) -> Tensor:
     """Compute part `rank` of the sum over ranks r of x[r]."""
     return x.sum(dim=0).tensor_split(len(x))[rank]
 
@@ -210,7 +210,7 @@ reduce_scatter_spec = _collective_spec(
 
 
 @_implement(reduce_scatter_spec, deterministic=False)
-def reduce_scatter(x: torch.Tensor, rank: int) -> torch.Tensor:
+def reduce_scatter(x: Tensor, rank: int) -> Tensor:
     """Sum the inputs of all ranks and return the rows of this rank, as at the end of a sequence-parallel layer.
 
     Args:
@@ -231,7 +231,7 @@ def reduce_scatter(x: torch.Tensor, rank: int) -> torch.Tensor:
     return out
 
 
-def all_to_all_reference(x: torch.Tensor, rank: int) -> torch.Tensor:
+def all_to_all_reference(x: Tensor, rank: int) -> Tensor:
     """Concatenate part `rank` of x[0], x[1], ... along the rows."""
     return torch.cat([sent.tensor_split(len(x))[rank] for sent in x])
 
@@ -252,7 +252,7 @@ all_to_all_spec = _collective_spec(
 
 
 @_implement(all_to_all_spec, deterministic=True)
-def all_to_all(x: torch.Tensor, rank: int) -> torch.Tensor:
+def all_to_all(x: Tensor, rank: int) -> Tensor:
     """Exchange equal parts between all ranks, as tokens are sent to experts on several GPUs.
 
     Args:

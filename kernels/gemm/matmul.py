@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of, tile_of_program
 from roofwatch.kernels.operands import (
     is_stored_transposed,
-    refuse_gradients,
     require_equal,
     require_operands,
     supports_tma,
@@ -170,66 +171,57 @@ def matmul_config(
     return min(tilings, key=rounds_time)
 
 
-@torch.library.custom_op("roofwatch::matmul", mutates_args=())
-def _matmul_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    M, K = a.shape
-    N = b.shape[1]
-    out = a.new_empty(M, N)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    is_transposed = is_stored_transposed(b)
-    stored_b = b.t() if is_transposed else b
-    with torch.cuda.device_of(a):
-        target = current_target()
-        is_copied = (
-            target.has_tma and a.element_size() == 2 and all(supports_tma(matrix) for matrix in (a, stored_b, out))
-        )
-        tiling = matmul_config(M, N, a.element_size(), target, multiprocessor_count(a), is_copied=is_copied)
-        n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
-        if is_copied:
-            stores_halves = tiling.BLOCK_N > 128 or target.backend == "interpreter"
-            b_tile = [tiling.BLOCK_K, tiling.BLOCK_N]
-            _matmul_persistent_kernel[(persistent_program_count(a, n_tiles),)](
-                TensorDescriptor.from_tensor(a, [tiling.BLOCK_M, tiling.BLOCK_K]),
-                TensorDescriptor.from_tensor(stored_b, b_tile[::-1] if is_transposed else b_tile),
-                TensorDescriptor.from_tensor(out, [tiling.BLOCK_M, tiling.BLOCK_N // (2 if stores_halves else 1)]),
-                M,
-                N,
-                K,
-                GROUP_M=_GROUP_M,
-                B_IS_TRANSPOSED=is_transposed,
-                STORES_HALVES=stores_halves,
-                # separate warps for copies and products on data-centre Blackwell
-                SPECIALISES_WARPS=target.arch == "sm_100",
-                **tiling.launch_options(),
-            )
-        else:
-            _matmul_kernel[(n_tiles,)](
-                a,
-                b,
-                out,
-                M,
-                N,
-                K,
-                a.stride(0),
-                stored_b.stride(0),
-                out.stride(0),
-                GROUP_M=_GROUP_M,
-                B_IS_TRANSPOSED=is_transposed,
-                K_IS_EVEN=K % tiling.BLOCK_K == 0,
-                N_CHIPLETS=target.chiplet_count,
-                **tiling.launch_options(),
-            )
-    return out
-
-
-@_matmul_op.register_fake
-def empty_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Fake of a matrix product."""
+def empty_product(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty(a.shape[0], b.shape[1])
 
 
-def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+@operator("matmul", empty_product)
+def _matmul_op(a, b, out):
+    M, K = a.shape
+    N = b.shape[1]
+    is_transposed = is_stored_transposed(b)
+    stored_b = b.t() if is_transposed else b
+    target = current_target()
+    is_copied = target.has_tma and a.element_size() == 2 and all(supports_tma(matrix) for matrix in (a, stored_b, out))
+    tiling = matmul_config(M, N, a.element_size(), target, multiprocessor_count(a), is_copied=is_copied)
+    n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
+    if is_copied:
+        stores_halves = tiling.BLOCK_N > 128 or target.backend == "interpreter"
+        b_tile = [tiling.BLOCK_K, tiling.BLOCK_N]
+        _matmul_persistent_kernel[(persistent_program_count(a, n_tiles),)](
+            TensorDescriptor.from_tensor(a, [tiling.BLOCK_M, tiling.BLOCK_K]),
+            TensorDescriptor.from_tensor(stored_b, b_tile[::-1] if is_transposed else b_tile),
+            TensorDescriptor.from_tensor(out, [tiling.BLOCK_M, tiling.BLOCK_N // (2 if stores_halves else 1)]),
+            M,
+            N,
+            K,
+            GROUP_M=_GROUP_M,
+            B_IS_TRANSPOSED=is_transposed,
+            STORES_HALVES=stores_halves,
+            # separate warps for copies and products on data-centre Blackwell
+            SPECIALISES_WARPS=target.arch == "sm_100",
+            **tiling.launch_options(),
+        )
+    else:
+        _matmul_kernel[(n_tiles,)](
+            a,
+            b,
+            out,
+            M,
+            N,
+            K,
+            a.stride(0),
+            stored_b.stride(0),
+            out.stride(0),
+            GROUP_M=_GROUP_M,
+            B_IS_TRANSPOSED=is_transposed,
+            K_IS_EVEN=K % tiling.BLOCK_K == 0,
+            N_CHIPLETS=target.chiplet_count,
+            **tiling.launch_options(),
+        )
+
+
+def matmul_reference(a: Tensor, b: Tensor) -> Tensor:
     """Compute `out[m, n] = sum over k of a[m, k] * b[k, n]`."""
     return torch.einsum("mk,kn->mn", a, b)
 
@@ -276,7 +268,7 @@ matmul_spec = KernelSpec(
 
 
 @matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def matmul(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b`, accumulated in float32.
 
     Args:
@@ -287,18 +279,16 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         [M, N] in a's dtype.
     """
     require_factors("matmul", a, b)
-    out: torch.Tensor = _matmul_op(a, b)
-    return out
+    return _matmul_op(a, b)
 
 
-def require_factors(kernel: str, a: torch.Tensor, b: torch.Tensor) -> None:
+def require_factors(kernel: str, a: Tensor, b: Tensor) -> None:
     """Require two matrices of one dtype with equal K, without gradients."""
     require_operands(kernel, dims=2, a=a, b=b.t() if is_stored_transposed(b) else b)
     require_equal(kernel, "the dtypes", a=a.dtype, b=b.dtype)
     require_equal(kernel, "a's columns and b's rows", a=a.shape[1], b=b.shape[0])
-    refuse_gradients(kernel, a=a, b=b)
 
 
 @matmul_spec.implementation("torch", compile=True)
-def _matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _matmul_torch(a: Tensor, b: Tensor) -> Tensor:
     return a @ b

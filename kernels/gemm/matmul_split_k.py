@@ -8,8 +8,10 @@ copied.
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, sum_shares
 from roofwatch.kernels.gemm.matmul import (
     empty_product,
@@ -85,42 +87,36 @@ def split_length(K: int, block_k: int, n_tiles: int, n_multiprocessors: int) -> 
     return int(triton.cdiv(n_steps, n_splits)) * block_k
 
 
-@torch.library.custom_op("roofwatch::matmul_split_k", mutates_args=())
-def _matmul_split_k_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+@operator("matmul_split_k", empty_product)
+def _matmul_split_k_op(a, b, out):
     M, K = a.shape
     N = b.shape[1]
-    out = a.new_empty(M, N)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
     if not K:
-        return out.zero_()
+        out.zero_()
+        return
     is_transposed = is_stored_transposed(b)
-    with torch.cuda.device_of(a):
-        config = matmul_split_k_config(M, a.element_size(), current_target())
-        n_tiles_m, n_tiles_n = triton.cdiv(M, config["BLOCK_M"]), triton.cdiv(N, config["BLOCK_N"])
-        k_per_split = split_length(K, config["BLOCK_K"], n_tiles_m * n_tiles_n, multiprocessor_count(a))
-        n_splits = triton.cdiv(K, k_per_split)
-        partials = a.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
-        _split_kernel[(n_tiles_n, n_splits, n_tiles_m)](
-            a,
-            b,
-            partials,
-            M,
-            N,
-            K,
-            a.stride(0),
-            b.stride(1 if is_transposed else 0),
-            k_per_split,
-            B_IS_TRANSPOSED=is_transposed,
-            K_IS_EVEN=K % config["BLOCK_K"] == 0,
-            **config,
-        )
-        if n_splits > 1:
-            sum_shares(partials, out)
-    return out
+    config = matmul_split_k_config(M, a.element_size(), current_target())
+    n_tiles_m, n_tiles_n = triton.cdiv(M, config["BLOCK_M"]), triton.cdiv(N, config["BLOCK_N"])
+    k_per_split = split_length(K, config["BLOCK_K"], n_tiles_m * n_tiles_n, multiprocessor_count(a))
+    n_splits = triton.cdiv(K, k_per_split)
+    partials = a.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+    _split_kernel[(n_tiles_n, n_splits, n_tiles_m)](
+        a,
+        b,
+        partials,
+        M,
+        N,
+        K,
+        a.stride(0),
+        b.stride(1 if is_transposed else 0),
+        k_per_split,
+        B_IS_TRANSPOSED=is_transposed,
+        K_IS_EVEN=K % config["BLOCK_K"] == 0,
+        **config,
+    )
+    if n_splits > 1:
+        sum_shares(partials, out)
 
-
-_matmul_split_k_op.register_fake(empty_product)
 
 _DECODE = only(projections(), "decode")
 
@@ -157,7 +153,7 @@ matmul_split_k_spec = KernelSpec(
 
 
 @matmul_split_k_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def matmul_split_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def matmul_split_k(a: Tensor, b: Tensor) -> Tensor:
     """Compute `a @ b`, accumulated in float32. Meant for M up to 64; each further tile of rows reads b again.
 
     Args:
@@ -168,10 +164,9 @@ def matmul_split_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         [M, N] in a's dtype.
     """
     require_factors("matmul_split_k", a, b)
-    out: torch.Tensor = _matmul_split_k_op(a, b)
-    return out
+    return _matmul_split_k_op(a, b)
 
 
 @matmul_split_k_spec.implementation("torch", compile=True)
-def _matmul_split_k_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _matmul_split_k_torch(a: Tensor, b: Tensor) -> Tensor:
     return a @ b

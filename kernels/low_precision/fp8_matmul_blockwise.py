@@ -11,9 +11,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rounding import as_kernel_operand
 from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
 from roofwatch.kernels.low_precision.scaled_matmul import (
@@ -23,7 +25,7 @@ from roofwatch.kernels.low_precision.scaled_matmul import (
     scaled_cases,
     scaled_edges,
 )
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 SCALE_BLOCK = 128
@@ -99,49 +101,37 @@ def fp8_matmul_blockwise_config(M: int, N: int, target: Target, n_multiprocessor
     return tiling
 
 
-@torch.library.custom_op("roofwatch::fp8_matmul_blockwise", mutates_args=())
-def _fp8_matmul_blockwise_op(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+@operator("fp8_matmul_blockwise", empty_scaled_product)
+def _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale, out):
     M, K = x.shape
     N = weight.shape[0]
-    out = x.new_empty(M, N, dtype=torch.bfloat16)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    with torch.cuda.device_of(x):
-        target = current_target()
-        tiling = fp8_matmul_blockwise_config(M, N, target, multiprocessor_count(x))
-        _fp8_matmul_blockwise_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
-            as_kernel_operand(x),
-            x_scale,
-            as_kernel_operand(weight),
-            weight_scale,
-            out,
-            M,
-            N,
-            K,
-            x.stride(0),
-            weight.stride(0),
-            x_scale.stride(0),
-            x_scale.stride(1),
-            weight_scale.stride(0),
-            BLOCK_M=tiling.BLOCK_M,
-            BLOCK_N=tiling.BLOCK_N,
-            GROUP_M=_GROUP_M,
-            K_IS_EVEN=K % SCALE_BLOCK == 0,
-            N_CHIPLETS=target.chiplet_count,
-            num_warps=tiling.num_warps,
-            num_stages=tiling.num_stages,
-        )
-    return out
+    target = current_target()
+    tiling = fp8_matmul_blockwise_config(M, N, target, multiprocessor_count(x))
+    _fp8_matmul_blockwise_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
+        as_kernel_operand(x),
+        x_scale,
+        as_kernel_operand(weight),
+        weight_scale,
+        out,
+        M,
+        N,
+        K,
+        x.stride(0),
+        weight.stride(0),
+        x_scale.stride(0),
+        x_scale.stride(1),
+        weight_scale.stride(0),
+        BLOCK_M=tiling.BLOCK_M,
+        BLOCK_N=tiling.BLOCK_N,
+        GROUP_M=_GROUP_M,
+        K_IS_EVEN=K % SCALE_BLOCK == 0,
+        N_CHIPLETS=target.chiplet_count,
+        num_warps=tiling.num_warps,
+        num_stages=tiling.num_stages,
+    )
 
 
-_fp8_matmul_blockwise_op.register_fake(empty_scaled_product)
-
-
-def fp8_matmul_blockwise_reference(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def fp8_matmul_blockwise_reference(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `out[m, n] = sum over k of x[m, k] x_scale[m, k / 128] weight[n, k] weight_scale[n / 128, k / 128]`,
     with integer division.
     """
@@ -201,9 +191,7 @@ fp8_matmul_blockwise_spec = KernelSpec(
 
 
 @fp8_matmul_blockwise_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def fp8_matmul_blockwise(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def fp8_matmul_blockwise(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `(x * x_scale) @ (weight * weight_scale).T` with block scales, accumulated in float32.
 
     Args:
@@ -229,15 +217,11 @@ def fp8_matmul_blockwise(
                 f"{name}: {scale_name} must be float32 of shape {(n_rows, n_blocks)} on {x.device}, got {scale.dtype} "
                 f"of {tuple(scale.shape)} on {scale.device}; quantise by blocks of {SCALE_BLOCK}"
             )
-    refuse_gradients(name, x=x, x_scale=x_scale, weight=weight, weight_scale=weight_scale)
-    out: torch.Tensor = _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale)
-    return out
+    return _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale)
 
 
 @fp8_matmul_blockwise_spec.implementation("torch", directions=["fwd"], compile=True)
-def _fp8_matmul_blockwise_torch(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def _fp8_matmul_blockwise_torch(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     N, K = weight.shape
     x_by_column = x_scale.repeat_interleave(SCALE_BLOCK, dim=1)[:, :K]
     by_column = weight_scale.repeat_interleave(SCALE_BLOCK, dim=1)[:, :K]
@@ -246,9 +230,7 @@ def _fp8_matmul_blockwise_torch(
 
 
 @fp8_matmul_blockwise_spec.implementation("torch", name="scaled_mm", directions=["fwd"])
-def _fp8_matmul_blockwise_scaled_mm(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def _fp8_matmul_blockwise_scaled_mm(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     """Use cuBLAS, which needs scales of x contiguous along M, and rows of weight scales in multiples of four."""
     if not x.is_cuda or torch.version.hip or torch.cuda.get_device_capability(x.device) != (9, 0):
         raise UnsupportedError("needs a GPU of compute capability 9.0, for cuBLAS's products with block scales")

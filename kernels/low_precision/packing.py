@@ -13,6 +13,7 @@ the order; Kim et al., Who Says Elephants Can't Run, 2022 (arXiv 2211.10017), fo
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch.kernels.target import IS_INTERPRETED
 
@@ -22,7 +23,7 @@ TERNARY_BLOCK_COLUMNS = 128
 _TERNARY_BLOCK_BYTES = 32
 
 
-def pack_int4(levels: torch.Tensor) -> torch.Tensor:
+def pack_int4(levels: Tensor) -> Tensor:
     """Pack integers 0 to 15 [n_rows, n_cols] into int32 [n_rows, n_cols / 8]."""
     n_rows, n_cols = levels.shape
     words = levels.to(torch.int64).reshape(n_rows, n_cols // 8, 8)
@@ -32,14 +33,14 @@ def pack_int4(levels: torch.Tensor) -> torch.Tensor:
     return torch.where(packed < 2**31, packed, packed - 2**32).to(torch.int32)
 
 
-def unpack_int4(packed: torch.Tensor) -> torch.Tensor:
+def unpack_int4(packed: Tensor) -> Tensor:
     """Unpack the result of `pack_int4` to int32 [n_rows, n_cols]."""
     columns = torch.arange(8, device=packed.device, dtype=torch.int32)
     shifts = 4 * (columns // 2 + 4 * (columns % 2))
     return ((packed[..., None] >> shifts) & 15).flatten(1)
 
 
-def pack_ternary(levels: torch.Tensor) -> torch.Tensor:
+def pack_ternary(levels: Tensor) -> Tensor:
     """Pack -1, 0 and 1 [n_rows, n_cols] into uint8 [n_rows, n_cols / 4]."""
     n_rows, n_cols = levels.shape
     codes = (
@@ -53,7 +54,7 @@ def pack_ternary(levels: torch.Tensor) -> torch.Tensor:
     return packed.reshape(n_rows, n_cols // 4)
 
 
-def unpack_ternary(packed: torch.Tensor) -> torch.Tensor:
+def unpack_ternary(packed: Tensor) -> Tensor:
     """Unpack the result of `pack_ternary` to int8 [n_rows, n_cols]."""
     n_rows, n_bytes = packed.shape
     blocks = packed.reshape(n_rows, n_bytes // _TERNARY_BLOCK_BYTES, 1, _TERNARY_BLOCK_BYTES)

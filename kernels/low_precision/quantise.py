@@ -15,15 +15,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rounding import E4M3_MAX, as_kernel_operand, round_half_even, to_e4m3
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, token_rows
 
-Quantised = tuple[torch.Tensor, torch.Tensor]
+Quantised = tuple[Tensor, Tensor]
 HIGHEST_LEVEL = 127
 SMALLEST_ABSMAX = 1e-30
 """Keeps the scale of a row of zeros above zero."""
@@ -75,7 +77,7 @@ def _quantise_long_rows_kernel(
     tl.store(scale_ptr + row, absmax / HIGHEST)
 
 
-def _define_operator(name: str, dtype: torch.dtype, highest: float) -> Callable[[torch.Tensor], Quantised]:
+def _define_operator(name: str, dtype: torch.dtype, highest: float) -> Callable[[Tensor], Quantised]:
     """Register `roofwatch::<name>` and return a launcher that checks its operand.
 
     Args:
@@ -84,36 +86,28 @@ def _define_operator(name: str, dtype: torch.dtype, highest: float) -> Callable[
         highest: The level of a row's largest magnitude.
     """
 
-    def empty_result(x: torch.Tensor) -> Quantised:
+    def empty_result(x: Tensor) -> tuple[Tensor, Tensor]:
         return x.new_empty(x.shape, dtype=dtype), x.new_empty(x.shape[0], 1, dtype=torch.float32)
 
-    @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
-    def operator(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    @operator(name, empty_result)
+    def forward(x, out, scale):
         n_rows, n_cols = x.shape
-        out, scale = empty_result(x)
-        if n_rows:
-            kernel = _quantise_rows_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _quantise_long_rows_kernel
-            with torch.cuda.device_of(x):
-                kernel_out = as_kernel_operand(out) if dtype is torch.float8_e4m3fn else out
-                kernel[(n_rows,)](x, kernel_out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
-        return out, scale
+        kernel = _quantise_rows_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _quantise_long_rows_kernel
+        kernel_out = as_kernel_operand(out) if dtype is torch.float8_e4m3fn else out
+        kernel[(n_rows,)](x, kernel_out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
 
-    operator.register_fake(empty_result)
-
-    def launch(x: torch.Tensor) -> Quantised:
+    def launch(x: Tensor) -> Quantised:
         require_operands(name, dims=2, x=x)
-        refuse_gradients(name, x=x)
         if not x.shape[1]:
             raise KernelError(f"{name}: x has shape {tuple(x.shape)}, rows without a maximum; pass at least one column")
-        out, scale = operator(x)
-        return out, scale
+        return forward(x)
 
     return launch
 
 
-def _scale_of_rows(x: torch.Tensor, highest: float) -> torch.Tensor:
+def _scale_of_rows(x: Tensor, highest: float) -> Tensor:
     absmax = torch.linalg.vector_norm(x, ord=torch.inf, dim=-1, keepdim=True).float()
-    scale: torch.Tensor = absmax.clamp(min=SMALLEST_ABSMAX) / highest
+    scale: Tensor = absmax.clamp(min=SMALLEST_ABSMAX) / highest
     return scale
 
 
@@ -131,9 +125,7 @@ def quantise_memory_bytes(case: Case) -> float:
     return case["n_rows"] * (case["n_cols"] * (case.itemsize + 1) + 4)
 
 
-def _quantise_spec(
-    name: str, *, reference: Callable[[torch.Tensor], Quantised], formula: str, source: str
-) -> KernelSpec:
+def _quantise_spec(name: str, *, reference: Callable[[Tensor], Quantised], formula: str, source: str) -> KernelSpec:
     small = cases(shapes=[{"n_rows": 512, "n_cols": 4096}], dtypes=["float32", "bfloat16"], tags=["small"])
     return KernelSpec(
         name=name,
@@ -155,7 +147,7 @@ def _quantise_spec(
     )
 
 
-def quantise_int8_reference(x: torch.Tensor) -> Quantised:
+def quantise_int8_reference(x: Tensor) -> Quantised:
     """Compute `scale = max |x| / 127` and `out = round(x / scale)`, ties to even."""
     scale = x.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_ABSMAX) / HIGHEST_LEVEL
     return torch.round(x / scale).to(torch.int8), scale
@@ -171,7 +163,7 @@ quantise_int8_spec = _quantise_spec(
 
 
 @quantise_int8_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def quantise_int8(x: torch.Tensor) -> Quantised:
+def quantise_int8(x: Tensor) -> Quantised:
     """Compute `round(x / scale)` with `scale = max |x| / 127` along each row, in float32.
 
     Args:
@@ -185,12 +177,12 @@ def quantise_int8(x: torch.Tensor) -> Quantised:
 
 
 @quantise_int8_spec.implementation("torch", directions=["fwd"], compile=True)
-def _quantise_int8_torch(x: torch.Tensor) -> Quantised:
+def _quantise_int8_torch(x: Tensor) -> Quantised:
     scale = _scale_of_rows(x, HIGHEST_LEVEL)
     return (x / scale).round().to(torch.int8), scale
 
 
-def quantise_fp8_reference(x: torch.Tensor) -> Quantised:
+def quantise_fp8_reference(x: Tensor) -> Quantised:
     """Compute `scale = max |x| / 448` and the number of e4m3 nearest to `x / scale`."""
     scale = x.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_ABSMAX) / E4M3_MAX
     # three bits after the leading one are kept; below 2^-6 the spacing is 2^-9
@@ -210,7 +202,7 @@ quantise_fp8_spec = _quantise_spec(
 
 
 @quantise_fp8_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def quantise_fp8(x: torch.Tensor) -> Quantised:
+def quantise_fp8(x: Tensor) -> Quantised:
     """Compute the numbers of e4m3 nearest to `x / scale` with `scale = max |x| / 448` along each row, in float32.
 
     Args:
@@ -224,6 +216,6 @@ def quantise_fp8(x: torch.Tensor) -> Quantised:
 
 
 @quantise_fp8_spec.implementation("torch", directions=["fwd"], compile=True)
-def _quantise_fp8_torch(x: torch.Tensor) -> Quantised:
+def _quantise_fp8_torch(x: Tensor) -> Quantised:
     scale = _scale_of_rows(x, E4M3_MAX)
     return (x / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn), scale

@@ -16,12 +16,14 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rounding import as_kernel_operand
 from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, projections
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
@@ -114,67 +116,48 @@ def scaled_matmul_config(M: int, N: int, dtype: torch.dtype, target: Target, n_m
     return tiling
 
 
-def _scaled_matmul(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
-    """Launch with checked operands; the result is bfloat16."""
-    M, K = x.shape
-    N = weight.shape[0]
-    out = x.new_empty(M, N, dtype=torch.bfloat16)
-    if not out.numel():
-        return out
-    is_fp8 = x.dtype is torch.float8_e4m3fn
-    with torch.cuda.device_of(x):
-        target = current_target()
-        tiling = scaled_matmul_config(M, N, x.dtype, target, multiprocessor_count(x))
-        _scaled_matmul_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
-            as_kernel_operand(x) if is_fp8 else x,
-            x_scale,
-            as_kernel_operand(weight) if is_fp8 else weight,
-            weight_scale,
-            out,
-            M,
-            N,
-            K,
-            x.stride(0),
-            weight.stride(0),
-            GROUP_M=_GROUP_M,
-            K_IS_EVEN=K % tiling.BLOCK_K == 0,
-            N_CHIPLETS=target.chiplet_count,
-            **tiling._asdict(),
-        )
-    return out
-
-
-def empty_scaled_product(
-    x: torch.Tensor, _x_scale: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor
-) -> torch.Tensor:
-    """The fake of every operator with these operands: [M, N] bfloat16."""
+def empty_scaled_product(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0], dtype=torch.bfloat16)
 
 
-_fp8_matmul_rowwise_op = torch.library.custom_op("roofwatch::fp8_matmul_rowwise", _scaled_matmul, mutates_args=())
-_fp8_matmul_rowwise_op.register_fake(empty_scaled_product)
-_int8_matmul_op = torch.library.custom_op("roofwatch::int8_matmul", _scaled_matmul, mutates_args=())
-_int8_matmul_op.register_fake(empty_scaled_product)
+def _launch_scaled_matmul(x, x_scale, weight, weight_scale, out):
+    M, K = x.shape
+    N = weight.shape[0]
+    is_fp8 = x.dtype is torch.float8_e4m3fn
+    target = current_target()
+    tiling = scaled_matmul_config(M, N, x.dtype, target, multiprocessor_count(x))
+    _scaled_matmul_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
+        as_kernel_operand(x) if is_fp8 else x,
+        x_scale,
+        as_kernel_operand(weight) if is_fp8 else weight,
+        weight_scale,
+        out,
+        M,
+        N,
+        K,
+        x.stride(0),
+        weight.stride(0),
+        GROUP_M=_GROUP_M,
+        K_IS_EVEN=K % tiling.BLOCK_K == 0,
+        N_CHIPLETS=target.chiplet_count,
+        **tiling._asdict(),
+    )
+
+
+_fp8_matmul_rowwise_op = operator("fp8_matmul_rowwise", empty_scaled_product)(_launch_scaled_matmul)
+_int8_matmul_op = operator("int8_matmul", empty_scaled_product)(_launch_scaled_matmul)
 
 
 def _require_scaled_operands(
-    kernel: str,
-    dtype: torch.dtype,
-    x: torch.Tensor,
-    x_scale: torch.Tensor,
-    weight: torch.Tensor,
-    weight_scale: torch.Tensor,
+    kernel: str, dtype: torch.dtype, x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
 ) -> None:
     require_operands(kernel, dims=2, dtypes=(dtype,), x=x, weight=weight)
     require_equal(kernel, "the columns", x=x.shape[1], weight=weight.shape[1])
     require_row_scale(kernel, "x_scale", x_scale, x)
     require_row_scale(kernel, "weight_scale", weight_scale, weight)
-    refuse_gradients(kernel, x=x, x_scale=x_scale, weight=weight, weight_scale=weight_scale)
 
 
-def require_row_scale(kernel: str, name: str, scale: torch.Tensor, matrix: torch.Tensor) -> None:
+def require_row_scale(kernel: str, name: str, scale: Tensor, matrix: Tensor) -> None:
     """Require one float32 scale per row of a matrix, contiguous and on its device."""
     shape = (matrix.shape[0], 1)
     if scale.shape != shape or scale.dtype != torch.float32 or not scale.is_contiguous():
@@ -185,9 +168,7 @@ def require_row_scale(kernel: str, name: str, scale: torch.Tensor, matrix: torch
     require_equal(kernel, f"the devices of {name} and its matrix", scale=scale.device, matrix=matrix.device)
 
 
-def scaled_matmul_reference(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def scaled_matmul_reference(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
     return torch.einsum("mk,nk->mn", x.double(), weight.double()) * x_scale * weight_scale.t()
 
@@ -225,7 +206,7 @@ def scaled_matmul_memory_bytes(case: Case) -> float:
 def _scaled_matmul_spec(name: str, dtype: str, *, spread: float, source: str) -> KernelSpec:
     """The spec of a kernel; `spread` is the standard deviation of the 8-bit levels."""
 
-    def inputs(case: Case, make: InputMaker) -> dict[str, torch.Tensor]:
+    def inputs(case: Case, make: InputMaker) -> dict[str, Tensor]:
         return {
             "x": make.normal(case["M"], case["K"], scale=spread),
             "x_scale": make.uniform(case["M"], 1, low=0.01, high=0.02, dtype="float32"),
@@ -248,7 +229,7 @@ def _scaled_matmul_spec(name: str, dtype: str, *, spread: float, source: str) ->
     )
 
     @spec.implementation("torch", directions=["fwd"], compile=True)
-    def _(x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor) -> torch.Tensor:
+    def _(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
         return ((x.float() * x_scale) @ (weight.float() * weight_scale).t()).bfloat16()
 
     return spec
@@ -266,9 +247,7 @@ int8_matmul_spec = _scaled_matmul_spec(
 
 
 @fp8_matmul_rowwise_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def fp8_matmul_rowwise(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def fp8_matmul_rowwise(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `(x @ weight.T) * x_scale * weight_scale.T`, accumulated in float32.
 
     Args:
@@ -281,14 +260,11 @@ def fp8_matmul_rowwise(
         [M, N] bfloat16.
     """
     _require_scaled_operands("fp8_matmul_rowwise", torch.float8_e4m3fn, x, x_scale, weight, weight_scale)
-    out: torch.Tensor = _fp8_matmul_rowwise_op(x, x_scale, weight, weight_scale)
-    return out
+    return _fp8_matmul_rowwise_op(x, x_scale, weight, weight_scale)
 
 
 @fp8_matmul_rowwise_spec.implementation("torch", name="scaled_mm", directions=["fwd"])
-def _fp8_matmul_rowwise_scaled_mm(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def _fp8_matmul_rowwise_scaled_mm(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     if not x.is_cuda or torch.cuda.get_device_capability(x.device) < (8, 9):
         raise UnsupportedError("needs a GPU of compute capability 8.9 or newer, for torch._scaled_mm")
     if x.shape[1] % 16 or weight.shape[0] % 16:
@@ -297,9 +273,7 @@ def _fp8_matmul_rowwise_scaled_mm(
 
 
 @int8_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def int8_matmul(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def int8_matmul(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `(x @ weight.T) * x_scale * weight_scale.T`, accumulated in int32.
 
     Args:
@@ -314,14 +288,11 @@ def int8_matmul(
     _require_scaled_operands("int8_matmul", torch.int8, x, x_scale, weight, weight_scale)
     if x.shape[1] > MAX_K:
         raise KernelError(f"int8_matmul: x has {x.shape[1]} columns, at most {MAX_K} are exact; split the columns")
-    out: torch.Tensor = _int8_matmul_op(x, x_scale, weight, weight_scale)
-    return out
+    return _int8_matmul_op(x, x_scale, weight, weight_scale)
 
 
 @int8_matmul_spec.implementation("torch", name="int_mm", directions=["fwd"])
-def _int8_matmul_int_mm(
-    x: torch.Tensor, x_scale: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def _int8_matmul_int_mm(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
     M, K = x.shape
     if x.is_cuda and (M <= 16 or K % 8 or weight.shape[0] % 8):
         raise UnsupportedError(

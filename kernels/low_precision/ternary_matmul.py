@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import groups_per_split, sum_shares, tile_of_program
 from roofwatch.kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
 from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
@@ -124,52 +126,42 @@ def ternary_matmul_config(M: int, target: Target) -> Tiling:
     return Tiling(block_m, 128, 32, 8 if block_m == 128 else 4, min(num_stages, 3))
 
 
-@torch.library.custom_op("roofwatch::ternary_matmul", mutates_args=())
-def _ternary_matmul_op(
-    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
-    M = x.shape[0]
-    N, n_bytes = packed.shape
-    out = x.new_empty(M, N, dtype=torch.bfloat16)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    with torch.cuda.device_of(x):
-        target = current_target()
-        tiling = ternary_matmul_config(M, target)
-        n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
-        n_steps = triton.cdiv(n_bytes, tiling.BLOCK_BYTES)
-        steps = groups_per_split(n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
-        n_splits = triton.cdiv(n_steps, steps)
-        shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
-        _ternary_matmul_kernel[n_tiles, n_splits](
-            x,
-            x_scale,
-            packed,
-            weight_scale,
-            shares,
-            M,
-            N,
-            n_bytes,
-            x.stride(0),
-            packed.stride(0),
-            steps * tiling.BLOCK_BYTES,
-            GROUP_M=_GROUP_M,
-            N_CHIPLETS=target.chiplet_count,
-            **tiling._asdict(),
-        )
-        if n_splits > 1:
-            sum_shares(shares, out)
-    return out
-
-
-@_ternary_matmul_op.register_fake
-def _ternary_matmul_fake(x: torch.Tensor, _x_scale: torch.Tensor, packed: torch.Tensor, *_: Any) -> torch.Tensor:
+def _empty_out(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], packed.shape[0], dtype=torch.bfloat16)
 
 
-def ternary_matmul_reference(
-    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+@operator("ternary_matmul", _empty_out)
+def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
+    M = x.shape[0]
+    N, n_bytes = packed.shape
+    target = current_target()
+    tiling = ternary_matmul_config(M, target)
+    n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
+    n_steps = triton.cdiv(n_bytes, tiling.BLOCK_BYTES)
+    steps = groups_per_split(n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
+    n_splits = triton.cdiv(n_steps, steps)
+    shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+    _ternary_matmul_kernel[n_tiles, n_splits](
+        x,
+        x_scale,
+        packed,
+        weight_scale,
+        shares,
+        M,
+        N,
+        n_bytes,
+        x.stride(0),
+        packed.stride(0),
+        steps * tiling.BLOCK_BYTES,
+        GROUP_M=_GROUP_M,
+        N_CHIPLETS=target.chiplet_count,
+        **tiling._asdict(),
+    )
+    if n_splits > 1:
+        sum_shares(shares, out)
+
+
+def ternary_matmul_reference(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
     weight = x_scale.new_empty(packed.shape[0], x.shape[1])
     for block, start in enumerate(range(0, x.shape[1], 128)):
@@ -234,9 +226,7 @@ ternary_matmul_spec = KernelSpec(
 
 
 @ternary_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def ternary_matmul(
-    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def ternary_matmul(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
     """Compute `(x @ weight.T) * x_scale * weight_scale.T`, accumulated in int32.
 
     Args:
@@ -261,14 +251,10 @@ def ternary_matmul(
     require_row_scale(name, "x_scale", x_scale, x)
     require_row_scale(name, "weight_scale", weight_scale, packed)
     require_equal(name, "the devices", x=x.device, packed=packed.device)
-    refuse_gradients(name, x_scale=x_scale, weight_scale=weight_scale)
-    out: torch.Tensor = _ternary_matmul_op(x, x_scale, packed, weight_scale)
-    return out
+    return _ternary_matmul_op(x, x_scale, packed, weight_scale)
 
 
 @ternary_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
-def _ternary_matmul_torch(
-    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
-) -> torch.Tensor:
+def _ternary_matmul_torch(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
     weight = unpack_ternary(packed)
     return ((x.float() * x_scale) @ (weight.float() * weight_scale).t()).bfloat16()

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, sum_shares, tile_of_program
 from roofwatch.kernels.low_precision.packing import (
     NIBBLE_COLUMNS,
@@ -34,7 +36,6 @@ from roofwatch.kernels.low_precision.packing import (
     unpacked,
 )
 from roofwatch.kernels.operands import (
-    refuse_gradients,
     require_contiguous,
     require_equal,
     require_integers,
@@ -223,59 +224,49 @@ def w4a16_matmul_config(M: int, N: int, K: int, target: Target, n_multiprocessor
     return Tiling(block_m, n_words, groups, num_warps, num_stages)
 
 
-@torch.library.custom_op("roofwatch::w4a16_matmul", mutates_args=())
-def _w4a16_matmul_op(
-    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
-) -> torch.Tensor:
-    M, K = x.shape
-    n_words = packed.shape[1]
-    N = 8 * n_words
-    out = x.new_empty(M, N)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    with torch.cuda.device_of(x):
-        target = current_target()
-        tiling = w4a16_matmul_config(M, N, K, target, multiprocessor_count(x))
-        n_groups = K // GROUP_SIZE
-        n_splits = triton.cdiv(n_groups, tiling.groups_per_split)
-        n_tiles = triton.cdiv(M, tiling.block_m) * triton.cdiv(n_words, tiling.n_words)
-        shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
-        operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), tiling.groups_per_split)
-        if M <= MAX_FEW_ROWS:
-            _w4a16_few_rows_kernel[n_tiles, n_splits](
-                *operands,
-                BLOCK_M=tiling.block_m,
-                N_WORDS=tiling.n_words,
-                num_warps=tiling.num_warps,
-                num_stages=tiling.num_stages,
-            )
-        else:
-            _w4a16_tiles_kernel[n_tiles, n_splits](
-                *operands,
-                BLOCK_M=tiling.block_m,
-                BLOCK_K=_BLOCK_K,
-                N_WORDS=tiling.n_words,
-                GROUP_M=_GROUP_M,
-                N_CHIPLETS=target.chiplet_count,
-                num_warps=tiling.num_warps,
-                num_stages=tiling.num_stages,
-            )
-        if n_splits > 1:
-            sum_shares(shares, out)
-    return out
-
-
-@_w4a16_matmul_op.register_fake
-def _w4a16_matmul_fake(x: torch.Tensor, packed: torch.Tensor, *_: Any) -> torch.Tensor:
+def _empty_out(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], 8 * packed.shape[1])
 
 
-def w4a16_matmul_reference(
-    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
-) -> torch.Tensor:
+@operator("w4a16_matmul", _empty_out)
+def _w4a16_matmul_op(x, packed, scale, packed_zero, out):
+    M, K = x.shape
+    n_words = packed.shape[1]
+    N = 8 * n_words
+    target = current_target()
+    tiling = w4a16_matmul_config(M, N, K, target, multiprocessor_count(x))
+    n_groups = K // GROUP_SIZE
+    n_splits = triton.cdiv(n_groups, tiling.groups_per_split)
+    n_tiles = triton.cdiv(M, tiling.block_m) * triton.cdiv(n_words, tiling.n_words)
+    shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+    operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), tiling.groups_per_split)
+    if M <= MAX_FEW_ROWS:
+        _w4a16_few_rows_kernel[n_tiles, n_splits](
+            *operands,
+            BLOCK_M=tiling.block_m,
+            N_WORDS=tiling.n_words,
+            num_warps=tiling.num_warps,
+            num_stages=tiling.num_stages,
+        )
+    else:
+        _w4a16_tiles_kernel[n_tiles, n_splits](
+            *operands,
+            BLOCK_M=tiling.block_m,
+            BLOCK_K=_BLOCK_K,
+            N_WORDS=tiling.n_words,
+            GROUP_M=_GROUP_M,
+            N_CHIPLETS=target.chiplet_count,
+            num_warps=tiling.num_warps,
+            num_stages=tiling.num_stages,
+        )
+    if n_splits > 1:
+        sum_shares(shares, out)
+
+
+def w4a16_matmul_reference(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:
     """Compute `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k // 128."""
 
-    def unpacked(words: torch.Tensor) -> torch.Tensor:
+    def unpacked(words: Tensor) -> Tensor:
         levels = scale.new_empty(words.shape[0], 8 * words.shape[1])
         for nibble, column in enumerate(NIBBLE_COLUMNS):
             levels[:, column::8] = (words >> (4 * nibble)) & 15
@@ -334,7 +325,7 @@ w4a16_matmul_spec = KernelSpec(
 
 
 @w4a16_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor) -> torch.Tensor:
+def w4a16_matmul(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:
     """Compute `x @ ((level - zero) * scale)`, accumulated in float32.
 
     Args:
@@ -357,15 +348,11 @@ def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, pac
     require_equal(name, "the shapes", packed_zero=tuple(packed_zero.shape), groups=(n_groups, packed.shape[1]))
     require_equal(name, "the shapes", scale=tuple(scale.shape), groups=(n_groups, 8 * packed.shape[1]))
     require_contiguous(name, scale=scale)
-    refuse_gradients(name, x=x, scale=scale)
-    out: torch.Tensor = _w4a16_matmul_op(x, packed, scale, packed_zero)
-    return out
+    return _w4a16_matmul_op(x, packed, scale, packed_zero)
 
 
 @w4a16_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
-def _w4a16_matmul_torch(
-    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
-) -> torch.Tensor:
+def _w4a16_matmul_torch(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:
     zero = unpack_int4(packed_zero).repeat_interleave(GROUP_SIZE, dim=0)
     weight = (unpack_int4(packed) - zero) * scale.repeat_interleave(GROUP_SIZE, dim=0)
     return x @ weight

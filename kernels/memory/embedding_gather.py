@@ -8,10 +8,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
-from roofwatch.kernels.operands import refuse_gradients, require_integers, require_operands
+from roofwatch.kernels.operands import require_integers, require_operands
 from roofwatch.kernels.shapes import embedded_tokens, model_cases
 
 
@@ -32,26 +34,20 @@ def embedding_gather_config(hidden: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
 
-@torch.library.custom_op("roofwatch::embedding_gather", mutates_args=())
-def _embedding_gather_op(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    vocab, hidden = table.shape
-    n_tokens = indices.shape[0]
-    out = table.new_empty(n_tokens, hidden)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    config = embedding_gather_config(hidden)
-    grid = (n_tokens * triton.cdiv(hidden, config["BLOCK"]),)
-    with torch.cuda.device_of(table):
-        _embedding_gather_kernel[grid](table, indices, out, table.stride(0), out.stride(0), vocab, hidden, **config)
-    return out
-
-
-@_embedding_gather_op.register_fake
-def _embedding_gather_fake(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def _empty_out(table: Tensor, indices: Tensor) -> Tensor:
     return table.new_empty(indices.shape[0], table.shape[1])
 
 
-def embedding_gather_reference(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+@operator("embedding_gather", _empty_out)
+def _embedding_gather_op(table, indices, out):
+    vocab, hidden = table.shape
+    n_tokens = indices.shape[0]
+    config = embedding_gather_config(hidden)
+    grid = (n_tokens * triton.cdiv(hidden, config["BLOCK"]),)
+    _embedding_gather_kernel[grid](table, indices, out, table.stride(0), out.stride(0), vocab, hidden, **config)
+
+
+def embedding_gather_reference(table: Tensor, indices: Tensor) -> Tensor:
     """Compute `out[t] = table[indices[t]]`."""
     return table[indices]
 
@@ -63,7 +59,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     }
 
 
-def embedding_gather_flop_count(case: Case) -> float:  # noqa: ARG001  the spec's signature
+def embedding_gather_flop_count(case: Case) -> float:
     """Nothing is computed."""
     return 0
 
@@ -100,7 +96,7 @@ embedding_gather_spec = KernelSpec(
 
 
 @embedding_gather_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def embedding_gather(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def embedding_gather(table: Tensor, indices: Tensor) -> Tensor:
     """`out[t] = table[indices[t]]`.
 
     An index out of range gives a row of NaN; torch's own gather would fail with a device-side assert.
@@ -114,11 +110,9 @@ def embedding_gather(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor
     """
     require_operands("embedding_gather", dims=2, table=table)
     require_integers("embedding_gather", dtype=torch.int64, dims=1, like=table, indices=indices)
-    refuse_gradients("embedding_gather", table=table)
-    out: torch.Tensor = _embedding_gather_op(table, indices)
-    return out
+    return _embedding_gather_op(table, indices)
 
 
 @embedding_gather_spec.implementation("torch", directions=["fwd"], compile=True)
-def _embedding_gather_torch(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def _embedding_gather_torch(table: Tensor, indices: Tensor) -> Tensor:
     return torch.nn.functional.embedding(indices, table)

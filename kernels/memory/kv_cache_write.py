@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
@@ -78,13 +79,13 @@ def kv_cache_write_config(n_cols: int) -> dict[str, int]:
 
 @torch.library.custom_op("roofwatch::kv_cache_write", mutates_args=("key_cache", "value_cache"))
 def _kv_cache_write_op(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slots: torch.Tensor,
-    key_scale: torch.Tensor | None,
-    value_scale: torch.Tensor | None,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slots: Tensor,
+    key_scale: Tensor | None,
+    value_scale: Tensor | None,
 ) -> None:
     n_tokens, n_heads, head_dim = key.shape
     n_blocks, block_size = key_cache.shape[:2]
@@ -117,22 +118,22 @@ def _kv_cache_write_op(
 
 
 @_kv_cache_write_op.register_fake
-def _kv_cache_write_fake(*_operands: torch.Tensor | None) -> None:
+def _kv_cache_write_fake(*_operands: Tensor | None) -> None:
     return
 
 
 def kv_cache_write_reference(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slots: torch.Tensor,
-    key_scale: torch.Tensor | None = None,
-    value_scale: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slots: Tensor,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Compute `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy."""
 
-    def written(new: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    def written(new: Tensor, cache: Tensor, scale: Tensor | None) -> Tensor:
         if scale is not None:
             new = (new / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(cache.dtype)
         is_kept = slots >= 0
@@ -214,14 +215,14 @@ kv_cache_write_spec = KernelSpec(
 
 @kv_cache_write_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def kv_cache_write(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slots: torch.Tensor,
-    key_scale: torch.Tensor | None = None,
-    value_scale: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slots: Tensor,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Write each token's key and value into its slot of the caches, in place.
 
     Args:
@@ -242,13 +243,7 @@ def kv_cache_write(
     return key_cache, value_cache
 
 
-def _require_rows(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slots: torch.Tensor,
-) -> None:
+def _require_rows(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
     name = "kv_cache_write"
     require_operands(name, dims=3, key=key, value=value)
     require_equal(name, "the dtypes", key=key.dtype, value=value.dtype)
@@ -272,7 +267,7 @@ def _require_rows(
     refuse_gradients(name, key=key, value=value, key_cache=key_cache, value_cache=value_cache)
 
 
-def _require_scales(new: torch.Tensor, cache: torch.Tensor, **scales: torch.Tensor | None) -> None:
+def _require_scales(new: Tensor, cache: Tensor, **scales: Tensor | None) -> None:
     is_scaled = cache.dtype == torch.float8_e4m3fn
     if not is_scaled:
         require_equal("kv_cache_write", "the dtypes", new=new.dtype, cache=cache.dtype)
@@ -291,14 +286,14 @@ def _require_scales(new: torch.Tensor, cache: torch.Tensor, **scales: torch.Tens
 
 @kv_cache_write_spec.implementation("torch", directions=["fwd"], compile=True)
 def _kv_cache_write_torch(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slots: torch.Tensor,
-    key_scale: torch.Tensor | None = None,
-    value_scale: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slots: Tensor,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     for new, cache, scale in ((key, key_cache, key_scale), (value, value_cache, value_scale)):
         if scale is None:
             _write_rows(new, cache, slots)
@@ -308,7 +303,7 @@ def _kv_cache_write_torch(
     return key_cache, value_cache
 
 
-def _write_rows(new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+def _write_rows(new: Tensor, cache: Tensor, slots: Tensor) -> None:
     if not slots.numel():
         return
     # selecting the kept tokens would synchronise with the host: instead, a skipped token repeats the write of the first

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, vocabulary_rows, with_choice
 
 _TILE_BYTES = 16_384
@@ -38,25 +40,19 @@ def memory_copy_config(n_cols: int, itemsize: int) -> dict[str, int]:
     return {"BLOCK_ROWS": n_elements // block_cols, "BLOCK_COLS": block_cols, "num_warps": 8}
 
 
-@torch.library.custom_op("roofwatch::memory_copy", mutates_args=())
-def _memory_copy_op(x: torch.Tensor) -> torch.Tensor:
-    out = x.new_empty(x.shape)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    n_rows, n_cols = (1, x.numel()) if x.is_contiguous() else x.shape
-    config = memory_copy_config(n_cols, x.element_size())
-    grid = (triton.cdiv(n_rows, config["BLOCK_ROWS"]) * triton.cdiv(n_cols, config["BLOCK_COLS"]),)
-    with torch.cuda.device_of(x):
-        _memory_copy_kernel[grid](x, out, x.stride(0), out.stride(0), n_rows, n_cols, **config)
-    return out
-
-
-@_memory_copy_op.register_fake
-def _memory_copy_fake(x: torch.Tensor) -> torch.Tensor:
+def _empty_out(x: Tensor) -> Tensor:
     return x.new_empty(x.shape)
 
 
-def memory_copy_reference(x: torch.Tensor) -> torch.Tensor:
+@operator("memory_copy", _empty_out)
+def _memory_copy_op(x, out):
+    n_rows, n_cols = (1, x.numel()) if x.is_contiguous() else x.shape
+    config = memory_copy_config(n_cols, x.element_size())
+    grid = (triton.cdiv(n_rows, config["BLOCK_ROWS"]) * triton.cdiv(n_cols, config["BLOCK_COLS"]),)
+    _memory_copy_kernel[grid](x, out, x.stride(0), out.stride(0), n_rows, n_cols, **config)
+
+
+def memory_copy_reference(x: Tensor) -> Tensor:
     """Compute `out = x` by an addition, which returns a new tensor."""
     return x + 0
 
@@ -68,7 +64,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {"x": make.normal(n_rows, n_cols)}
 
 
-def memory_copy_flop_count(case: Case) -> float:  # noqa: ARG001  the spec's signature
+def memory_copy_flop_count(case: Case) -> float:
     """Nothing is computed."""
     return 0
 
@@ -114,7 +110,7 @@ memory_copy_spec = KernelSpec(
 
 
 @memory_copy_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def memory_copy(x: torch.Tensor) -> torch.Tensor:
+def memory_copy(x: Tensor) -> Tensor:
     """Return a contiguous copy of x.
 
     Args:
@@ -124,11 +120,9 @@ def memory_copy(x: torch.Tensor) -> torch.Tensor:
         [n_rows, n_cols] in x's dtype.
     """
     require_operands("memory_copy", dims=2, x=x)
-    refuse_gradients("memory_copy", x=x)
-    out: torch.Tensor = _memory_copy_op(x)
-    return out
+    return _memory_copy_op(x)
 
 
 @memory_copy_spec.implementation("torch", directions=["fwd"], compile=True)
-def _memory_copy_torch(x: torch.Tensor) -> torch.Tensor:
+def _memory_copy_torch(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)

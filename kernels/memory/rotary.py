@@ -12,9 +12,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, rotated_heads
 
@@ -107,91 +109,54 @@ def rotary_config(n_heads: int, head_dim: int) -> dict[str, int]:
     }
 
 
-def _rotated(
-    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, is_back: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _launch(q, k, cos, sin, q_out, k_out, *, is_back):
     B, T, H, D = q.shape
     H_KV = k.shape[2]
-    q_out, k_out = q.new_empty(q.shape), k.new_empty(k.shape)
-    n_tokens = B * T
-    if not n_tokens or not D:
-        return q_out, k_out  # CUDA rejects an empty grid
     config = rotary_config(max(H, H_KV), D)
     n_tiles = triton.cdiv(H, config["BLOCK_H"]) + triton.cdiv(H_KV, config["BLOCK_H"])
-    with torch.cuda.device_of(q):
-        _rotary_kernel[(n_tokens * n_tiles,)](
-            q,
-            k,
-            cos,
-            sin,
-            q_out,
-            k_out,
-            *q.stride()[:3],
-            *k.stride()[:3],
-            T,
-            H,
-            H_KV,
-            D // 2,
-            IS_BACK=is_back,
-            **config,
-        )
-    return q_out, k_out
+    _rotary_kernel[(B * T * n_tiles,)](
+        q,
+        k,
+        cos,
+        sin,
+        q_out,
+        k_out,
+        *q.stride()[:3],
+        *k.stride()[:3],
+        T,
+        H,
+        H_KV,
+        D // 2,
+        IS_BACK=is_back,
+        **config,
+    )
 
 
-@torch.library.custom_op("roofwatch::rotary", mutates_args=())
-def _rotary_op(
-    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _rotated(q, k, cos, sin, is_back=False)
-
-
-@torch.library.custom_op("roofwatch::rotary_backward", mutates_args=())
-def _rotary_backward_op(
-    grad_q_out: torch.Tensor, grad_k_out: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    # autograd may pass an expanded scalar
-    return _rotated(_along_last_dim(grad_q_out), _along_last_dim(grad_k_out), cos, sin, is_back=True)
-
-
-def _along_last_dim(x: torch.Tensor) -> torch.Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-@_rotary_op.register_fake
-def _rotary_fake(q: torch.Tensor, k: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape)
-
-
-@_rotary_backward_op.register_fake
-def _rotary_backward_fake(
-    grad_q_out: torch.Tensor, grad_k_out: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _empty_gradients(grad_q_out: Tensor, grad_k_out: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return grad_q_out.new_empty(grad_q_out.shape), grad_k_out.new_empty(grad_k_out.shape)
 
 
-def _save_for_backward(ctx: Any, inputs: tuple[torch.Tensor, ...], output: Any) -> None:  # noqa: ARG001  torch's signature
-    _, _, cos, sin = inputs
-    ctx.save_for_backward(cos, sin)
+@backward_operator("rotary", _empty_gradients)
+def _rotary_backward(grad_q_out, grad_k_out, cos, sin, grad_q, grad_k):
+    # autograd may pass an expanded scalar
+    given = [grad if grad.stride(-1) == 1 else grad.contiguous() for grad in (grad_q_out, grad_k_out)]
+    _launch(*given, cos, sin, grad_q, grad_k, is_back=True)
 
 
-def _backward(
-    ctx: Any, grad_q_out: torch.Tensor, grad_k_out: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, None, None]:
-    cos, sin = ctx.saved_tensors
-    grad_q, grad_k = _rotary_backward_op(grad_q_out, grad_k_out, cos, sin)
-    return grad_q, grad_k, None, None
+def _empty_heads(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape)
 
 
-_rotary_op.register_autograd(_backward, setup_context=_save_for_backward)
+@operator("rotary", _empty_heads, backward=_rotary_backward)
+def _rotary_op(q, k, cos, sin, q_out, k_out):
+    _launch(q, k, cos, sin, q_out, k_out, is_back=False)
 
 
-def rotary_reference(
-    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Compute `(x[i] + j x[i + D/2]) * (cos[i] + j sin[i])` in complex numbers."""
     turn = torch.complex(cos, sin)[:, None, :]
 
-    def turned(x: torch.Tensor) -> torch.Tensor:
+    def turned(x: Tensor) -> Tensor:
         first, second = x.chunk(2, dim=-1)
         pairs = torch.complex(first, second) * turn
         return torch.cat([pairs.real, pairs.imag], dim=-1)
@@ -257,7 +222,7 @@ rotary_spec = KernelSpec(
 
 
 @rotary_spec.implementation("triton", deterministic=True)
-def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Rotate each pair `x[i], x[i + D/2]` of every head by angle i of its token, in float32.
 
     Args:
@@ -273,6 +238,8 @@ def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     require_operands("rotary", dims=4, q=q, k=k)
     require_operands("rotary", dims=2, cos=cos, sin=sin)
     B, T, _, D = q.shape
+    if not q.shape[2]:
+        raise KernelError("rotary: q has no heads; pass at least one")
     if D % 2:
         raise KernelError(f"rotary: the head dim must be even, got {D}; pad q and k to {D + 1}")
     require_equal("rotary", "batch, tokens and head dim", q=(B, T, D), k=(*k.shape[:2], k.shape[3]))
@@ -281,17 +248,14 @@ def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     for name, angles in {"cos": cos, "sin": sin}.items():
         if torch.is_grad_enabled() and angles.requires_grad:
             raise KernelError(f"rotary: {name} requires a gradient, which is not computed; pass {name}.detach()")
-    q_out, k_out = _rotary_op(q, k, cos, sin)
-    return q_out, k_out
+    return _rotary_op(q, k, cos, sin)
 
 
 @rotary_spec.implementation("torch", compile=True)
-def _rotary_torch(
-    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _rotary_torch(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     cos, sin = cos[:, None, :], sin[:, None, :]
 
-    def turned(x: torch.Tensor) -> torch.Tensor:
+    def turned(x: Tensor) -> Tensor:
         first, second = x.float().chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import tile_of
-from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, weight_matrices
 
 
@@ -45,26 +47,20 @@ def transpose_config() -> dict[str, int]:
     return {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP_M": 8, "num_warps": 4}
 
 
-@torch.library.custom_op("roofwatch::transpose", mutates_args=())
-def _transpose_op(x: torch.Tensor) -> torch.Tensor:
-    M, N = x.shape
-    out = x.new_empty(N, M)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    config = transpose_config()
-    grid = (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
-    with torch.cuda.device_of(x):
-        _transpose_kernel[grid](x, out, x.stride(0), out.stride(0), M, N, **config)
-    return out
-
-
-@_transpose_op.register_fake
-def _transpose_fake(x: torch.Tensor) -> torch.Tensor:
+def _empty_out(x: Tensor) -> Tensor:
     M, N = x.shape
     return x.new_empty(N, M)
 
 
-def transpose_reference(x: torch.Tensor) -> torch.Tensor:
+@operator("transpose", _empty_out)
+def _transpose_op(x, out):
+    M, N = x.shape
+    config = transpose_config()
+    grid = (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
+    _transpose_kernel[grid](x, out, x.stride(0), out.stride(0), M, N, **config)
+
+
+def transpose_reference(x: Tensor) -> Tensor:
     """Compute `out[n, m] = x[m, n]`."""
     return torch.einsum("mn->nm", x).contiguous()
 
@@ -73,7 +69,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {"x": make.normal(case["M"], case["N"])}
 
 
-def transpose_flop_count(case: Case) -> float:  # noqa: ARG001  the spec's signature
+def transpose_flop_count(case: Case) -> float:
     """Nothing is computed."""
     return 0
 
@@ -105,7 +101,7 @@ transpose_spec = KernelSpec(
 
 
 @transpose_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def transpose(x: torch.Tensor) -> torch.Tensor:
+def transpose(x: Tensor) -> Tensor:
     """Compute `out[n, m] = x[m, n]`, a contiguous copy.
 
     Args:
@@ -115,11 +111,9 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
         [N, M] in x's dtype.
     """
     require_operands("transpose", dims=2, x=x)
-    refuse_gradients("transpose", x=x)
-    out: torch.Tensor = _transpose_op(x)
-    return out
+    return _transpose_op(x)
 
 
 @transpose_spec.implementation("torch", directions=["fwd"], compile=True)
-def _transpose_torch(x: torch.Tensor) -> torch.Tensor:
+def _transpose_torch(x: Tensor) -> Tensor:
     return x.t().contiguous()

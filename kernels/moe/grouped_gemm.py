@@ -11,14 +11,15 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
 from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
 from roofwatch.kernels.operands import (
-    refuse_gradients,
     require_equal,
     require_integers,
     require_operands,
@@ -105,47 +106,41 @@ def grouped_gemm_config(rows_per_expert: int, itemsize: int, target: Target) -> 
     return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
 
 
-@torch.library.custom_op("roofwatch::grouped_gemm", mutates_args=())
-def _grouped_gemm_op(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    n_rows, K = tokens.shape
-    n_experts, _, N = weights.shape
-    out = tokens.new_empty(n_rows, N)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    with torch.cuda.device_of(tokens):
-        target = current_target()
-        config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
-        block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        is_copied = target.has_tma and tokens.element_size() == 2 and supports_tma(tokens) and supports_tma(weights)
-        # the last tile of each expert may be partial
-        most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
-        n_programs = persistent_program_count(tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR))
-        _grouped_gemm_kernel[(n_programs * _PROGRAMS_PER_MULTIPROCESSOR,)](
-            TensorDescriptor.from_tensor(tokens, [block_m, block_k]) if is_copied else tokens,
-            TensorDescriptor.from_tensor(weights, [1, block_k, block_n]) if is_copied else weights,
-            offsets,
-            out,
-            n_experts,
-            N,
-            K,
-            tokens.stride(0),
-            weights.stride(0),
-            weights.stride(1),
-            EXPERTS=triton.next_power_of_2(max(n_experts, 2)),
-            GROUP_M=_GROUP_M,
-            IS_COPIED=is_copied,
-            K_IS_EVEN=K % block_k == 0,
-            **config,
-        )
-    return out
-
-
-@_grouped_gemm_op.register_fake
-def _grouped_gemm_fake(tokens: torch.Tensor, weights: torch.Tensor, *_: Any) -> torch.Tensor:
+def _empty_out(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     return tokens.new_empty(tokens.shape[0], weights.shape[2])
 
 
-def grouped_gemm_reference(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+@operator("grouped_gemm", _empty_out)
+def _grouped_gemm_op(tokens, weights, offsets, out):
+    n_rows, K = tokens.shape
+    n_experts, _, N = weights.shape
+    target = current_target()
+    config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
+    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    is_copied = target.has_tma and tokens.element_size() == 2 and supports_tma(tokens) and supports_tma(weights)
+    # the last tile of each expert may be partial
+    most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
+    n_programs = persistent_program_count(tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR))
+    _grouped_gemm_kernel[(n_programs * _PROGRAMS_PER_MULTIPROCESSOR,)](
+        TensorDescriptor.from_tensor(tokens, [block_m, block_k]) if is_copied else tokens,
+        TensorDescriptor.from_tensor(weights, [1, block_k, block_n]) if is_copied else weights,
+        offsets,
+        out,
+        n_experts,
+        N,
+        K,
+        tokens.stride(0),
+        weights.stride(0),
+        weights.stride(1),
+        EXPERTS=triton.next_power_of_2(max(n_experts, 2)),
+        GROUP_M=_GROUP_M,
+        IS_COPIED=is_copied,
+        K_IS_EVEN=K % block_k == 0,
+        **config,
+    )
+
+
+def grouped_gemm_reference(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     """Compute `out[i] = tokens[i] @ weights[e]` for the rows i of expert e, from `offsets[e]` up to
     `offsets[e + 1]`.
     """
@@ -221,7 +216,7 @@ grouped_gemm_spec = KernelSpec(
 
 
 @grouped_gemm_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+def grouped_gemm(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     """`tokens[i] @ weights[e]` for the rows of each expert e, accumulated in float32.
 
     Args:
@@ -240,13 +235,11 @@ def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Ten
     require_equal("grouped_gemm", "the dtypes", tokens=tokens.dtype, weights=weights.dtype)
     require_equal("grouped_gemm", "tokens' and weights' K", tokens=tokens.shape[1], weights=weights.shape[1])
     require_equal("grouped_gemm", "the experts", weights=weights.shape[0], offsets=offsets.shape[0] - 1)
-    refuse_gradients("grouped_gemm", tokens=tokens, weights=weights)
-    out: torch.Tensor = _grouped_gemm_op(tokens, weights, offsets)
-    return out
+    return _grouped_gemm_op(tokens, weights, offsets)
 
 
 @grouped_gemm_spec.implementation("torch", compile=True)
-def _grouped_gemm_torch(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+def _grouped_gemm_torch(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     K, N = weights.shape[1:]
     multiple = 16 // tokens.element_size()  # torch requires 16-byte aligned rows
     more_k, more_n = -K % multiple, -N % multiple
@@ -257,7 +250,7 @@ def _grouped_gemm_torch(tokens: torch.Tensor, weights: torch.Tensor, offsets: to
 
 
 @grouped_gemm_spec.implementation("torch", name="loop")
-def _grouped_gemm_loop(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+def _grouped_gemm_loop(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     """Compute one product per expert, as models without a grouped GEMM; synchronises with the host."""
     out = tokens.new_empty(tokens.shape[0], weights.shape[2])
     for weight, (start, end) in zip(weights, pairwise(offsets.tolist()), strict=True):

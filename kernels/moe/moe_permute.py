@@ -11,13 +11,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16
+
+Permuted = tuple[Tensor, Tensor, Tensor]
 
 
 @triton.jit
@@ -85,50 +89,38 @@ def copy_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
 
-@torch.library.custom_op("roofwatch::moe_permute", mutates_args=())
-def _moe_permute_op(
-    x: torch.Tensor, experts: torch.Tensor, n_experts: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _empty_results(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
+    rows = x.new_empty(experts.shape[0] * experts.shape[1], x.shape[1])
+    return torch.empty_like(experts), experts.new_empty(n_experts + 1), rows
+
+
+@operator("moe_permute", _empty_results)
+def _moe_permute_op(x, experts, n_experts, positions, offsets, rows):
     n_tokens, n_cols = x.shape
     n_choices = experts.numel()
-    rows = x.new_empty(n_choices, n_cols)
-    positions = torch.empty_like(experts)
-    offsets = experts.new_empty(n_experts + 1)
-    if not n_choices:
-        return rows, positions, offsets.zero_()  # CUDA rejects an empty grid
     padded = triton.next_power_of_2(max(n_experts, 2))
     n_blocks = triton.cdiv(n_choices, _BLOCK)
     counts = experts.new_empty(n_blocks, padded)
-    with torch.cuda.device_of(x):
-        _count_kernel[(n_blocks,)](experts, counts, n_choices, EXPERTS=padded, BLOCK=_BLOCK, num_warps=4)
-        _place_kernel[(n_blocks,)](
-            experts,
-            counts,
-            positions,
-            offsets,
-            n_choices,
-            n_experts,
-            n_blocks,
-            EXPERTS=padded,
-            EXPERTS_AT_ONCE=min(padded, _EXPERTS_AT_ONCE),
-            BLOCKS=triton.next_power_of_2(n_blocks),
-            BLOCK=_BLOCK,
-            num_warps=8,
+    _count_kernel[(n_blocks,)](experts, counts, n_choices, EXPERTS=padded, BLOCK=_BLOCK, num_warps=4)
+    _place_kernel[(n_blocks,)](
+        experts,
+        counts,
+        positions,
+        offsets,
+        n_choices,
+        n_experts,
+        n_blocks,
+        EXPERTS=padded,
+        EXPERTS_AT_ONCE=min(padded, _EXPERTS_AT_ONCE),
+        BLOCKS=triton.next_power_of_2(n_blocks),
+        BLOCK=_BLOCK,
+        num_warps=8,
+    )
+    if n_cols:
+        config = copy_config(n_cols)
+        _copy_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
+            x, positions, rows, x.stride(0), n_cols, TOP_K=experts.shape[1], **config
         )
-        if n_cols:
-            config = copy_config(n_cols)
-            _copy_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
-                x, positions, rows, x.stride(0), n_cols, TOP_K=experts.shape[1], **config
-            )
-    return rows, positions, offsets
-
-
-@_moe_permute_op.register_fake
-def _moe_permute_fake(
-    x: torch.Tensor, experts: torch.Tensor, n_experts: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    n_choices = experts.shape[0] * experts.shape[1]
-    return x.new_empty(n_choices, x.shape[1]), torch.empty_like(experts), experts.new_empty(n_experts + 1)
 
 
 ROUTINGS = ("uniform", "zipf", "all_to_one")
@@ -144,7 +136,7 @@ def routed(workloads: Iterable[Workload], *dimensions: str) -> list[Workload]:
     ]
 
 
-def chosen_experts(case: Case, make: InputMaker) -> torch.Tensor:
+def chosen_experts(case: Case, make: InputMaker) -> Tensor:
     """Draw the experts of each token without replacement by the case's routing, [T, top_k] int32.
 
     Source of the Gumbel top-k method: Kool et al., Stochastic beams and where to find them, 2019 (arXiv 1903.06059).
@@ -162,17 +154,14 @@ def chosen_experts(case: Case, make: InputMaker) -> torch.Tensor:
     return scores.topk(case["top_k"], dim=1).indices.to(device=make.device, dtype=torch.int32)
 
 
-def expert_offsets(experts: torch.Tensor, n_experts: int) -> torch.Tensor:
+def expert_offsets(experts: Tensor, n_experts: int) -> Tensor:
     """Offsets of each expert's rows sorted by expert, and their total, [n_experts + 1] int32."""
     counts = torch.bincount(experts.flatten().cpu(), minlength=n_experts)
     offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     return offsets.to(device=experts.device, dtype=torch.int32)
 
 
-Permuted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-def moe_permute_reference(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
+def moe_permute_reference(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
     """Concatenate the rows of each expert in token order."""
     flat = experts.flatten()
     groups = [(flat == expert).nonzero().flatten() for expert in range(n_experts)]
@@ -191,7 +180,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     }
 
 
-def moe_permute_flop_count(case: Case) -> float:  # noqa: ARG001  every spec's signature
+def moe_permute_flop_count(case: Case) -> float:
     """Nothing is computed."""
     return 0
 
@@ -239,7 +228,7 @@ moe_permute_spec = KernelSpec(
 
 
 @moe_permute_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def moe_permute(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
+def moe_permute(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
     """Sort token rows by expert; rows of one expert stay in token order.
 
     Args:
@@ -254,13 +243,12 @@ def moe_permute(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permu
     require_operands("moe_permute", dims=2, x=x)
     require_integers("moe_permute", dtype=torch.int32, dims=2, like=x, experts=experts)
     require_equal("moe_permute", "the tokens", x=x.shape[0], experts=experts.shape[0])
-    refuse_gradients("moe_permute", x=x)
-    permuted: Permuted = _moe_permute_op(x, experts, n_experts)
-    return permuted
+    positions, offsets, rows = _moe_permute_op(x, experts, n_experts)
+    return rows, positions, offsets
 
 
 @moe_permute_spec.implementation("torch", compile=True)
-def _moe_permute_torch(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
+def _moe_permute_torch(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
     in_order, order = experts.flatten().sort(stable=True)
     places = torch.arange(order.numel(), device=x.device, dtype=torch.int32)
     positions = torch.zeros_like(places).scatter(0, order, places)

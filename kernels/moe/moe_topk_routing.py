@@ -11,10 +11,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 MAX_EXPERTS = 4096
@@ -72,31 +74,7 @@ def moe_topk_routing_config(n_experts: int) -> dict[str, int]:
     return {"EXPERTS": experts, "TOKENS": max(1024 // experts, 1), "num_warps": max(4, experts // 256)}
 
 
-@torch.library.custom_op("roofwatch::moe_topk_routing", mutates_args=())
-def _moe_topk_routing_op(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    n_tokens, n_experts = logits.shape
-    weights = logits.new_empty(n_tokens, top_k, dtype=torch.float32)
-    experts = logits.new_empty(n_tokens, top_k, dtype=torch.int32)
-    if not n_tokens:
-        return weights, experts  # CUDA rejects an empty grid
-    config = moe_topk_routing_config(n_experts)
-    with torch.cuda.device_of(logits):
-        _topk_routing_kernel[(triton.cdiv(n_tokens, config["TOKENS"]),)](
-            logits,
-            weights,
-            experts,
-            logits.stride(0),
-            n_tokens,
-            n_experts,
-            TOP_K=top_k,
-            CHOICES=triton.next_power_of_2(top_k),
-            **config,
-        )
-    return weights, experts
-
-
-@_moe_topk_routing_op.register_fake
-def _moe_topk_routing_fake(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _empty_choices(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     n_tokens = logits.shape[0]
     return (
         logits.new_empty(n_tokens, top_k, dtype=torch.float32),
@@ -104,7 +82,24 @@ def _moe_topk_routing_fake(logits: torch.Tensor, top_k: int) -> tuple[torch.Tens
     )
 
 
-def moe_topk_routing_reference(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+@operator("moe_topk_routing", _empty_choices)
+def _moe_topk_routing_op(logits, top_k, weights, experts):
+    n_tokens, n_experts = logits.shape
+    config = moe_topk_routing_config(n_experts)
+    _topk_routing_kernel[(triton.cdiv(n_tokens, config["TOKENS"]),)](
+        logits,
+        weights,
+        experts,
+        logits.stride(0),
+        n_tokens,
+        n_experts,
+        TOP_K=top_k,
+        CHOICES=triton.next_power_of_2(top_k),
+        **config,
+    )
+
+
+def moe_topk_routing_reference(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Sort experts by logit, lower expert first among equals, and renormalise the softmax of the first top_k."""
     order = logits.argsort(dim=-1, descending=True, stable=True)[:, :top_k]
     exps = (logits - logits.amax(dim=-1, keepdim=True)).exp()
@@ -164,7 +159,7 @@ moe_topk_routing_spec = KernelSpec(
 
 
 @moe_topk_routing_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def moe_topk_routing(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def moe_topk_routing(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Return the `top_k` most probable experts of each token, with weights that sum to 1.
 
     Args:
@@ -176,7 +171,6 @@ def moe_topk_routing(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, to
         Weights [n_tokens, top_k] float32 in descending order, and experts [n_tokens, top_k] int32.
     """
     require_operands("moe_topk_routing", dims=2, logits=logits)
-    refuse_gradients("moe_topk_routing", logits=logits)
     n_experts = logits.shape[1]
     if n_experts > MAX_EXPERTS:
         raise KernelError(
@@ -185,11 +179,10 @@ def moe_topk_routing(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, to
         )
     if not 1 <= top_k <= n_experts:
         raise KernelError(f"moe_topk_routing: top_k is {top_k}; choose 1 to {n_experts}, the number of experts")
-    chosen: tuple[torch.Tensor, torch.Tensor] = _moe_topk_routing_op(logits, top_k)
-    return chosen
+    return _moe_topk_routing_op(logits, top_k)
 
 
 @moe_topk_routing_spec.implementation("torch", compile=True)
-def _moe_topk_routing_torch(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _moe_topk_routing_torch(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     weights, experts = torch.softmax(logits, dim=-1, dtype=torch.float32).topk(top_k, dim=-1)
     return weights / weights.sum(dim=-1, keepdim=True), experts.to(torch.int32)

@@ -8,22 +8,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 
 @triton.jit
 def _unpermute_kernel(
-    rows_ptr,
-    positions_ptr,
-    weights_ptr,
-    out_ptr,
-    rows_row_stride,
-    n_cols,
-    TOP_K: tl.constexpr,
-    BLOCK: tl.constexpr,
+    rows_ptr, positions_ptr, weights_ptr, out_ptr, rows_row_stride, n_cols, TOP_K: tl.constexpr, BLOCK: tl.constexpr
 ):
     token = tl.program_id(0).to(tl.int64)
     offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -43,27 +38,21 @@ def moe_unpermute_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 256, 1)}
 
 
-@torch.library.custom_op("roofwatch::moe_unpermute", mutates_args=())
-def _moe_unpermute_op(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    n_tokens, top_k = positions.shape
-    n_cols = rows.shape[1]
-    out = rows.new_empty(n_tokens, n_cols)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    config = moe_unpermute_config(n_cols)
-    with torch.cuda.device_of(rows):
-        _unpermute_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
-            rows, positions, weights, out, rows.stride(0), n_cols, TOP_K=top_k, **config
-        )
-    return out
-
-
-@_moe_unpermute_op.register_fake
-def _moe_unpermute_fake(rows: torch.Tensor, positions: torch.Tensor, *_: Any) -> torch.Tensor:
+def _empty_out(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
     return rows.new_empty(positions.shape[0], rows.shape[1])
 
 
-def moe_unpermute_reference(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+@operator("moe_unpermute", _empty_out)
+def _moe_unpermute_op(rows, positions, weights, out):
+    n_tokens, top_k = positions.shape
+    n_cols = rows.shape[1]
+    config = moe_unpermute_config(n_cols)
+    _unpermute_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
+        rows, positions, weights, out, rows.stride(0), n_cols, TOP_K=top_k, **config
+    )
+
+
+def moe_unpermute_reference(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
     """Compute `out[t] = sum over k of weights[t, k] * rows[positions[t, k]]`."""
     return torch.einsum("tk,tkc->tc", weights, rows[positions.long()])
 
@@ -123,7 +112,7 @@ moe_unpermute_spec = KernelSpec(
 
 
 @moe_unpermute_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def moe_unpermute(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def moe_unpermute(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
     """`out[t] = sum over k of weights[t, k] * rows[positions[t, k]]`, added in float32.
 
     Args:
@@ -137,12 +126,10 @@ def moe_unpermute(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Te
     require_operands("moe_unpermute", dims=2, rows=rows, weights=weights)
     require_integers("moe_unpermute", dtype=torch.int32, dims=2, like=rows, positions=positions)
     require_equal("moe_unpermute", "the shapes", positions=tuple(positions.shape), weights=tuple(weights.shape))
-    refuse_gradients("moe_unpermute", rows=rows, weights=weights)
-    out: torch.Tensor = _moe_unpermute_op(rows, positions, weights.contiguous())
-    return out
+    return _moe_unpermute_op(rows, positions, weights.contiguous())
 
 
 @moe_unpermute_spec.implementation("torch", compile=True)
-def _moe_unpermute_torch(rows: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _moe_unpermute_torch(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
     gathered = rows[positions].float()
     return (gathered * weights[..., None].float()).sum(dim=1).to(rows.dtype)

@@ -13,14 +13,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
 from roofwatch.kernels.normalisation.reductions import (
     MAX_ROW_BYTES_BACKWARD,
     add_to_share,
     backward_config,
     share_count,
+    sum_rows,
 )
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, only, small_rows, token_rows
@@ -178,97 +181,58 @@ def _add_rms_norm_long_grad_kernel(
             add_to_share(share_ptr, cols, cols < n_cols, tl.sum(grad_out * normed, axis=0), start_row > first_row)
 
 
-@torch.library.custom_op("roofwatch::add_rms_norm", mutates_args=())
-def _add_rms_norm_op(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    n_rows, n_cols = x.shape
-    out, new_residual = x.new_empty(n_rows, n_cols), x.new_empty(n_rows, n_cols)
-    rstd = x.new_empty(n_rows, dtype=torch.float32)
-    if not x.numel():
-        return out, new_residual, rstd.zero_()  # CUDA rejects an empty grid
-    kernel = _add_rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _add_rms_norm_long_kernel
-    with torch.cuda.device_of(x):
-        kernel[(n_rows,)](
-            x,
-            residual,
-            weight,
-            out,
-            new_residual,
-            rstd,
-            x.stride(0),
-            residual.stride(0),
-            n_cols,
-            eps,
-            **row_config(n_cols),
-        )
-    return out, new_residual, rstd
+def _empty_gradients(
+    new_residual: Tensor, weight: Tensor, rstd: Tensor, grad_out: Tensor, grad_new_residual: Tensor
+) -> tuple[Tensor, Tensor]:
+    return new_residual.new_empty(new_residual.shape), weight.new_empty(weight.shape)
 
 
-@torch.library.custom_op("roofwatch::add_rms_norm_backward", mutates_args=())
-def _add_rms_norm_backward_op(
-    new_residual: torch.Tensor,
-    weight: torch.Tensor,
-    rstd: torch.Tensor,
-    grad_out: torch.Tensor,
-    grad_new_residual: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+@backward_operator("add_rms_norm", _empty_gradients)
+def _add_rms_norm_backward(new_residual, weight, rstd, grad_out, grad_new_residual, grad_x, grad_weight):
     n_rows, n_cols = new_residual.shape
-    grad = new_residual.new_empty(n_rows, n_cols)
-    if not grad.numel():
-        return grad, torch.zeros_like(weight)
-    config = backward_config(n_cols, grad.element_size())
+    config = backward_config(n_cols, grad_x.element_size())
     kernel = _add_rms_norm_long_grad_kernel if "ROWS" in config else _add_rms_norm_grad_kernel
-    n_shares = share_count(grad, 1, n_rows, config)
-    grad_weight_shares = grad.new_empty(n_shares, n_cols, dtype=torch.float32)
-    with torch.cuda.device_of(grad):
-        kernel[(n_shares,)](
-            new_residual,
-            weight,
-            rstd,
-            grad_out.contiguous(),  # autograd may pass an expanded scalar
-            grad_new_residual.contiguous(),
-            grad,
-            grad_weight_shares,
-            n_rows,
-            n_cols,
-            **config,
-        )
-    return grad, grad_weight_shares.sum(dim=0).to(weight.dtype)
+    n_shares = share_count(grad_x, 1, n_rows, config)
+    grad_weight_shares = grad_x.new_empty(n_shares, n_cols, dtype=torch.float32)
+    kernel[(n_shares,)](
+        new_residual,
+        weight,
+        rstd,
+        grad_out.contiguous(),  # autograd may pass an expanded scalar
+        grad_new_residual.contiguous(),
+        grad_x,
+        grad_weight_shares,
+        n_rows,
+        n_cols,
+        **config,
+    )
+    sum_rows(grad_weight_shares, grad_weight)
 
 
-@_add_rms_norm_op.register_fake
-def _add_rms_norm_fake(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape[:1], dtype=torch.float32)
+def _empty_results(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
 
 
-@_add_rms_norm_backward_op.register_fake
-def _add_rms_norm_backward_fake(
-    new_residual: torch.Tensor, weight: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return new_residual.new_empty(new_residual.shape), torch.empty_like(weight)
+@operator("add_rms_norm", _empty_results, backward=_add_rms_norm_backward, same_gradient={"residual": "x"})
+def _add_rms_norm_op(x, residual, weight, eps, out, new_residual, rstd):
+    n_rows, n_cols = x.shape
+    kernel = _add_rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _add_rms_norm_long_kernel
+    kernel[(n_rows,)](
+        x,
+        residual,
+        weight,
+        out,
+        new_residual,
+        rstd,
+        x.stride(0),
+        residual.stride(0),
+        n_cols,
+        eps,
+        **row_config(n_cols),
+    )
 
 
-def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    _x, _residual, weight, _eps = inputs
-    _out, new_residual, rstd = output
-    ctx.mark_non_differentiable(rstd)
-    ctx.save_for_backward(new_residual, weight, rstd)
-
-
-def _backward(
-    ctx: Any, grad_out: torch.Tensor, grad_new_residual: torch.Tensor, _: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-    grad, grad_weight = _add_rms_norm_backward_op(*ctx.saved_tensors, grad_out, grad_new_residual)
-    return grad, grad, grad_weight, None  # both summands have the gradient of the sum
-
-
-_add_rms_norm_op.register_autograd(_backward, setup_context=_save_for_backward)
-
-
-def add_rms_norm_reference(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor]:
+def add_rms_norm_reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Compute `h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row."""
     h = x + residual
     return h / (h.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight, h
@@ -327,9 +291,7 @@ add_rms_norm_spec = KernelSpec(
 
 
 @add_rms_norm_spec.implementation("triton", deterministic=True)
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor]:
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """`h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row, computed in float32.
 
     Args:
@@ -351,8 +313,6 @@ def add_rms_norm(
 
 
 @add_rms_norm_spec.implementation("torch", compile=True)
-def _add_rms_norm_torch(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _add_rms_norm_torch(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     h = x + residual
     return torch.nn.functional.rms_norm(h, weight.shape, weight, eps), h

@@ -9,14 +9,15 @@ Source: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450).
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.normalisation.reductions import add_to_share, backward_config, moments_of, share_count
+from roofwatch.kernels.normalisation.reductions import add_to_share, backward_config, moments_of, share_count, sum_rows
 
 
 @triton.jit
@@ -217,55 +218,37 @@ def _affine_norm_long_grad_kernel(
             add_to_share(grad_bias_share_ptr, cols, col_mask, tl.sum(grad_out, axis=0), is_begun)
 
 
-def _forward(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float, weight_offset: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    n_groups, n_rows, n_cols = x.shape
-    out = x.new_empty(x.shape)
-    mean = x.new_empty(n_groups, n_rows, dtype=torch.float32)
-    rstd = torch.empty_like(mean)
-    if not out.numel():
-        return out, mean, rstd  # CUDA rejects an empty grid
-    kernel = _affine_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _affine_norm_long_kernel
-    with torch.cuda.device_of(x):
-        kernel[(n_groups * n_rows,)](
-            x,
-            weight,
-            bias,
-            out,
-            mean,
-            rstd,
-            *x.stride()[:2],
-            weight.stride(0),
-            bias.stride(0),
-            n_rows,
-            n_cols,
-            eps,
-            WEIGHT_OFFSET=weight_offset,
-            **row_config(n_cols),
-        )
-    return out, mean, rstd
+def _empty_gradients(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor, grad_out: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
 
 
-def _backward(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    grad_out: torch.Tensor,
-    weight_offset: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    n_groups, n_rows, n_cols = x.shape
-    grad_x = x.new_empty(x.shape)
-    if not grad_x.numel():
-        return grad_x, torch.zeros_like(weight), torch.zeros_like(bias)
-    config = backward_config(n_cols, x.element_size())
-    kernel = _affine_norm_long_grad_kernel if "ROWS" in config else _affine_norm_grad_kernel
-    n_shares = share_count(x, n_groups, n_rows, config)
-    grad_weight_shares = x.new_empty(n_groups, n_shares, n_cols, dtype=torch.float32)
-    grad_bias_shares = torch.empty_like(grad_weight_shares)
-    with torch.cuda.device_of(x):
+def _empty_results(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    mean = x.new_empty(x.shape[:2], dtype=torch.float32)
+    return x.new_empty(x.shape), mean, torch.empty_like(mean)
+
+
+def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., tuple[Tensor, ...]]:
+    """Register `roofwatch::<name>` with its gradient.
+
+    Args:
+        name: Of the operator.
+        weight_offset: Added to the weight.
+
+    Returns:
+        An unchecked function of x [B, T, n_cols], weight and bias [B, n_cols], contiguous along the last dim, and eps.
+        It returns the normalised x, and the mean and 1/std of each row.
+    """
+
+    @backward_operator(name, _empty_gradients)
+    def backward(x, weight, bias, mean, rstd, grad_out, grad_x, grad_weight, grad_bias):
+        n_groups, n_rows, n_cols = x.shape
+        config = backward_config(n_cols, x.element_size())
+        kernel = _affine_norm_long_grad_kernel if "ROWS" in config else _affine_norm_grad_kernel
+        n_shares = share_count(x, n_groups, n_rows, config)
+        grad_weight_shares = x.new_empty(n_groups, n_shares, n_cols, dtype=torch.float32)
+        grad_bias_shares = torch.empty_like(grad_weight_shares)
         kernel[(n_groups * n_shares,)](
             x,
             weight,
@@ -283,61 +266,28 @@ def _backward(
             WEIGHT_OFFSET=weight_offset,
             **config,
         )
-    return grad_x, grad_weight_shares.sum(dim=1).to(weight.dtype), grad_bias_shares.sum(dim=1).to(bias.dtype)
+        sum_rows(grad_weight_shares, grad_weight)
+        sum_rows(grad_bias_shares, grad_bias)
 
+    @operator(name, _empty_results, backward=backward)
+    def forward(x, weight, bias, eps, out, mean, rstd):
+        n_groups, n_rows, n_cols = x.shape
+        kernel = _affine_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _affine_norm_long_kernel
+        kernel[(n_groups * n_rows,)](
+            x,
+            weight,
+            bias,
+            out,
+            mean,
+            rstd,
+            *x.stride()[:2],
+            weight.stride(0),
+            bias.stride(0),
+            n_rows,
+            n_cols,
+            eps,
+            WEIGHT_OFFSET=weight_offset,
+            **row_config(n_cols),
+        )
 
-def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., torch.Tensor]:
-    """Register `roofwatch::<name>` with its gradient.
-
-    Args:
-        name: Of the operator.
-        weight_offset: Added to the weight.
-
-    Returns:
-        An unchecked function of x [B, T, n_cols], weight and bias [B, n_cols], contiguous along the last dim, and eps.
-    """
-
-    @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
-    def forward_op(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return _forward(x, weight, bias, eps, weight_offset)
-
-    @torch.library.custom_op(f"roofwatch::{name}_backward", mutates_args=())
-    def backward_op(
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        mean: torch.Tensor,
-        rstd: torch.Tensor,
-        grad_out: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return _backward(x, weight, bias, mean, rstd, grad_out, weight_offset)
-
-    @forward_op.register_fake
-    def _(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        per_row = x.new_empty(x.shape[:2], dtype=torch.float32)
-        return x.new_empty(x.shape), per_row, torch.empty_like(per_row)
-
-    @backward_op.register_fake
-    def _(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *_: Any
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return x.new_empty(x.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
-
-    def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        x, weight, bias, _eps = inputs
-        _out, mean, rstd = output
-        ctx.mark_non_differentiable(mean, rstd)
-        ctx.save_for_backward(x, weight, bias, mean, rstd)
-
-    def backward(ctx: Any, grad_out: torch.Tensor, *_unused: Any) -> tuple[torch.Tensor | None, ...]:
-        return *backward_op(*ctx.saved_tensors, grad_out), None
-
-    forward_op.register_autograd(backward, setup_context=save_for_backward)
-
-    def launch(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
-        out: torch.Tensor = forward_op(x, weight, bias, eps)[0]
-        return out
-
-    return launch
+    return forward

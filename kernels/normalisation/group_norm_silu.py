@@ -12,12 +12,14 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.normalisation.reductions import merge_parts, moments_of
-from roofwatch.kernels.operands import refuse_gradients, require_contiguous, require_equal, require_operands
+from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
 from roofwatch.kernels.shapes import feature_maps, model_cases, with_choice
 
 _GROUPS = 32
@@ -85,14 +87,13 @@ def part_length(group_size: int) -> int:
     return -(-group_size // (_MAX_PARTS * _TILE)) * _TILE
 
 
-@torch.library.custom_op("roofwatch::group_norm_silu", mutates_args=())
-def _group_norm_silu_op(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int, eps: float
-) -> torch.Tensor:
+def _empty_out(x: Tensor, weight: Tensor, bias: Tensor, n_groups: int, eps: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@operator("group_norm_silu", _empty_out)
+def _group_norm_silu_op(x, weight, bias, n_groups, eps, out):
     B, C, H, W = x.shape
-    out = x.new_empty(x.shape)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
     channels_per_group, n_pixels = C // n_groups, H * W
     group_size = channels_per_group * n_pixels
     part_size = part_length(group_size)
@@ -100,41 +101,34 @@ def _group_norm_silu_op(
     mean = x.new_empty(B * n_groups, _MAX_PARTS, dtype=torch.float32)
     square_sum = torch.empty_like(mean)
     config = group_norm_silu_config(n_pixels)
-    with torch.cuda.device_of(x):
-        _group_moments_kernel[(B * n_groups * n_parts,)](
-            x, mean, square_sum, group_size, part_size, n_parts, PARTS=_MAX_PARTS, **group_norm_silu_config(group_size)
-        )
-        _group_norm_silu_kernel[(B * C * triton.cdiv(n_pixels, config["BLOCK"]),)](
-            x,
-            weight,
-            bias,
-            mean,
-            square_sum,
-            out,
-            C,
-            n_pixels,
-            channels_per_group,
-            part_size,
-            eps,
-            PARTS=_MAX_PARTS,
-            **config,
-        )
-    return out
-
-
-@_group_norm_silu_op.register_fake
-def _group_norm_silu_fake(x: torch.Tensor, *_: Any) -> torch.Tensor:
-    return x.new_empty(x.shape)
+    _group_moments_kernel[(B * n_groups * n_parts,)](
+        x, mean, square_sum, group_size, part_size, n_parts, PARTS=_MAX_PARTS, **group_norm_silu_config(group_size)
+    )
+    _group_norm_silu_kernel[(B * C * triton.cdiv(n_pixels, config["BLOCK"]),)](
+        x,
+        weight,
+        bias,
+        mean,
+        square_sum,
+        out,
+        C,
+        n_pixels,
+        channels_per_group,
+        part_size,
+        eps,
+        PARTS=_MAX_PARTS,
+        **config,
+    )
 
 
 def group_norm_silu_reference(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
-) -> torch.Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
+) -> Tensor:
     """Compute y = group_norm(x) * weight + bias over groups of channels, then `y / (1 + exp(-y))`."""
     groups = x.unflatten(1, (n_groups, -1))
     centred = groups - groups.mean(dim=(2, 3, 4), keepdim=True)
     normed = centred / (centred.square().mean(dim=(2, 3, 4), keepdim=True) + eps).sqrt()
-    y: torch.Tensor = normed.flatten(1, 2) * weight[:, None, None] + bias[:, None, None]
+    y: Tensor = normed.flatten(1, 2) * weight[:, None, None] + bias[:, None, None]
     return y / (1 + (-y).exp())
 
 
@@ -185,9 +179,7 @@ group_norm_silu_spec = KernelSpec(
 
 
 @group_norm_silu_spec.implementation("triton", deterministic=True, directions=["fwd"])
-def group_norm_silu(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
-) -> torch.Tensor:
+def group_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GROUPS, eps: float = 1e-5) -> Tensor:
     """Apply group normalisation and SiLU in float32, forward only.
 
     Args:
@@ -204,19 +196,17 @@ def group_norm_silu(
     require_operands("group_norm_silu", dims=4, x=x)
     channels = tuple(x.shape[1:2])
     require_equal("group_norm_silu", "the channels", weight=tuple(weight.shape), bias=tuple(bias.shape), x=channels)
-    refuse_gradients("group_norm_silu", x=x, weight=weight, bias=bias)
     require_contiguous("group_norm_silu", x=x)
     if n_groups < 1 or x.shape[1] % n_groups:
         raise KernelError(
             f"group_norm_silu: {x.shape[1]} channels cannot be split into {n_groups} groups; "
             "pass an n_groups that divides them"
         )
-    out: torch.Tensor = _group_norm_silu_op(x, weight, bias, n_groups, eps)
-    return out
+    return _group_norm_silu_op(x, weight, bias, n_groups, eps)
 
 
 @group_norm_silu_spec.implementation("torch", compile=True, directions=["fwd"])
 def _group_norm_silu_torch(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
-) -> torch.Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
+) -> Tensor:
     return torch.nn.functional.silu(torch.nn.functional.group_norm(x, n_groups, weight, bias, eps))

@@ -12,6 +12,7 @@ LeVeque, Updating formulae and a pairwise algorithm for computing sample varianc
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch.kernels.building_blocks.rows import TILES_OF_LONG_ROWS, row_config
 from roofwatch.kernels.target import persistent_program_count
@@ -75,9 +76,17 @@ def backward_config(n_cols: int, itemsize: int) -> dict[str, int]:
     return {**TILES_OF_LONG_ROWS, "ROWS": _LONG_ROWS_AT_ONCE, "BLOCK": tile_cols}
 
 
-def share_count(x: torch.Tensor, n_groups: int, n_rows: int, config: dict[str, int]) -> int:
+def share_count(x: Tensor, n_groups: int, n_rows: int, config: dict[str, int]) -> int:
     """Programs per group of `n_rows` rows: enough to keep x's GPU busy."""
     n_tiles = triton.cdiv(n_rows, config.get("ROWS", 1))
     programs_per_multiprocessor = _WARPS_PER_MULTIPROCESSOR // config["num_warps"]
     n_programs = programs_per_multiprocessor * persistent_program_count(x, n_groups * n_tiles)
     return int(min(n_tiles, triton.cdiv(n_programs, n_groups)))
+
+
+def sum_rows(shares: Tensor, out: Tensor) -> None:
+    """Sum the programs' float32 shares [..., n_shares, n_cols] into `out`, which may have another dtype."""
+    if out.dtype == torch.float32:
+        torch.sum(shares, dim=-2, out=out)
+    else:
+        out.copy_(shares.sum(dim=-2))

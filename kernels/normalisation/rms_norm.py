@@ -7,7 +7,6 @@ is deterministic.
 Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467).
 """
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,10 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
     ONLY_NVIDIA,
@@ -25,13 +26,13 @@ from roofwatch.kernels.building_blocks.rows import (
     row_config,
     row_layout,
 )
-from roofwatch.kernels.normalisation.reductions import add_to_share
+from roofwatch.kernels.normalisation.reductions import add_to_share, sum_rows
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, token_rows
 from roofwatch.kernels.target import multiprocessor_count
 
 
-def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+def rms_norm_reference(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Compute `x / sqrt(mean(x²) + eps) * weight` along each row."""
     return x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight
 
@@ -93,54 +94,23 @@ rms_norm_spec = KernelSpec(
 
 
 @rms_norm_spec.implementation("torch", compile=True)
-def _rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+def _rms_norm_torch(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
 
 
-def _require_operands(x: torch.Tensor, weight: torch.Tensor) -> None:
+def _require_operands(x: Tensor, weight: Tensor) -> None:
     """Refuse what neither of our implementations reads."""
     require_operands("rms_norm", x=x, weight=weight)
     require_operands("rms_norm", dims=2, x=x)
     require_equal("rms_norm", "the columns", weight=tuple(weight.shape), x=tuple(x.shape[1:]))
 
 
-def _define_operator(
-    name: str,
-    forward: Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]],
-    backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
-) -> Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]]:
-    """Register `roofwatch::<name>` and `roofwatch::<name>_backward`.
+def _empty_out(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
 
-    Args:
-        name: Of the operator.
-        forward: Result and 1/rms of each row from x, weight and eps.
-        backward: Gradients of x and weight from x, weight, 1/rms and the gradient of the result.
-    """
-    operator = torch.library.custom_op(f"roofwatch::{name}", forward, mutates_args=())
-    backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
 
-    @operator.register_fake
-    def _(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.new_empty(x.shape), x.new_empty(x.shape[:1], dtype=torch.float32)
-
-    @backward_operator.register_fake
-    def _(x: torch.Tensor, weight: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.new_empty(x.shape), weight.new_empty(weight.shape)
-
-    def save_for_backward(
-        ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, float], output: tuple[torch.Tensor, torch.Tensor]
-    ) -> None:
-        x, weight, _ = inputs
-        _, rstd = output
-        ctx.mark_non_differentiable(rstd)
-        ctx.save_for_backward(x, weight, rstd)
-
-    def differentiate(ctx: Any, grad_out: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        grad_x, grad_weight = backward_operator(*ctx.saved_tensors, grad_out)
-        return grad_x, grad_weight, None
-
-    operator.register_autograd(differentiate, setup_context=save_for_backward)
-    return operator
+def _empty_gradients(x: Tensor, weight: Tensor, rstd: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape)
 
 
 @triton.jit
@@ -256,53 +226,40 @@ def _rms_norm_long_grad_kernel(
             add_to_share(share_ptr, offs, mask, grad_out * normed, row != program)
 
 
-def _triton_forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    n_rows, n_cols = x.shape
-    out = x.new_empty(n_rows, n_cols)
-    rstd = x.new_empty(n_rows, dtype=torch.float32)
-    if not x.numel():
-        return out, rstd.zero_()  # CUDA rejects an empty grid
-    kernel = _rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _rms_norm_long_kernel
-    with torch.cuda.device_of(x):
-        kernel[(n_rows,)](x, weight, out, rstd, x.stride(0), out.stride(0), n_cols, eps, **row_config(n_cols))
-    return out, rstd
-
-
-def _triton_backward(
-    x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor, grad_out: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+@backward_operator("rms_norm", _empty_gradients)
+def _triton_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
     n_rows, n_cols = x.shape
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    grad_x = x.new_empty(n_rows, n_cols)
-    if not x.numel():
-        return grad_x, weight.new_zeros(weight.shape)
     n_programs = min(n_rows, 2 * multiprocessor_count(x))
     grad_weight_shares = x.new_empty(n_programs, n_cols, dtype=torch.float32)
     # unaligned rows are loaded element by element, which takes more registers
     fits = n_cols <= (MAX_COLS_IN_REGISTERS if n_cols % 16 == 0 else MAX_COLS_IN_REGISTERS // 2)
     kernel = _rms_norm_grad_kernel if fits else _rms_norm_long_grad_kernel
-    with torch.cuda.device_of(x):
-        kernel[(n_programs,)](
-            x,
-            weight,
-            rstd,
-            grad_out,
-            grad_x,
-            grad_weight_shares,
-            x.stride(0),
-            grad_out.stride(0),
-            n_rows,
-            n_cols,
-            **(row_config(n_cols) if fits else TILES_OF_LONG_ROWS),
-        )
-    return grad_x, grad_weight_shares.sum(dim=0).to(weight.dtype)
+    kernel[(n_programs,)](
+        x,
+        weight,
+        rstd,
+        grad_out,
+        grad_x,
+        grad_weight_shares,
+        x.stride(0),
+        grad_out.stride(0),
+        n_rows,
+        n_cols,
+        **(row_config(n_cols) if fits else TILES_OF_LONG_ROWS),
+    )
+    sum_rows(grad_weight_shares, grad_weight)
 
 
-_triton_operator = _define_operator("rms_norm", _triton_forward, _triton_backward)
+@operator("rms_norm", _empty_out, backward=_triton_backward)
+def _rms_norm_op(x, weight, eps, out, rstd):
+    n_rows, n_cols = x.shape
+    kernel = _rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _rms_norm_long_kernel
+    kernel[(n_rows,)](x, weight, out, rstd, x.stride(0), out.stride(0), n_cols, eps, **row_config(n_cols))
 
 
 @rms_norm_spec.implementation("triton", deterministic=True)
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """`x / sqrt(mean(x²) + eps) * weight` along each row, computed in float32.
 
     Args:
@@ -314,8 +271,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
         [n_rows, n_cols] in x's dtype.
     """
     _require_operands(x, weight)
-    out, _ = _triton_operator(x, weight, eps)
-    return out
+    return _rms_norm_op(x, weight, eps)[0]
 
 
 _SOURCE = Path(__file__).with_name("rms_norm.cu")
@@ -326,27 +282,10 @@ def _cuda_kernel(name: str, dtype: torch.dtype, weight_dtype: torch.dtype, layou
     return CudaKernel(_SOURCE, name, template=(dtype, weight_dtype, layout.length, layout.held, layout.most_threads))
 
 
-def _cuda_forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    n_rows, n_cols = x.shape
-    out = x.new_empty(n_rows, n_cols)
-    rstd = x.new_empty(n_rows, dtype=torch.float32)
-    if not x.numel():
-        return out, rstd.zero_()  # CUDA rejects an empty grid
-    layout = row_layout(x, weight, out)
-    _cuda_kernel("rms_norm_kernel", x.dtype, weight.dtype, layout).launch(
-        n_rows, layout.n_threads, (x, weight, out, rstd, x.stride(0), n_cols, eps)
-    )
-    return out, rstd
-
-
-def _cuda_backward(
-    x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor, grad_out: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+@backward_operator("rms_norm_cuda", _empty_gradients)
+def _cuda_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
     n_rows, n_cols = x.shape
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    grad_x = x.new_empty(n_rows, n_cols)
-    if not x.numel():
-        return grad_x, weight.new_zeros(weight.shape)
     n_blocks = min(n_rows, 2 * multiprocessor_count(x))
     grad_weight_shares = x.new_empty(n_blocks, n_cols, dtype=torch.float32)
     layout = row_layout(x, weight, grad_out, grad_x, grad_weight_shares, most_threads=512)
@@ -355,27 +294,24 @@ def _cuda_backward(
         layout.n_threads,
         (x, weight, rstd, grad_out, grad_x, grad_weight_shares, x.stride(0), n_rows, n_cols),
     )
-    return grad_x, grad_weight_shares.sum(dim=0).to(weight.dtype)
+    sum_rows(grad_weight_shares, grad_weight)
 
 
-_cuda_operator = _define_operator("rms_norm_cuda", _cuda_forward, _cuda_backward)
+@operator("rms_norm_cuda", _empty_out, backward=_cuda_backward)
+def _rms_norm_cuda_op(x, weight, eps, out, rstd):
+    n_rows, n_cols = x.shape
+    layout = row_layout(x, weight, out)
+    _cuda_kernel("rms_norm_kernel", x.dtype, weight.dtype, layout).launch(
+        n_rows, layout.n_threads, (x, weight, out, rstd, x.stride(0), n_cols, eps)
+    )
 
 
 @rms_norm_spec.implementation("cuda", deterministic=True, unsupported_targets=ONLY_NVIDIA)
-def rms_norm_cuda(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """`x / sqrt(mean(x²) + eps) * weight` along each row, computed in float32.
-
-    Args:
-        x: [n_rows, n_cols], contiguous along its last dim.
-        weight: [n_cols].
-        eps: Added to the mean square.
-
-    Returns:
-        [n_rows, n_cols] in x's dtype.
+def rms_norm_cuda(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Compute the same as `rms_norm`, in CUDA C++.
 
     Raises:
         UnsupportedError: x is not on an NVIDIA GPU, or NVRTC is not installed.
     """
     _require_operands(x, weight)
-    out, _ = _cuda_operator(x, weight, eps)
-    return out
+    return _rms_norm_cuda_op(x, weight, eps)[0]

@@ -22,9 +22,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rounding import round_half_even
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
 from roofwatch.kernels.operands import require_operands
@@ -72,14 +74,7 @@ def _fake_quant_long_kernel(
 
 @triton.jit
 def _fake_quant_grad_kernel(
-    x_ptr,
-    scale_ptr,
-    grad_out_ptr,
-    grad_x_ptr,
-    x_row_stride,
-    n_cols,
-    HIGHEST: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, scale_ptr, grad_out_ptr, grad_x_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -103,64 +98,42 @@ def fake_quant_grad_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
 
-def _define_operator(name: str, highest: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def _empty_out(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
+
+
+def _empty_gradient(x: Tensor, scale: Tensor, grad_out: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _define_operator(name: str, highest: int) -> Callable[[Tensor], Tensor]:
     """Register `roofwatch::<name>` and its backward, and return a launcher that checks its operand."""
 
-    @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
-    def forward_op(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        n_rows, n_cols = x.shape
-        out = x.new_empty(n_rows, n_cols)
-        scale = x.new_empty(n_rows, dtype=torch.float32)
-        if not n_rows:
-            return out, scale  # CUDA rejects an empty grid
-        kernel = _fake_quant_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _fake_quant_long_kernel
-        with torch.cuda.device_of(x):
-            kernel[(n_rows,)](x, out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
-        return out, scale
-
-    @torch.library.custom_op(f"roofwatch::{name}_backward", mutates_args=())
-    def backward_op(x: torch.Tensor, scale: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+    @backward_operator(name, _empty_gradient)
+    def backward(x, scale, grad_out, grad_x):
         n_rows, n_cols = x.shape
         grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-        grad_x = x.new_empty(n_rows, n_cols)
-        if not n_rows:
-            return grad_x
         config = fake_quant_grad_config(n_cols)
-        with torch.cuda.device_of(x):
-            _fake_quant_grad_kernel[n_rows, triton.cdiv(n_cols, config["BLOCK"])](
-                x, scale, grad_out, grad_x, x.stride(0), n_cols, HIGHEST=highest, **config
-            )
-        return grad_x
+        _fake_quant_grad_kernel[n_rows, triton.cdiv(n_cols, config["BLOCK"])](
+            x, scale, grad_out, grad_x, x.stride(0), n_cols, HIGHEST=highest, **config
+        )
 
-    @forward_op.register_fake
-    def _(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
+    @operator(name, _empty_out, backward=backward)
+    def forward(x, out, scale):
+        n_rows, n_cols = x.shape
+        kernel = _fake_quant_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _fake_quant_long_kernel
+        kernel[(n_rows,)](x, out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
 
-    @backward_op.register_fake
-    def _(x: torch.Tensor, *_: Any) -> torch.Tensor:
-        return x.new_empty(x.shape)
-
-    def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-        ctx.save_for_backward(inputs[0], output[1])
-
-    def backward(ctx: Any, grad_out: torch.Tensor, _grad_scale: torch.Tensor) -> torch.Tensor:
-        x, scale = ctx.saved_tensors
-        grad_x: torch.Tensor = backward_op(x, scale, grad_out)
-        return grad_x
-
-    forward_op.register_autograd(backward, setup_context=save_for_backward)
-
-    def launch(x: torch.Tensor) -> torch.Tensor:
+    def launch(x: Tensor) -> Tensor:
         require_operands(name, dims=2, x=x)
         if not x.shape[1]:
             raise KernelError(f"{name}: x has shape {tuple(x.shape)}, rows without a mean; pass at least one column")
-        out: torch.Tensor = forward_op(x)[0]
-        return out
+        return forward(x)[0]
 
     return launch
 
 
-def fake_quant_reference(x: torch.Tensor, highest: int) -> torch.Tensor:
+def fake_quant_reference(x: Tensor, highest: int) -> Tensor:
     """Compute `clamp(round(x / mean |x|), -highest, highest) * mean |x|` with a straight-through gradient."""
     scale = x.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
     rounded = torch.round(x / scale).detach()
@@ -220,7 +193,7 @@ def _fake_quant_spec(name: str, highest: int, *, source: str) -> KernelSpec:
     )
 
     @spec.implementation("torch", compile=True)
-    def _(x: torch.Tensor) -> torch.Tensor:
+    def _(x: Tensor) -> Tensor:
         wide = x.float()
         scale = wide.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
         level = (wide.detach() / scale).round()
@@ -239,7 +212,7 @@ ternary_fake_quant_spec = _fake_quant_spec(
 
 
 @ternary_fake_quant_spec.implementation("triton", deterministic=True)
-def ternary_fake_quant(x: torch.Tensor) -> torch.Tensor:
+def ternary_fake_quant(x: Tensor) -> Tensor:
     """Compute `clamp(round(x / scale), -1, 1) * scale` with `scale = mean |x|` along each row, in float32.
 
     Args:
@@ -260,7 +233,7 @@ nonary_fake_quant_spec = _fake_quant_spec(
 
 
 @nonary_fake_quant_spec.implementation("triton", deterministic=True)
-def nonary_fake_quant(x: torch.Tensor) -> torch.Tensor:
+def nonary_fake_quant(x: Tensor) -> Tensor:
     """Compute `clamp(round(x / scale), -4, 4) * scale` with `scale = mean |x|` along each row, in float32.
 
     Two ternary digits hold one of the nine levels.

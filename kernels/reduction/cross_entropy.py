@@ -13,9 +13,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, vocabulary_rows
@@ -99,77 +101,45 @@ def cross_entropy_grad_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
 
-@torch.library.custom_op("roofwatch::cross_entropy", mutates_args=())
-def _cross_entropy_op(
-    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    n_rows, n_cols = logits.shape
-    loss = logits.new_empty(n_rows, dtype=torch.float32)
-    lse = torch.empty_like(loss)
-    if not n_rows:
-        return loss, lse  # CUDA rejects an empty grid
-    config = cross_entropy_config(n_cols, logits.element_size())
-    with torch.cuda.device_of(logits):
-        _cross_entropy_kernel[(n_rows,)](logits, labels, loss, lse, logits.stride(0), n_cols, ignore_index, **config)
-    return loss, lse
-
-
-@torch.library.custom_op("roofwatch::cross_entropy_backward", mutates_args=())
-def _cross_entropy_backward_op(
-    logits: torch.Tensor, labels: torch.Tensor, lse: torch.Tensor, grad_loss: torch.Tensor, ignore_index: int
-) -> torch.Tensor:
-    n_rows, n_cols = logits.shape
-    grad_logits = logits.new_empty(n_rows, n_cols)
-    if not n_rows:
-        return grad_logits
-    config = cross_entropy_grad_config(n_cols)
-    with torch.cuda.device_of(logits):
-        _cross_entropy_grad_kernel[(n_rows * triton.cdiv(n_cols, config["BLOCK"]),)](
-            logits,
-            labels,
-            lse,
-            grad_loss,
-            grad_logits,
-            logits.stride(0),
-            grad_loss.stride(0),
-            n_cols,
-            ignore_index,
-            **config,
-        )
-    return grad_logits
-
-
-@_cross_entropy_op.register_fake
-def _cross_entropy_fake(logits: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    per_row = logits.new_empty(logits.shape[:1], dtype=torch.float32)
-    return per_row, torch.empty_like(per_row)
-
-
-@_cross_entropy_backward_op.register_fake
-def _cross_entropy_backward_fake(logits: torch.Tensor, *_: Any) -> torch.Tensor:
+def _empty_gradient(logits: Tensor, labels: Tensor, lse: Tensor, grad_loss: Tensor, ignore_index: int) -> Tensor:
     return logits.new_empty(logits.shape)
 
 
-def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    logits, labels, ctx.ignore_index = inputs
-    _loss, lse = output
-    ctx.mark_non_differentiable(lse)
-    ctx.save_for_backward(logits, labels, lse)
+@backward_operator("cross_entropy", _empty_gradient)
+def _cross_entropy_backward(logits, labels, lse, grad_loss, ignore_index, grad_logits):
+    n_rows, n_cols = logits.shape
+    config = cross_entropy_grad_config(n_cols)
+    _cross_entropy_grad_kernel[(n_rows * triton.cdiv(n_cols, config["BLOCK"]),)](
+        logits,
+        labels,
+        lse,
+        grad_loss,
+        grad_logits,
+        logits.stride(0),
+        grad_loss.stride(0),
+        n_cols,
+        ignore_index,
+        **config,
+    )
 
 
-def _backward(ctx: Any, grad_loss: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-    grad_logits: torch.Tensor = _cross_entropy_backward_op(*ctx.saved_tensors, grad_loss, ctx.ignore_index)
-    return grad_logits, None, None
+def _empty_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    loss = logits.new_empty(logits.shape[0], dtype=torch.float32)
+    return loss, torch.empty_like(loss)
 
 
-_cross_entropy_op.register_autograd(_backward, setup_context=_save_for_backward)
+@operator("cross_entropy", _empty_loss, backward=_cross_entropy_backward)
+def _cross_entropy_op(logits, labels, ignore_index, loss, lse):
+    n_rows, n_cols = logits.shape
+    config = cross_entropy_config(n_cols, logits.element_size())
+    _cross_entropy_kernel[(n_rows,)](logits, labels, loss, lse, logits.stride(0), n_cols, ignore_index, **config)
 
 
-def cross_entropy_reference(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
+def cross_entropy_reference(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
     """Compute `log sum exp logits - logits[label]` of each row, 0 where the label is ignored."""
     is_kept = labels != ignore_index
     label_logit = logits.gather(1, labels.where(is_kept, 0).unsqueeze(1)).squeeze(1)
-    loss: torch.Tensor = (logits.logsumexp(dim=1) - label_logit) * is_kept
+    loss: Tensor = (logits.logsumexp(dim=1) - label_logit) * is_kept
     return loss
 
 
@@ -234,7 +204,7 @@ cross_entropy_spec = KernelSpec(
 
 
 @cross_entropy_spec.implementation("triton", deterministic=True)
-def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
     """`log sum exp logits - logits[label]` of each row, computed in float32.
 
     Args:
@@ -253,11 +223,10 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int 
     require_contiguous("cross_entropy", labels=labels)
     if logits.shape[0] and not logits.shape[1]:
         raise KernelError("cross_entropy: logits have no columns; pass at least one")
-    loss: torch.Tensor = _cross_entropy_op(logits, labels, ignore_index)[0]
-    return loss
+    return _cross_entropy_op(logits, labels, ignore_index)[0]
 
 
 @cross_entropy_spec.implementation("torch", compile=True)
-def _cross_entropy_torch(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
+def _cross_entropy_torch(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
     # in float32, as models are trained
     return torch.nn.functional.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="none")

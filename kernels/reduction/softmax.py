@@ -6,7 +6,6 @@ the result.
 Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867).
 """
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, ONLY_NVIDIA, RowLayout, row_config, row_layout
 from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
 from roofwatch.kernels.target import multiprocessor_count
 
 
-def softmax_reference(x: torch.Tensor) -> torch.Tensor:
+def softmax_reference(x: Tensor) -> Tensor:
     """Compute `exp(x - max x) / sum exp(x - max x)` along each row."""
     exps = (x - x.amax(dim=-1, keepdim=True)).exp()
     return exps / exps.sum(dim=-1, keepdim=True)
@@ -71,43 +72,16 @@ softmax_spec = KernelSpec(
 
 
 @softmax_spec.implementation("torch", compile=True)
-def _softmax_torch(x: torch.Tensor) -> torch.Tensor:
+def _softmax_torch(x: Tensor) -> Tensor:
     return torch.nn.functional.softmax(x, dim=-1)
 
 
-def _define_operator(
-    name: str,
-    forward: Callable[[torch.Tensor], torch.Tensor],
-    backward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Register `roofwatch::<name>` and `roofwatch::<name>_backward`.
+def _empty_out(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
 
-    Args:
-        name: Of the operator.
-        forward: Softmax of the rows of x.
-        backward: Gradient of x from the softmax and its gradient.
-    """
-    operator = torch.library.custom_op(f"roofwatch::{name}", forward, mutates_args=())
-    backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
 
-    @operator.register_fake
-    def _(x: torch.Tensor) -> torch.Tensor:
-        return x.new_empty(x.shape)
-
-    @backward_operator.register_fake
-    def _(out: torch.Tensor, *_: Any) -> torch.Tensor:
-        return torch.empty_like(out)
-
-    def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:  # noqa: ARG001  torch's signature
-        ctx.save_for_backward(output)
-
-    def differentiate(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-        (out,) = ctx.saved_tensors
-        grad_x: torch.Tensor = backward_operator(out, grad_out)
-        return grad_x
-
-    operator.register_autograd(differentiate, setup_context=save_for_backward)
-    return operator
+def _empty_gradient(out: Tensor, grad_out: Tensor) -> Tensor:
+    return torch.empty_like(out)
 
 
 @triton.jit
@@ -179,34 +153,23 @@ def _softmax_long_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_c
         tl.store(grad_x_ptr + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
 
 
-def _triton_forward(x: torch.Tensor) -> torch.Tensor:
-    n_rows, n_cols = x.shape
-    out = x.new_empty(n_rows, n_cols)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
-    with torch.cuda.device_of(x):
-        kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **row_config(n_cols))
-    return out
-
-
-def _triton_backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+@backward_operator("softmax", _empty_gradient)
+def _triton_backward(out, grad_out, grad_x):
     n_rows, n_cols = out.shape
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    grad_x = torch.empty_like(out)
-    if not out.numel():
-        return grad_x
     kernel = _softmax_grad_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_grad_kernel
-    with torch.cuda.device_of(out):
-        kernel[(n_rows,)](out, grad_out, grad_x, out.stride(0), n_cols, **row_config(n_cols))
-    return grad_x
+    kernel[(n_rows,)](out, grad_out, grad_x, out.stride(0), n_cols, **row_config(n_cols))
 
 
-_triton_operator = _define_operator("softmax", _triton_forward, _triton_backward)
+@operator("softmax", _empty_out, backward=_triton_backward)
+def _softmax_op(x, out):
+    n_rows, n_cols = x.shape
+    kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
+    kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **row_config(n_cols))
 
 
 @softmax_spec.implementation("triton", deterministic=True)
-def softmax(x: torch.Tensor) -> torch.Tensor:
+def softmax(x: Tensor) -> Tensor:
     """`exp(x - max x) / sum exp(x - max x)` along each row, computed in float32.
 
     Args:
@@ -216,7 +179,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         [n_rows, n_cols] in x's dtype.
     """
     require_operands("softmax", dims=2, x=x)
-    return _triton_operator(x)
+    return _softmax_op(x)
 
 
 _SOURCE = Path(__file__).with_name("softmax.cu")
@@ -227,51 +190,36 @@ def _cuda_kernel(name: str, dtype: torch.dtype, layout: RowLayout) -> CudaKernel
     return CudaKernel(_SOURCE, name, template=(dtype, layout.length, layout.held, layout.most_threads))
 
 
-def _block_count(rows: torch.Tensor, layout: RowLayout) -> int:
+def _block_count(rows: Tensor, layout: RowLayout) -> int:
     """One block per row; fewer for rows that are read twice, so they stay in the L2 cache."""
     return len(rows) if layout.fits else min(len(rows), multiprocessor_count(rows))
 
 
-def _cuda_forward(x: torch.Tensor) -> torch.Tensor:
-    n_rows, n_cols = x.shape
-    out = x.new_empty(n_rows, n_cols)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    layout = row_layout(x, out)
-    _cuda_kernel("softmax_kernel", x.dtype, layout).launch(
-        _block_count(x, layout), layout.n_threads, (x, out, x.stride(0), n_rows, n_cols)
-    )
-    return out
-
-
-def _cuda_backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+@backward_operator("softmax_cuda", _empty_gradient)
+def _cuda_backward(out, grad_out, grad_x):
     n_rows, n_cols = out.shape
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    grad_x = torch.empty_like(out)
-    if not out.numel():
-        return grad_x
     layout = row_layout(out, grad_out, grad_x)
     _cuda_kernel("softmax_grad_kernel", out.dtype, layout).launch(
         _block_count(out, layout), layout.n_threads, (out, grad_out, grad_x, n_rows, n_cols)
     )
-    return grad_x
 
 
-_cuda_operator = _define_operator("softmax_cuda", _cuda_forward, _cuda_backward)
+@operator("softmax_cuda", _empty_out, backward=_cuda_backward)
+def _softmax_cuda_op(x, out):
+    n_rows, n_cols = x.shape
+    layout = row_layout(x, out)
+    _cuda_kernel("softmax_kernel", x.dtype, layout).launch(
+        _block_count(x, layout), layout.n_threads, (x, out, x.stride(0), n_rows, n_cols)
+    )
 
 
 @softmax_spec.implementation("cuda", deterministic=True, unsupported_targets=ONLY_NVIDIA)
-def softmax_cuda(x: torch.Tensor) -> torch.Tensor:
-    """`exp(x - max x) / sum exp(x - max x)` along each row, computed in float32.
-
-    Args:
-        x: [n_rows, n_cols], contiguous along its last dim.
-
-    Returns:
-        [n_rows, n_cols] in x's dtype.
+def softmax_cuda(x: Tensor) -> Tensor:
+    """Compute the same as `softmax`, in CUDA C++.
 
     Raises:
         UnsupportedError: x is not on an NVIDIA GPU, or NVRTC is not installed.
     """
     require_operands("softmax", dims=2, x=x)
-    return _cuda_operator(x)
+    return _softmax_cuda_op(x)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
 from roofwatch.kernels.operands import (
-    refuse_gradients,
     require_contiguous,
     require_equal,
     require_integers,
@@ -85,43 +86,31 @@ def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target
     }
 
 
-@torch.library.custom_op("roofwatch::block_sparse_matmul", mutates_args=())
-def _block_sparse_matmul_op(
-    blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, x: torch.Tensor
-) -> torch.Tensor:
-    block, N = blocks.shape[-1], x.shape[1]
-    n_block_rows = row_pointers.shape[0] - 1
-    out = x.new_empty(n_block_rows * block, N)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    with torch.cuda.device_of(x):
-        config = block_sparse_matmul_config(block, N, x.element_size(), current_target())
-        _block_sparse_matmul_kernel[(n_block_rows * triton.cdiv(N, config["BLOCK_N"]),)](
-            blocks,
-            row_pointers,
-            column_indices,
-            x,
-            out,
-            n_block_rows,
-            N,
-            x.stride(0),
-            out.stride(0),
-            BLOCK=block,
-            **config,
-        )
-    return out
-
-
-@_block_sparse_matmul_op.register_fake
-def _block_sparse_matmul_fake(
-    blocks: torch.Tensor, row_pointers: torch.Tensor, _column_indices: torch.Tensor, x: torch.Tensor
-) -> torch.Tensor:
+def _empty_out(blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor) -> Tensor:
     return x.new_empty((row_pointers.shape[0] - 1) * blocks.shape[-1], x.shape[1])
 
 
-def unfold_blocks(
-    blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, n_columns: int
-) -> torch.Tensor:
+@operator("block_sparse_matmul", _empty_out)
+def _block_sparse_matmul_op(blocks, row_pointers, column_indices, x, out):
+    block, N = blocks.shape[-1], x.shape[1]
+    n_block_rows = row_pointers.shape[0] - 1
+    config = block_sparse_matmul_config(block, N, x.element_size(), current_target())
+    _block_sparse_matmul_kernel[(n_block_rows * triton.cdiv(N, config["BLOCK_N"]),)](
+        blocks,
+        row_pointers,
+        column_indices,
+        x,
+        out,
+        n_block_rows,
+        N,
+        x.stride(0),
+        out.stride(0),
+        BLOCK=block,
+        **config,
+    )
+
+
+def unfold_blocks(blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, n_columns: int) -> Tensor:
     """Return the dense weight [M, n_columns]."""
     block, n_block_rows = blocks.shape[-1], row_pointers.shape[0] - 1
     rows = torch.repeat_interleave(torch.arange(n_block_rows, device=blocks.device), row_pointers.diff())
@@ -131,12 +120,8 @@ def unfold_blocks(
 
 
 def block_sparse_matmul_reference(
-    blocks: torch.Tensor,
-    row_pointers: torch.Tensor,
-    column_indices: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
-) -> torch.Tensor:
+    blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor, weight: Tensor
+) -> Tensor:
     """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, with the dense weight."""
     return torch.einsum("mk,kn->mn", unfold_blocks(blocks, row_pointers, column_indices, x.shape[0]), x)
 
@@ -213,9 +198,7 @@ block_sparse_matmul_spec = KernelSpec(
 )
 
 
-def block_sparse_matmul(
-    blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, x: torch.Tensor
-) -> torch.Tensor:
+def block_sparse_matmul(blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor) -> Tensor:
     """Compute `weight @ x` from the nonzero blocks of the weight, accumulated in float32.
 
     Args:
@@ -245,44 +228,30 @@ def block_sparse_matmul(
     require_equal(name, "blocks and column indices", blocks=n_blocks, column_indices=column_indices.shape[0])
     if not row_pointers.shape[0]:
         raise KernelError(f"{name}: row_pointers is empty; pass torch.zeros(1) for a weight without rows")
-    refuse_gradients(name, blocks=blocks, x=x)
-    out: torch.Tensor = _block_sparse_matmul_op(blocks, row_pointers, column_indices, x)
-    return out
+    return _block_sparse_matmul_op(blocks, row_pointers, column_indices, x)
 
 
 @block_sparse_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def _block_sparse_matmul_triton(
-    blocks: torch.Tensor,
-    row_pointers: torch.Tensor,
-    column_indices: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
-) -> torch.Tensor:
+    blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor, weight: Tensor
+) -> Tensor:
     return block_sparse_matmul(blocks, row_pointers, column_indices, x)
 
 
 @block_sparse_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
 def _block_sparse_matmul_dense(
-    blocks: torch.Tensor,  # noqa: ARG001  used by other implementations
-    row_pointers: torch.Tensor,  # noqa: ARG001
-    column_indices: torch.Tensor,  # noqa: ARG001
-    x: torch.Tensor,
-    weight: torch.Tensor,
-) -> torch.Tensor:
+    blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor, weight: Tensor
+) -> Tensor:
     return weight @ x
 
 
 @block_sparse_matmul_spec.implementation("torch", name="bsr", directions=["fwd"])
 def _block_sparse_matmul_bsr(
-    blocks: torch.Tensor,
-    row_pointers: torch.Tensor,
-    column_indices: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-) -> torch.Tensor:
+    blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor, weight: Tensor
+) -> Tensor:
     sparse = torch.sparse_bsr_tensor(row_pointers, column_indices, blocks, size=weight.shape, check_invariants=False)
     try:
-        product: torch.Tensor = sparse @ x
+        product: Tensor = sparse @ x
     except RuntimeError as error:
         if isinstance(error, NotImplementedError) or "MKL" in str(error):
             raise UnsupportedError(f"torch cannot multiply blocks of {blocks.dtype} here: {error}") from error

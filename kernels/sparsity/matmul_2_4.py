@@ -12,13 +12,15 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, store_product, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, weights_first
 
 _K_PER_BYTE = 8
@@ -98,39 +100,33 @@ def matmul_2_4_config(N: int) -> dict[str, int]:
     return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3}
 
 
-@torch.library.custom_op("roofwatch::matmul_2_4", mutates_args=())
-def _matmul_2_4_op(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    M, (K, N) = values.shape[0], x.shape
-    out = values.new_empty(M, N)
-    if not out.numel():
-        return out  # CUDA rejects an empty grid
-    config = matmul_2_4_config(N)
-    grid = (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
-    with torch.cuda.device_of(values):
-        _matmul_2_4_kernel[grid](
-            values,
-            metadata,
-            x,
-            out,
-            M,
-            N,
-            K,
-            values.stride(0),
-            metadata.stride(0),
-            x.stride(0),
-            out.stride(0),
-            K_IS_EVEN=K % config["BLOCK_K"] == 0,
-            **config,
-        )
-    return out
-
-
-@_matmul_2_4_op.register_fake
-def _matmul_2_4_fake(values: torch.Tensor, _metadata: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _empty_out(values: Tensor, metadata: Tensor, x: Tensor) -> Tensor:
     return values.new_empty(values.shape[0], x.shape[1])
 
 
-def unfold_2_4(values: torch.Tensor, metadata: torch.Tensor) -> torch.Tensor:
+@operator("matmul_2_4", _empty_out)
+def _matmul_2_4_op(values, metadata, x, out):
+    M, (K, N) = values.shape[0], x.shape
+    config = matmul_2_4_config(N)
+    grid = (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
+    _matmul_2_4_kernel[grid](
+        values,
+        metadata,
+        x,
+        out,
+        M,
+        N,
+        K,
+        values.stride(0),
+        metadata.stride(0),
+        x.stride(0),
+        out.stride(0),
+        K_IS_EVEN=K % config["BLOCK_K"] == 0,
+        **config,
+    )
+
+
+def unfold_2_4(values: Tensor, metadata: Tensor) -> Tensor:
     """Return the dense weight [M, K] of values [M, K / 2] and metadata [M, K / 8]."""
     M, n_kept = values.shape
     group_bits = torch.stack([metadata & 15, metadata >> 4], dim=-1).reshape(M, n_kept // 2)
@@ -139,12 +135,7 @@ def unfold_2_4(values: torch.Tensor, metadata: torch.Tensor) -> torch.Tensor:
     return groups.scatter(2, places, values.reshape(M, n_kept // 2, 2)).reshape(M, 2 * n_kept)
 
 
-def matmul_2_4_reference(
-    values: torch.Tensor,
-    metadata: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
-) -> torch.Tensor:
+def matmul_2_4_reference(values: Tensor, metadata: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, with the dense weight."""
     return torch.einsum("mk,kn->mn", unfold_2_4(values, metadata), x)
 
@@ -199,7 +190,7 @@ matmul_2_4_spec = KernelSpec(
 )
 
 
-def matmul_2_4(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def matmul_2_4(values: Tensor, metadata: Tensor, x: Tensor) -> Tensor:
     """Compute `weight @ x` from a compressed 2:4 sparse weight, accumulated in float32.
 
     Args:
@@ -221,28 +212,16 @@ def matmul_2_4(values: torch.Tensor, metadata: torch.Tensor, x: torch.Tensor) ->
         raise KernelError(f"matmul_2_4: x has {K} rows; pad it and the weight to a multiple of {_K_PER_BYTE}")
     require_equal("matmul_2_4", "the shapes of values", expected=(M, K // 2), values=tuple(values.shape))
     require_equal("matmul_2_4", "the shapes of metadata", expected=(M, K // 8), metadata=tuple(metadata.shape))
-    refuse_gradients("matmul_2_4", values=values, x=x)
-    out: torch.Tensor = _matmul_2_4_op(values, metadata, x)
-    return out
+    return _matmul_2_4_op(values, metadata, x)
 
 
 @matmul_2_4_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def _matmul_2_4_triton(
-    values: torch.Tensor,
-    metadata: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,  # noqa: ARG001  used by other implementations
-) -> torch.Tensor:
+def _matmul_2_4_triton(values: Tensor, metadata: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return matmul_2_4(values, metadata, x)
 
 
 @matmul_2_4_spec.implementation("torch", directions=["fwd"], compile=True)
-def _matmul_2_4_dense(
-    values: torch.Tensor,  # noqa: ARG001  used by other implementations
-    metadata: torch.Tensor,  # noqa: ARG001
-    x: torch.Tensor,
-    weight: torch.Tensor,
-) -> torch.Tensor:
+def _matmul_2_4_dense(values: Tensor, metadata: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return weight @ x
 
 
@@ -251,12 +230,7 @@ _semi_structured = WeakTensorKeyDictionary()
 
 
 @matmul_2_4_spec.implementation("torch", name="semi_structured", directions=["fwd"])
-def _matmul_2_4_vendor(
-    values: torch.Tensor,  # noqa: ARG001  used by other implementations
-    metadata: torch.Tensor,  # noqa: ARG001
-    x: torch.Tensor,
-    weight: torch.Tensor,
-) -> torch.Tensor:
+def _matmul_2_4_vendor(values: Tensor, metadata: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     if not weight.is_cuda:
         raise UnsupportedError("needs a GPU with sparse tensor cores, of compute capability 8.0 or newer")
     if weight not in _semi_structured:
@@ -266,5 +240,5 @@ def _matmul_2_4_vendor(
             raise
         except (RuntimeError, ValueError) as error:
             raise UnsupportedError(f"torch cannot compress this weight here: {error}") from error
-    product: torch.Tensor = _semi_structured[weight] @ x
+    product: Tensor = _semi_structured[weight] @ x
     return product

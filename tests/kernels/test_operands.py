@@ -8,7 +8,7 @@ import torch
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention
 from roofwatch.kernels.gemm.matmul import matmul
-from roofwatch.kernels.mlp.swiglu import swiglu
+from roofwatch.kernels.mlp.gated_activation import swiglu
 from roofwatch.kernels.normalisation.rms_norm import rms_norm
 from roofwatch.kernels.reduction.softmax import softmax
 

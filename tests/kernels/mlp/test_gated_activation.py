@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.mlp.geglu import geglu, geglu_reference
-from roofwatch.kernels.mlp.swiglu import swiglu
+from roofwatch.kernels.mlp.gated_activation import geglu, geglu_reference, swiglu
 
 
 def test_a_gate_far_from_zero_opens_or_closes(device: str):

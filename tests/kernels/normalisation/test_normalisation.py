@@ -3,12 +3,16 @@ import torch
 
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
-from roofwatch.kernels.normalisation.adaln_modulate import adaln_modulate, adaln_modulate_reference
 from roofwatch.kernels.normalisation.add_rms_norm import (
     add_rms_norm,
     add_rms_norm_reference,
 )
-from roofwatch.kernels.normalisation.layer_norm import layer_norm, layer_norm_reference
+from roofwatch.kernels.normalisation.layer_norm import (
+    adaln_modulate,
+    adaln_modulate_reference,
+    layer_norm,
+    layer_norm_reference,
+)
 from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.normalisation.rms_norm import rms_norm
 
