@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.accuracy import deviation as of_deviation
 from roofwatch.collector.accuracy.deviation import count_different_bits, deviation, has_same_bits, wrong_elements
 
 NUMBERS = st.one_of(
@@ -18,15 +16,6 @@ NUMBERS = st.one_of(
     st.floats(min_value=-100, max_value=100, allow_nan=False),
 )
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def chunks_of_three() -> Iterator[None]:
-    """Split every tensor into several chunks."""
-    before = of_deviation._CHUNK_ELEMENTS
-    of_deviation._CHUNK_ELEMENTS = 3
-    yield
-    of_deviation._CHUNK_ELEMENTS = before
 
 
 def is_nonfinite(expected: float, actual: float) -> bool:
