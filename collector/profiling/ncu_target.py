@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.profiling.ncu_command import NcuAnswer, NcuJob
+from roofwatch.collector.profiling.ncu_count import ANSWER, NcuJob
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.workers.case_call import compiled, failure_of, prepare_call
@@ -23,7 +23,7 @@ from roofwatch.spec import Case, Implementation, KernelSpec
 def main(job_file: Path) -> None:
     """Do the job in a file and write the answer."""
     job = NcuJob.model_validate_json(job_file.read_bytes())
-    job.answer.write_text(NcuAnswer(failure=_run(job)).model_dump_json())
+    job.answer.write_bytes(ANSWER.dump_json(_run(job)))
 
 
 def _run(job: NcuJob) -> Failure | None:
