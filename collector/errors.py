@@ -31,3 +31,7 @@ class GitError(CollectorError):
 
 class ToolchainError(CollectorError):
     """A compiler or disassembler is missing or does not work."""
+
+
+class ProfileError(CollectorError):
+    """A profiler's file has an unknown format, or is truncated or corrupt."""

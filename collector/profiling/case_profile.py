@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, join_launches, length_ns, union
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_totals
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.profiling.trace_summary import count_launch_configurations, weighted_occupancy_pct

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from roofwatch.collector.profiling.profile_file import ProfileError
+from roofwatch.collector.errors import ProfileError
 
 # times since 1970 in microseconds have more digits than a float holds
 _DECODER = json.JSONDecoder(parse_float=Decimal)

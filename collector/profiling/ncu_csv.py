@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, number
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.redaction import Kind
 
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}

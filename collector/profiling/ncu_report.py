@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised
-from roofwatch.collector.profiling.profile_file import ProfileError, read_bytes
 
 MAGIC = b"NVR\x00"
 _MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
@@ -42,7 +42,7 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
         ProfileError: the module is not installed or cannot read the file.
     """
     require_module()
-    if not _is_whole(read_bytes(path)):  # the module accepts truncated files
+    if not _is_whole(path.read_bytes()):  # the module accepts truncated files
         raise ProfileError(f"{path}: not a whole report of Nsight Compute; copy it or record it again")
     import ncu_report
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
@@ -28,7 +29,6 @@ from roofwatch.collector.profiling.activities import (
     kernel_totals,
     transfer_totals_by_kind,
 )
-from roofwatch.collector.profiling.profile_file import ProfileError
 
 MAGIC = b"SQLite format 3\x00"
 VERSION_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")

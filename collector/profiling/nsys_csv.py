@@ -13,9 +13,9 @@ from decimal import Decimal, InvalidOperation
 from itertools import takewhile
 from typing import Any
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import LAUNCH, TOP_COUNT, to_us
 from roofwatch.collector.profiling.nsys import VERSION_SUFFIX
-from roofwatch.collector.profiling.profile_file import ProfileError
 
 _UNIT = re.compile(r"(.+?) \((ns|nsec|us|usec|ms|msec|s|sec|MB)\)")
 _SCALES = {

@@ -1,21 +1,35 @@
-"""The bytes of profiler files, compressed or not."""
+"""Files of profilers: read their bytes, summarise or redact them. The content decides the format, never the name."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
 from pathlib import Path
+from typing import Any
 
-from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.errors import ProfileError
+from roofwatch.collector.outbox.files import SUFFIX, atomic_write, compress, reason_of
+from roofwatch.collector.profiling import ncu_report, nsys
+from roofwatch.collector.profiling.activities import TOP_COUNT
+from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
+from roofwatch.collector.profiling.nsys_csv import read_nsys_csv
+from roofwatch.collector.profiling.redact_nsys import redact_nsys
+from roofwatch.collector.profiling.redact_text import Redacted, redact_csv, redact_trace
+from roofwatch.collector.profiling.trace import Trace
+from roofwatch.collector.profiling.trace_summary import summarise_trace
+from roofwatch.collector.redaction import Redaction, RedactionError
 
 MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""
 _CHUNK_BYTES = 2**24
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
-class ProfileError(CollectorError):
-    """A file of unknown format, or a truncated or corrupt one."""
+_READABLE = (
+    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an SQLite "
+    "export or CSV statistics of Nsight Systems"
+)
+_REDACTABLE = (
+    "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export or CSV statistics of Nsight Systems"
+)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -61,3 +75,61 @@ def head_of(path: Path, count: int = 16) -> bytes:
 
 def _unreadable(path: Path, error: OSError) -> ProfileError:
     return ProfileError(f"{path}: cannot be read: {error.strerror or error}")
+
+
+def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
+    """Summarise a profiler file with the `top` longest kernel names; `format` names its format.
+
+    Raises:
+        ProfileError: it cannot be read, is truncated, or has an unknown format.
+    """
+    if path.is_dir():
+        raise ProfileError(f"{path}: is a folder; name one file in it")
+    head = head_of(path)
+    if head.startswith(ncu_report.MAGIC):
+        return ncu_report.read_ncu_report(path)
+    found = nsys.read_nsys(path, top=top) if head.startswith(nsys.MAGIC) else _read_text(path, top)
+    if found is None:
+        raise ProfileError(f"{path}: unknown format; roofwatch reads {_READABLE}")
+    return found
+
+
+def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
+    content = read_bytes(path)
+    trace = Trace.read(content, str(path))
+    if trace is not None:
+        return summarise_trace(trace, top=top)
+    if content.lstrip().startswith(b"{") and b'"run_id"' in content and b'"schema_version"' in content:
+        raise ProfileError(
+            f"{path}: is a record of roofwatch, not a profiler file: use roofwatch ingest, roofwatch compare BASE HEAD "
+            "or roofwatch diagnose CASE --record FILE"
+        )
+    return read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path), top=top)
+
+
+def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted:
+    """Write a copy of a profiler file without what is not kept; text is compressed if `target` ends in `.gz`.
+
+    Raises:
+        ProfileError: the file cannot be read, is truncated, or has an unknown format.
+        RedactionError: the format cannot be redacted, or the copy cannot be written.
+    """
+    head = head_of(source)
+    if head.startswith(ncu_report.MAGIC):
+        raise RedactionError(
+            f"{source}: a report of Nsight Compute cannot be redacted, its format is not documented; export it with "
+            "ncu --import FILE --page raw --csv, and redact that"
+        )
+    if head.startswith(nsys.MAGIC):
+        return Redacted("nsys-sqlite", *redact_nsys(source, target, redaction))
+    content = read_bytes(source)
+    found = redact_trace(content, str(source), redaction) or redact_csv(content, redaction)
+    if found is None:
+        raise ProfileError(f"{source}: unknown format; roofwatch redacts {_REDACTABLE}")
+    document, redacted = found
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(target, compress(document) if target.suffix == SUFFIX else document)
+    except OSError as error:
+        raise RedactionError(f"{target}: cannot be written: {reason_of(error)}") from None
+    return redacted

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
-from roofwatch.collector.errors import CollectorError, ToolchainError
+from roofwatch.collector.errors import CollectorError, ProfileError, ToolchainError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.redact_text import redact_trace
 from roofwatch.collector.redaction import Kind, Redaction
 

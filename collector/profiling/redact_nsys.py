@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.files import reason_of
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.redaction import Kind, Redaction, RedactionError
 
 _KEPT_TABLES = re.compile(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
     Activity,
     ActivityKind,
@@ -20,7 +21,7 @@ from roofwatch.collector.profiling.activities import (
     length_ns,
     union,
 )
-from roofwatch.collector.profiling.profile_file import ProfileError, read_bytes
+from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.trace import Trace
 
 TOP_COUNT = 15

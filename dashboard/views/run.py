@@ -10,9 +10,9 @@ from uuid import UUID
 
 import streamlit as st
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.files import read_document
 from roofwatch.collector.profiling.activities import Activity
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes, format_ns

@@ -33,7 +33,7 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """Show a profiler's file: a torch.profiler trace, or a report of Nsight Compute or Nsight Systems."""
-    from roofwatch.collector.profiling.profile_formats import read_profile
+    from roofwatch.collector.profiling.profile_file import read_profile
     from roofwatch.profiles.reading import tables
 
     profile = read_profile(file, top=top or None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.case_profile import profile_of_calls
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile
 from tests.builders import CASE_ID
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling.ncu_metrics import Metric, counters_of, facts, stall_shares, stalls_of
-from roofwatch.collector.profiling.profile_formats import read_profile
+from roofwatch.collector.profiling.profile_file import read_profile
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.profiling.profile_file import ProfileError
-from roofwatch.collector.profiling.profile_formats import read_profile, redact_profile
+from roofwatch.collector.errors import ProfileError
+from roofwatch.collector.profiling.profile_file import read_profile, redact_profile
 from roofwatch.collector.redaction import Redaction
 
 TOOL_LINE = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.profiling.profile_file import ProfileError
-from roofwatch.collector.profiling.profile_formats import read_profile, redact_profile
+from roofwatch.collector.errors import ProfileError
+from roofwatch.collector.profiling.profile_file import read_profile, redact_profile
 from roofwatch.collector.redaction import Redaction
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

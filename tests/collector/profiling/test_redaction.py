@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.artefact_folder import redact_file
-from roofwatch.collector.profiling.profile_file import ProfileError
-from roofwatch.collector.profiling.profile_formats import read_profile, redact_profile
+from roofwatch.collector.profiling.profile_file import read_profile, redact_profile
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.chrome_trace import scan_trace
-from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.time_spent import time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.profiling.trace_summary import summarise_trace
