@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
@@ -27,6 +28,7 @@ from roofwatch.collector.profiling.trace import Trace
 TOP_COUNT = 15
 GAP_COUNT = 5
 _HOST_ROWS_OF_A_GAP = 3
+_WORK = {HostKind.OPERATOR, HostKind.CALL}
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ def time_spent(trace: Trace) -> TimeSpent:
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
     transfers = _device_rows([*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns)
-    operators = [_host_row(total.name, total.count, total.self_ns, window_ns) for total in operator_totals(host)]
-    marks = [_host_row(total.name, total.count, total.total_ns, window_ns) for total in annotation_totals(host)]
+    operators = [_row(*total, window_ns) for total in operator_totals(host)]
+    marks = [_row(*total, window_ns) for total in annotation_totals(host)]
     delays_ns = [
         kernel.start_ns - call.start_ns for kernel, call in join_launches(host, trace.of_kind(ActivityKind.KERNEL))
     ]
@@ -173,54 +175,53 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
 
 
 def _device_rows(activities: Iterable[Activity], busy_ns: int) -> list[TimeRow]:
-    rows = []
-    for name, members in group_by(activities, "name").items():
-        total_ns = sum(member.duration_ns for member in members)
-        rows.append(
-            TimeRow(
-                name=name,
-                count=len(members),
-                total_ns=total_ns,
-                mean_ns=total_ns / len(members),
-                share=total_ns / busy_ns if busy_ns else None,
-                registers=members[0].launch.get("registers_per_thread"),
-            )
+    rows = [
+        _row(
+            name,
+            len(members),
+            sum(member.duration_ns for member in members),
+            busy_ns,
+            registers=members[0].launch.get("registers_per_thread"),
         )
+        for name, members in group_by(activities, "name").items()
+    ]
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
-def _host_row(name: str, count: int, spent_ns: int, window_ns: int) -> TimeRow:
-    return TimeRow(name, count, spent_ns, spent_ns / count, share=spent_ns / window_ns if window_ns else None)
+def _row(name: str, count: int, ns: int, whole_ns: int, registers: int | None = None) -> TimeRow:
+    return TimeRow(name, count, ns, ns / count, ns / whole_ns if whole_ns else None, registers)
 
 
 # --- operators, runtime calls and annotations on the host; calls nest within a thread
 
 
-@dataclass(frozen=True)
-class HostTotal:
+class HostTotal(NamedTuple):
     """All calls of one name."""
 
     name: str
     count: int
-    self_ns: int
-    """Without the calls inside."""
-    total_ns: int
-    """Includes calls inside; nested calls of the same name count once."""
+    ns: int
 
 
 def operator_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
-    """Totals of operators and runtime calls, the longest self time first."""
-    return sorted(_totals(events, {HostKind.OPERATOR, HostKind.CALL}), key=lambda total: (-total.self_ns, total.name))
+    """Self times of operators and runtime calls, without the calls inside; the longest first."""
+    threads = _by_thread(event for event in events if event.kind in _WORK)
+    return _totals(HostTotal(event.name, 1, ns) for members in threads.values() for event, ns in _self_times(members))
 
 
 def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
-    """Totals of user annotations such as optimizer steps, the longest first."""
-    return sorted(_totals(events, {HostKind.ANNOTATION}), key=lambda total: (-total.total_ns, total.name))
+    """Times of user annotations such as optimizer steps, the longest first; nested ones of the same name count once."""
+    threads = _by_thread(event for event in events if event.kind == HostKind.ANNOTATION)
+    spans: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
+    for thread, members in threads.items():
+        for event in members:
+            spans[thread, event.name].append((event.start_ns, event.end_ns))
+    return _totals(HostTotal(name, len(each), length_ns(union(each))) for (_, name), each in spans.items())
 
 
 def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
     """Time in operators and runtime calls of the thread with the most."""
-    threads = _by_thread(event for event in events if event.kind in {HostKind.OPERATOR, HostKind.CALL})
+    threads = _by_thread(event for event in events if event.kind in _WORK)
     return max(map(_busy_ns, threads.values()), default=0)
 
 
@@ -233,25 +234,19 @@ def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[
         if event.start_ns < end_ns and event.end_ns > start_ns
     )
     busiest = max(_by_thread(clipped).values(), key=_busy_ns, default=[])
-    spent_ns: dict[str, int] = defaultdict(int)
-    for event, self_ns in _self_times(busiest):
-        spent_ns[event.name] += self_ns
-    return sorted(((name, ns) for name, ns in spent_ns.items() if ns), key=lambda item: (-item[1], item[0]))
+    totals = _totals(HostTotal(event.name, 1, ns) for event, ns in _self_times(busiest))
+    return [(total.name, total.ns) for total in totals if total.ns]
 
 
-def _totals(events: Iterable[HostEvent], kinds: set[str]) -> Iterator[HostTotal]:
-    counts: dict[str, int] = defaultdict(int)
-    self_ns: dict[str, int] = defaultdict(int)
-    total_ns: dict[str, int] = defaultdict(int)
-    for members in _by_thread(event for event in events if event.kind in kinds).values():
-        spans: dict[str, list[Interval]] = defaultdict(list)
-        for event, own_ns in _self_times(members):
-            counts[event.name] += 1
-            self_ns[event.name] += own_ns
-            spans[event.name].append((event.start_ns, event.end_ns))
-        for name, intervals in spans.items():
-            total_ns[name] += length_ns(union(intervals))
-    return (HostTotal(name, count, self_ns[name], total_ns[name]) for name, count in counts.items())
+def _totals(parts: Iterable[HostTotal]) -> list[HostTotal]:
+    """Add up parts of the same name; the longest first."""
+    counts: Counter[str] = Counter()
+    spent_ns: Counter[str] = Counter()
+    for name, count, ns in parts:
+        counts[name] += count
+        spent_ns[name] += ns
+    totals = (HostTotal(name, count, spent_ns[name]) for name, count in counts.items())
+    return sorted(totals, key=lambda total: (-total.ns, total.name))
 
 
 def _self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
