@@ -125,7 +125,7 @@ def _operator_rows(events: Iterable[HostEvent]) -> list[ProfiledActivity]:
             kind="operator",
             name=name,
             device="cpu",
-            count=sum(total.count for total in totals),
+            count=sum(total.call_count for total in totals),
             total_ns=sum(total.ns for total in totals),
         )
         for name, totals in groups.items()

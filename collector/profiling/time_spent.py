@@ -199,7 +199,7 @@ class HostTotal(NamedTuple):
     """All calls of one name."""
 
     name: str
-    count: int
+    call_count: int
     ns: int
 
 
