@@ -17,8 +17,7 @@ from pydantic_core import to_json
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.db.auth.values import Triage, TriageState
-from roofwatch.db.values import Regression
+from roofwatch.db.auth.values import TriageState
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -66,14 +65,6 @@ class StoredFile(BaseModel):
     sha256: str
     size_bytes: int
     was_new: bool = Field(description="False if the run had it before.")
-
-
-class TriagedRegression(BaseModel):
-    """A regression with its triage."""
-
-    regression_id: str = Field(description="The same in every analysis.")
-    regression: Regression
-    triage: Triage
 
 
 class Decision(BaseModel):

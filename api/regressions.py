@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
@@ -15,7 +16,6 @@ from roofwatch.api.models import (
     Limit,
     Page,
     Project,
-    TriagedRegression,
     Word,
     as_json,
     body_schema,
@@ -27,10 +27,10 @@ from roofwatch.api.models import (
 from roofwatch.api.problems import PROBLEMS, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.auth.audit import list_entries
-from roofwatch.db.auth.values import AuditEntry, Triage, TriageState
+from roofwatch.db.auth.values import AuditEntry, TriagedRegression, TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import set_triage
-from roofwatch.db.values import Regression, RegressionState
+from roofwatch.db.values import RegressionState
 
 router = APIRouter(tags=["regressions"], responses=PROBLEMS)
 
@@ -56,7 +56,7 @@ def get_regressions(
     with state_of(request).reading() as session:
         states = None if state is None else {state}
         found = list_triaged(session, project, states, triage=triage, after=after, limit=limit + 1)
-    return page(_shown(found), limit, lambda one: one.regression.place)
+    return page(found, limit, lambda one: one.regression.place)
 
 
 @router.post(
@@ -79,8 +79,8 @@ def post_triage(
     triager.check_project(project)
     shared = state_of(request)
     with shared.reading() as session:
-        known = _shown(list_triaged(session, project))
-    one = next((one for one in known if one.triage.regression_id == regression), None)
+        known = list_triaged(session, project)
+    one = next((one for one in known if one.regression_id == str(regression)), None)
     if one is None:
         raise not_found(f"regression {regression}", "see GET /v1/regressions")
     triage = set_triage(
@@ -93,7 +93,7 @@ def post_triage(
         reason=decision.reason,
         actor=triager.actor,
     )
-    return as_json(one.model_copy(update={"triage": triage}))
+    return as_json(replace(one, triage=triage))
 
 
 @router.get("/v1/audit", summary="Read the audit trail", response_model=Page[AuditEntry])
@@ -112,10 +112,3 @@ def get_audit(
     with state_of(request).reading() as session:
         found = list_entries(session, project, subject=subject, before_id=before_id, limit=limit + 1)
     return page(found, limit, lambda entry: [entry.entry_id])
-
-
-def _shown(found: list[tuple[Regression, Triage]]) -> list[TriagedRegression]:
-    return [
-        TriagedRegression(regression_id=str(triage.regression_id), regression=one, triage=triage)
-        for one, triage in found
-    ]

@@ -20,7 +20,6 @@ from roofwatch.ci.alerts.rules import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.collector.errors import SpoolError
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage
-from roofwatch.dashboard.triaged import Triaged
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
@@ -143,14 +142,9 @@ def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
     return {kernel: owners for kernel, owners in found.items() if owners}
 
 
-def list_triaged(project: str) -> list[Triaged]:
-    """List regressions with their triage, newest commit first."""
-    return [Triaged(*one) for one in ask(questions.list_triaged, project)]
-
-
 def list_regressions(project: str) -> list[Regression]:
     """List all regressions, also improvements and dismissed ones, newest commit first."""
-    return [one.regression for one in list_triaged(project)]
+    return [one.regression for one in ask(questions.list_triaged, project)]
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)

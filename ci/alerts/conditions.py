@@ -18,7 +18,7 @@ from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
 from roofwatch.db.alerts.values import AlertCondition, Fact, Link, Message
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries.results import MeasuredCase
 from roofwatch.db.values import Regression, RegressionState, Verdict
 
@@ -61,26 +61,27 @@ class MessageContext:
 
 
 def regression_conditions(
-    rule: RegressionRule, regressions: Iterable[tuple[Regression, Triage]], context: MessageContext
+    rule: RegressionRule, regressions: Iterable[TriagedRegression], context: MessageContext
 ) -> list[AlertCondition]:
     """Report the regressions that a rule covers."""
     return [
         AlertCondition(
             rule=rule.name,
-            cause=str(triage.regression_id),
+            cause=one.regression_id,
             severity=rule.severity,
-            message=_regression_message(regression, triage.regression_id, context),
-            regression_id=triage.regression_id,
-            is_acknowledged=triage.state is TriageState.ACKNOWLEDGED,
-            is_past=context.is_past(regression.commit.committed_at, rule.within_days),
+            message=_regression_message(one.regression, one.triage.regression_id, context),
+            regression_id=one.triage.regression_id,
+            is_acknowledged=one.triage.state is TriageState.ACKNOWLEDGED,
+            is_past=context.is_past(one.regression.commit.committed_at, rule.within_days),
         )
-        for regression, triage in regressions
-        if why_not_alerting(regression, triage) is None and _is_covered(rule, regression, context)
+        for one in regressions
+        if why_not_alerting(one) is None and _is_covered(rule, one.regression, context)
     ]
 
 
-def why_not_alerting(regression: Regression, triage: Triage) -> str | None:
+def why_not_alerting(one: TriagedRegression) -> str | None:
     """Return why a regression raises no alert; None if it does."""
+    regression, triage = one.regression, one.triage
     if regression.verdict is not Verdict.REGRESSED:
         return "it improved" if regression.verdict is Verdict.IMPROVED else "the clock changed, the cycles did not"
     if regression.recovered_at is not None:

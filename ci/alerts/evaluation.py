@@ -91,7 +91,7 @@ def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> 
             count = runs_needed(rule)
             newest = {runner: [cases_of_run(run.run_id) for run in runs[-count:]] for runner, runs in history.items()}
             conditions += level_conditions(rule, newest, context)
-    reasons = {str(triage.regression_id): why_not_alerting(regression, triage) for regression, triage in regressions}
+    reasons = {one.regression_id: why_not_alerting(one) for one in regressions}
     return Evaluation(tuple(conditions), {cause: why for cause, why in reasons.items() if why is not None})
 
 
@@ -103,12 +103,13 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
         for step in steps
         if step.alert.rule in bisecting and any(one.event is AlertEvent.FIRED for one in step.notifications)
     }
-    for regression, triage in list_triaged(session, project) if wanted else ():
-        rule, point = wanted.get(triage.regression_id), series_to_bisect(regression)
+    for one in list_triaged(session, project) if wanted else ():
+        regression_id = one.triage.regression_id
+        rule, point = wanted.get(regression_id), series_to_bisect(one.regression)
         if rule is None or point is None:
             continue
         commits = range_of(project, point, read_series(session, project, [point.series]))
-        request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=triage.regression_id)
+        request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=regression_id)
 
 
 def _message_context(

@@ -15,9 +15,8 @@ from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import age_text, outcome_text
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
@@ -114,11 +113,11 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
     st.caption("In the newest run of a clean work tree on each runner, compared with the cases of all these runs.")
 
 
-def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
+def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None) -> None:
     st.subheader("False alarms", anchor=False)
     counted = count_false_alarms(
         [one.regression for one in found],
-        called_none={one.regression.key for one in found if one.is_invalid},
+        called_none={one.regression.key for one in found if one.triage.state is TriageState.INVALID},
         called_real={
             one.regression.key for one in found if one.triage.state not in {TriageState.NEW, TriageState.INVALID}
         },

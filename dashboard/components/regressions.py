@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 
 import streamlit as st
@@ -11,7 +13,6 @@ import streamlit as st
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
     age_text,
@@ -19,17 +20,52 @@ from roofwatch.dashboard.wording import (
     code_span,
     confirmation_text,
     headline_text,
+    natural_order,
     shortened,
     transition_text,
     worst_change_point,
 )
-from roofwatch.db.values import ChangePoint, Regression
+from roofwatch.db.auth.values import TriagedRegression, TriageState
+from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
 
 _SUMMARY_LENGTH = 110
 """Length of a summary in a row."""
 
 
-def show_row(view: View, one: Triaged, now: datetime) -> None:
+class Order(StrEnum):
+    """Order of a list of regressions."""
+
+    URGENCY = "urgency"
+    CHANGE = "largest change"
+    COMMIT = "newest commit"
+    KERNEL = "kernel"
+
+
+def in_order(found: Iterable[TriagedRegression], order: Order) -> list[TriagedRegression]:
+    """Sort regressions; ties keep the order of urgency."""
+    urgent = most_urgent_first(found)
+    if order is Order.CHANGE:
+        return sorted(urgent, key=_size, reverse=True)
+    if order is Order.COMMIT:
+        return sorted(urgent, key=lambda one: one.regression.commit, reverse=True)
+    if order is Order.KERNEL:
+        return sorted(urgent, key=lambda one: natural_order(one.regression.kernel))
+    return urgent
+
+
+def _size(one: TriagedRegression) -> float:
+    """Return the size of the worst change: symmetric for slower and faster, infinite for failures."""
+    change = worst_change_point(one.regression).relative_change
+    return math.inf if change is None or change <= -1 else abs(math.log1p(change))
+
+
+def most_urgent_first(found: Iterable[TriagedRegression]) -> list[TriagedRegression]:
+    """Sort by alert, then new ones, then newest commit."""
+    newest_first = sorted(found, key=lambda one: one.regression.commit, reverse=True)
+    return sorted(newest_first, key=lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW))
+
+
+def show_row(view: View, one: TriagedRegression, now: datetime) -> None:
     regression, worst, commit = one.regression, worst_change_point(one.regression), one.regression.commit
     with st.container(border=True):
         what, how_much, where, links = st.columns([5, 2.2, 2.8, 1], vertical_alignment="center")
@@ -48,7 +84,7 @@ def show_row(view: View, one: Triaged, now: datetime) -> None:
             if view.filters.owners:
                 lines.append(f"Owner: {', '.join(owners_of(view, regression)) or 'none'}")
             st.text("\n".join(lines))
-        view.page_link("regression", "Why", place=links, regression=str(one.triage.regression_id))
+        view.page_link("regression", "Why", place=links, regression=one.regression_id)
         view.page_link("trends", "Trend", place=links, **trend_of(worst))
 
 
@@ -57,7 +93,7 @@ def owners_of(view: View, regression: Regression) -> list[str]:
     return view.filters.owners_of(point.series.kernel for point in regression.change_points)
 
 
-def standing_marks(one: Triaged) -> list[str]:
+def standing_marks(one: TriagedRegression) -> list[str]:
     """Return badges for alert, confirmation and triage state as Markdown."""
     regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
     marks = [":orange-badge[▲ alert]"] if regression.is_alert else []
@@ -102,24 +138,29 @@ def trend_of(change_point: ChangePoint) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value}
 
 
-def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
+def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
     """Show improvements, inconclusive changes and settled regressions."""
+
+    def standing(verdict: Verdict) -> list[TriagedRegression]:
+        own = [one for one in found if one.regression.verdict is verdict]
+        return [one for one in own if one.regression.state is RegressionState.OPEN]
+
     kinds = {
-        "Improvements": [one for one in found if one.is_improvement],
-        "Inconclusive": [one for one in found if one.is_inconclusive],
-        "Settled": [one for one in found if one.is_settled],
+        "Improvements": standing(Verdict.IMPROVED),
+        "Inconclusive": standing(Verdict.INCONCLUSIVE),
+        "Settled": [one for one in found if one.regression.verdict is Verdict.REGRESSED and not one.is_open],
     }
     for title, rows in kinds.items():
         if rows:
             view.link.unfold(f"{title}: {len(rows)}", partial(_show_table, view, rows, now), parameter=title.lower())
 
 
-def _show_table(view: View, found: Sequence[Triaged], now: datetime) -> None:
+def _show_table(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
     show_table(
         found,
         Column(
             "open",
-            lambda one: view.address_of("regression", regression=str(one.triage.regression_id)),
+            lambda one: view.address_of("regression", regression=one.regression_id),
             link="why",
         ),
         Column("kernel", lambda one: one.regression.kernel),

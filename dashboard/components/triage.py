@@ -11,9 +11,8 @@ import streamlit as st
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, may_triage, person_here
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import TRIAGE_MARKS, code_span, shortened, written
-from roofwatch.db.auth.values import AuditEntry, TriageState
+from roofwatch.db.auth.values import AuditEntry, TriagedRegression, TriageState
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import load_settings
 
@@ -29,7 +28,7 @@ _OUTCOME = "triage:outcome"
 """Key of the outcome message until the next redraw."""
 
 
-def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
+def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
     """Show the triage state, and a form for those who may change it, else the reason why not."""
     decided, mark = one.triage, TRIAGE_MARKS[one.triage.state]
     st.markdown(f":{mark.badge_colour}-badge[{mark.text}] {_MEANING[decided.state]}")
@@ -69,7 +68,7 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
     )
 
 
-def _show_form(project: str, one: Triaged) -> None:
+def _show_form(project: str, one: TriagedRegression) -> None:
     regression_id, seen = one.triage.regression_id, one.triage.state
     offered = [state for state in TriageState if state is not seen]
     # keys per regression, so a reason is not carried over to another

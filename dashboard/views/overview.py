@@ -14,10 +14,10 @@ from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.regressions import show_others, show_row
+from roofwatch.dashboard.components.regressions import Order, in_order, show_others, show_row
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.triaged import Order, Triaged, in_order
 from roofwatch.dashboard.wording import movement_text
+from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
 
@@ -48,7 +48,9 @@ def show() -> None:
             replace(runner, cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)))
             for runner in standings
         ]
-        found = [one for one in data.list_triaged(view.project) if admits.admits_regression(one.regression)]
+        found = [
+            one for one in data.ask(questions.list_triaged, view.project) if admits.admits_regression(one.regression)
+        ]
         _show_open(view, [one for one in found if one.is_open], now)
         show_others(view, found, now)
         since = _choose_window(view, runners)
@@ -62,7 +64,7 @@ def show() -> None:
         show_false_alarms(found, since)
 
 
-def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
+def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) -> None:
     st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
     if not waiting:
         st.success("None: no analysed series became slower or incorrect.", icon=":material/check:")
@@ -92,9 +94,9 @@ def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | 
 
 
 def _show_movements(
-    view: View, found: Sequence[Triaged], runners: Sequence[RunnerCoverage], since: datetime | None
+    view: View, found: Sequence[TriagedRegression], runners: Sequence[RunnerCoverage], since: datetime | None
 ) -> None:
-    regressions = [one.regression for one in found if not one.is_invalid]
+    regressions = [one.regression for one in found if one.triage.state is not TriageState.INVALID]
     moved = {
         (one.kernel, one.runner_class): one
         for one in movements(regressions, since=since)

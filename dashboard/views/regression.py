@@ -13,6 +13,7 @@ from roofwatch.dashboard.components.evidence import show_evidence
 from roofwatch.dashboard.components.page import View, open_view, show_no_match
 from roofwatch.dashboard.components.regressions import (
     kernel_markdown,
+    most_urgent_first,
     owners_of,
     standing_marks,
     trend_of,
@@ -20,7 +21,6 @@ from roofwatch.dashboard.components.regressions import (
 )
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.components.triage import show_trail, show_triage
-from roofwatch.dashboard.triaged import Triaged, most_urgent_first
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     age_text,
@@ -32,6 +32,7 @@ from roofwatch.dashboard.wording import (
     worst_change_point,
     written,
 )
+from roofwatch.db.auth.values import TriagedRegression
 from roofwatch.db.bisections import Answer, Bisection
 from roofwatch.db.queries import questions
 from roofwatch.db.values import BisectionState, ChangePoint, Regression
@@ -49,7 +50,11 @@ _BISECTION_MARKS = {
 
 def show() -> None:
     with open_view("regression", "Regression", "What changed, in which commit, and why.") as view:
-        found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
+        found = [
+            one
+            for one in data.ask(questions.list_triaged, view.project)
+            if view.filters.admits_regression(one.regression)
+        ]
         if not found and view.filters.is_narrow:
             show_no_match("No regression matches the filters")
             return
@@ -71,11 +76,11 @@ def show() -> None:
         show_trail(decided, view.zone)
 
 
-def _choose(view: View, found: Sequence[Triaged]) -> Triaged:
+def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression:
     """Choose a regression: open ones first, or that of a commit in the address."""
     ordered = most_urgent_first(one for one in found if one.is_open)
     ordered += most_urgent_first(one for one in found if not one.is_open)
-    by_id = {str(one.triage.regression_id): one for one in ordered}
+    by_id = {one.regression_id: one for one in ordered}
     at_commit = st.query_params.get("commit")
     default = next((key for key, one in by_id.items() if one.regression.commit.sha == at_commit), None)
     chosen = view.link.choose(
@@ -84,13 +89,13 @@ def _choose(view: View, found: Sequence[Triaged]) -> Triaged:
     return by_id[chosen]
 
 
-def _title(one: Triaged) -> str:
+def _title(one: TriagedRegression) -> str:
     regression = one.regression
     change = change_text(worst_change_point(regression))
     return f"{regression.commit.short_sha}  {regression.kernel}  {change}"
 
 
-def _show_head(view: View, one: Triaged) -> None:
+def _show_head(view: View, one: TriagedRegression) -> None:
     """Show what changed, in which commit, and the triage state."""
     regression, worst = one.regression, worst_change_point(one.regression)
     verdict = VERDICT_MARKS[regression.verdict]
@@ -105,7 +110,7 @@ def _show_head(view: View, one: Triaged) -> None:
     with who.container(gap="xsmall"):
         _show_commit(view, regression)
         with st.popover("Copy link", icon=":material/link:"):
-            st.code(view.address_of("regression", regression=str(one.triage.regression_id)), language=None)
+            st.code(view.address_of("regression", regression=one.regression_id), language=None)
     with decided:
         show_triage(view.project, one, view.zone)
 

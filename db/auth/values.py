@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from roofwatch.db.values import Regression, RegressionState, Verdict
+
 
 class Scope(StrEnum):
     """What a token may do. Only `admin` includes the others."""
@@ -77,6 +79,38 @@ class Triage:
     person: str | None = None
     reason: str | None = None
     changed_at: datetime | None = None
+
+
+_WAITING = {TriageState.NEW, TriageState.ACKNOWLEDGED}
+
+
+@dataclass(frozen=True)
+class TriagedRegression:
+    """A regression with its triage."""
+
+    regression_id: str
+    """The same in every analysis."""
+    regression: Regression
+    triage: Triage
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody still has to act on it."""
+        return (
+            self.regression.verdict is Verdict.REGRESSED
+            and self.regression.state is RegressionState.OPEN
+            and self.regression.recovered_at is None
+            and self.triage.state in _WAITING
+        )
+
+    @property
+    def settled_by(self) -> str:
+        """Why it is no longer open."""
+        if self.regression.state is RegressionState.DISMISSED:
+            return "not confirmed when measured again"
+        if self.triage.state not in _WAITING:
+            return str(self.triage.state)
+        return "recovered" if self.regression.recovered_at is not None else "open"
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db import artefacts, bisections
 from roofwatch.db.auth.audit import list_entries
-from roofwatch.db.auth.values import AuditEntry, Triage
+from roofwatch.db.auth.values import AuditEntry, TriagedRegression
 from roofwatch.db.queries import comparing, coverage, filter_options, fleet, pairs, records, runs, series, trend
 from roofwatch.db.queries.question import Question, ResourceScope, Word
 from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.queries.series_keys import list_series_keys as query_series_keys
 from roofwatch.db.regressions import judgements
 from roofwatch.db.regressions.triage import TRIAGE_ACTION
-from roofwatch.db.values import Pair, Regression, SeriesKey
+from roofwatch.db.values import Pair, SeriesKey
 
 
 def _of_project(asked: Any) -> ResourceScope:
@@ -60,7 +60,7 @@ def _list_series_keys(
     return query_series_keys(session, project, include_dirty=include_dirty, include_branches=include_branches)
 
 
-def _list_triaged(session: Session, project: Word) -> list[tuple[Regression, Triage]]:
+def _list_triaged(session: Session, project: Word) -> list[TriagedRegression]:
     return judgements.list_triaged(session, project)
 
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Engine, Text, cast, collate, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.regressions.triage import follow_regressions, regression_id
@@ -59,7 +59,7 @@ def list_regressions(
     session: Session, project: str, states: Collection[RegressionState] | None = None
 ) -> list[Regression]:
     """Regressions of a project, the newest commit first; only in some states if given."""
-    return [regression for regression, _ in list_triaged(session, project, states)]
+    return [one.regression for one in list_triaged(session, project, states)]
 
 
 def list_triaged(
@@ -70,7 +70,7 @@ def list_triaged(
     triage: TriageState | None = None,
     after: tuple[int, str, str, str] | None = None,
     limit: int | None = None,
-) -> list[tuple[Regression, Triage]]:
+) -> list[TriagedRegression]:
     """Regressions of a project with their triage, the newest commit first.
 
     Args:
@@ -106,7 +106,7 @@ def list_triaged(
     for document, decided in session.execute(query):
         regression = _DOCUMENT.validate_python(document)
         decision = Triage(regression_id(regression)) if decided is None else to_value(Triage, decided)
-        found.append((regression, decision))
+        found.append(TriagedRegression(str(decision.regression_id), regression, decision))
     return found
 
 

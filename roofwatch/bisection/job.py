@@ -193,7 +193,7 @@ def range_of_regression(url: str | None, folder: Path, project: str, regression_
     """
     with open_store(url, folder=folder) as engine, Session(engine) as session:
         triaged = list_triaged(session, project)
-        found = next((one for one, triage in triaged if triage.regression_id == regression_id), None)
+        found = next((one.regression for one in triaged if one.regression_id == str(regression_id)), None)
         if found is None:
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
         point = series_to_bisect(found)

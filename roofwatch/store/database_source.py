@@ -14,7 +14,7 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor, stored_floor
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.comparing import resolve_revisions
@@ -29,7 +29,7 @@ from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series
-from roofwatch.store.source import SeriesQuestion, TriagedRegression
+from roofwatch.store.source import SeriesQuestion
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -65,8 +65,7 @@ class DatabaseSource:
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
         with reading_session(self.engine) as session:
-            found = list_triaged(session, project, None if state is None else {state}, triage=triage)
-        return [TriagedRegression(str(decided.regression_id), one, decided) for one, decided in found]
+            return list_triaged(session, project, None if state is None else {state}, triage=triage)
 
     def resolve_revisions(
         self, project: str, base: str, head: str, runner_class: str | None = None

@@ -18,12 +18,12 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.errors import AgedError
 from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.server import GoneError, Server, TooMuchError
-from roofwatch.store.source import SeriesQuestion, TriagedRegression
+from roofwatch.store.source import SeriesQuestion
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.question import Question

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.record.record import Artefact, RunRecord
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries.results import RunSummary, StoredArtefact
-from roofwatch.db.values import Regression, RegressionState, Series
+from roofwatch.db.values import RegressionState, Series
 
 if TYPE_CHECKING:
     from roofwatch.db.queries.question import Question
@@ -33,14 +33,6 @@ class SeriesQuestion:
     """Include runs that are one side of a pair."""
     include_dirty: bool = False
     """Include runs of a modified work tree."""
-
-
-@dataclass(frozen=True)
-class TriagedRegression:
-    regression_id: str
-    """The same in every analysis."""
-    regression: Regression
-    triage: Triage
 
 
 class Source(Protocol):

@@ -16,7 +16,7 @@ from roofwatch.ci.alerts.conditions import (
 from roofwatch.ci.alerts.rules import LevelRule, RegressionRule, SilenceRule
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.queries.results import MeasuredCase
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
 from tests.builders import (
@@ -36,7 +36,11 @@ SLOWER = RegressionRule(name="slower", kind="regression", channels=("chat",), mi
 
 def reported(rule: RegressionRule = SLOWER, context: MessageContext = HERE, **fields: Any) -> list[AlertCondition]:
     triage = Triage(ID, fields.pop("triage", TriageState.NEW), "A Person", "why")
-    return regression_conditions(rule, [(make_regression(1, **{"is_alert": True, **fields}), triage)], context)
+    return regression_conditions(
+        rule,
+        [TriagedRegression(str(triage.regression_id), make_regression(1, **{"is_alert": True, **fields}), triage)],
+        context,
+    )
 
 
 def change(metric: str, before: float, after: float | None) -> ChangePoint:

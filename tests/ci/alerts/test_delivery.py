@@ -242,9 +242,9 @@ def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation
     service.at(LATER + 10 * HOUR)
 
     with Session(judged) as session:
-        (after,), ((_, triage),) = list_alerts(session), list_triaged(session, PROJECT)
+        (after,), (one,) = list_alerts(session), list_triaged(session, PROJECT)
     assert after.state is AlertState.ACKNOWLEDGED
-    assert (triage.state, triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
+    assert (one.triage.state, one.triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
     assert len(hook.documents) == 1
 
 

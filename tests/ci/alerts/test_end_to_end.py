@@ -68,7 +68,7 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
 
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
     with Session(store) as session:
-        states = [(one.verdict, triage.state) for one, triage in list_triaged(session, PROJECT)]
+        states = [(one.regression.verdict, one.triage.state) for one in list_triaged(session, PROJECT)]
     assert (Verdict.REGRESSED, TriageState.FIXED) in states
 
 

@@ -46,7 +46,8 @@ class Setting:
     @property
     def state(self) -> TriageState:
         with Session(self.engine) as session:
-            return dict(list_triaged(session, PROJECT))[self.regression].state
+            found = list_triaged(session, PROJECT)
+            return next(one.triage.state for one in found if one.regression == self.regression)
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def test_role_with_triage_rights_writes_only_triage(store: Engine, database_url:
                 connection.execute(text(statement))
 
     with Session(store) as session:
-        assert [triage.state for _, triage in list_triaged(session, PROJECT)] == [TriageState.EXPECTED]
+        assert [one.triage.state for one in list_triaged(session, PROJECT)] == [TriageState.EXPECTED]
         assert list_entries(session, PROJECT)[0].action == "regression.triage"
 
 

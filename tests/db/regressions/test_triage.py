@@ -34,7 +34,7 @@ def analyse(engine: Engine, *regressions: Regression) -> list[Triage]:
     """Triage of each regression after an analysis that found these."""
     replace_regressions(engine, PROJECT, regressions)
     with Session(engine) as session:
-        decided = {one.key: triage for one, triage in list_triaged(session, PROJECT)}
+        decided = {one.regression.key: one.triage for one in list_triaged(session, PROJECT)}
     return [decided[one.key] for one in regressions]
 
 

@@ -174,15 +174,14 @@ def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_u
         ingest_record(store, make_record(number))
     replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])
     with Session(store) as session:
-        ((_, triage),) = list_triaged(session, PROJECT)
-    assert triage.regression_id is not None
+        (found,) = list_triaged(session, PROJECT)
     url = database_url.render_as_string(hide_password=False)
 
-    commit_range = range_of_regression(url, tmp_path, PROJECT, triage.regression_id)
+    commit_range = range_of_regression(url, tmp_path, PROJECT, found.triage.regression_id)
 
     assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(1), sha_of(6))
     with pytest.raises(StoreError, match="not in project 'another'"):
-        range_of_regression(url, tmp_path, "another", triage.regression_id)
+        range_of_regression(url, tmp_path, "another", found.triage.regression_id)
 
 
 def test_a_series_is_a_case_with_or_without_an_implementation() -> None:
