@@ -76,11 +76,11 @@ class Runner:
             count += 1
             for _ in range(1 + (self._draw.random() < _SENT_TWICE)):
                 began_s = time.monotonic()
-                answer = self._sender(record)
+                answer = self._sender.send(record)
                 while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
                     observed.retry_requests += 1
                     time.sleep(answer.retry_after_s * self._draw.uniform(1, 2))
-                    answer = self._sender(record)
+                    answer = self._sender.send(record)
                 observed.posts_s.append(time.monotonic() - began_s)
                 if answer != Acknowledged(record.run_id, record.content_hash):
                     observed.errors.append(str(answer))
@@ -177,7 +177,7 @@ def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: f
     draw = random.Random("before")  # noqa: S311  not for security
     before = [copy_of(real, draw, project=0, commit=commit) for commit in range(2)]
     for record in before:
-        first(record)
+        first.send(record)
     began_s = time.monotonic()
     ends_s = began_s + seconds
     posting = [Runner(service, real, number, ends_s) for number in range(runners)]

@@ -12,8 +12,9 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
 from roofwatch.collector.errors import RecordError, SpoolError
@@ -24,6 +25,7 @@ from roofwatch.collector.record.record import Artefact, RunRecord
 _SUFFIX = ".json.gz"
 _REASON_SUFFIX = ".reason.txt"
 _ARTEFACTS_SUFFIX = ".artefacts"
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -56,45 +58,25 @@ class Unavailable:
 
 Answer = Acknowledged | Refused | Unavailable
 
-Send = Callable[[RunRecord], Answer]
-"""Sends one record. Raises SpoolError if the server accepts no record from this sender."""
 
-SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | None]
-"""Sends a file of an acknowledged record; returns None once the server has it."""
+class Sender(Protocol):
+    """Sends to one server. Raises SpoolError if the server accepts nothing from this sender."""
 
+    def send(self, record: RunRecord) -> Answer: ...
 
-@dataclass(frozen=True)
-class Backoff:
-    """When to try again.
-
-    Args:
-        attempts: Rounds over all waiting records.
-        first_s: Longest wait after the first round; doubles with each round.
-        longest_s: Upper limit of a wait. If the server asks for more, the delivery ends.
-
-    Source: "full jitter", Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015.
-    """
-
-    attempts: int = 6
-    first_s: float = 1.0
-    longest_s: float = 60.0
-
-    def wait_s(self, attempt: int, retry_after_s: float, draw: Callable[[], float]) -> float | None:
-        """Wait after an attempt, from 0; None to give up."""
-        if attempt + 1 >= self.attempts or retry_after_s > self.longest_s:
-            return None
-        return retry_after_s + draw() * min(self.longest_s, self.first_s * 2.0**attempt)
+    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+        """Send a file of an acknowledged record; None once the server has it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Delivery:
     """Names of records by what happened to them, with the reason."""
 
-    sent: tuple[str, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-    left: tuple[tuple[str, str], ...] = ()
+    sent: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
     """Still in the spool."""
-    incomplete: tuple[tuple[str, str], ...] = ()
+    incomplete: list[tuple[str, str]] = field(default_factory=list)
     """Sent, but an artefact is missing or was refused."""
 
 
@@ -141,78 +123,73 @@ class Spool:
 
     def deliver(
         self,
-        send: Send,
+        sender: Sender,
         *,
-        send_artefact: SendArtefact | None = None,
-        backoff: Backoff | None = None,
+        attempts: int = 6,
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
     ) -> Delivery:
         """Send all waiting records. A record that fails does not hold up the others.
 
+        Between attempts it waits for a random time, whose upper limit doubles. If the server asks for a wait of more
+        than a minute, the delivery ends.
+
         Args:
-            send: Sends a record.
-            send_artefact: Sends an artefact; without it, a record whose artefacts the server lacks stays.
-            backoff: When to try again.
+            sender: Sends a record or an artefact.
+            attempts: Rounds over all waiting records.
             sleep: Waits for a number of seconds.
             draw: Returns a random number from 0 to 1.
 
         Raises:
             SpoolError: the server accepts no record from this sender, for example because the token is wrong.
+
+        Source: "full jitter", Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015.
         """
-        backoff = backoff or Backoff()
-        sent: list[str] = []
-        refused: list[tuple[str, str]] = []
-        incomplete: list[tuple[str, str]] = []
+        delivery = Delivery()
         left: dict[str, Unavailable] = {}
-        for attempt in range(backoff.attempts):
+        for attempt in range(attempts):
             retry_after_s = 0.0
             for path in sorted(self.waiting, key=lambda path: path.name in left):
-                name = path.name
-                if name in left and not left[name].is_retried:
+                if path.name in left and not left[path.name].is_retried:
                     continue
-                answer = self._deliver_one(path, send, send_artefact, incomplete)
-                left.pop(name, None)
-                if isinstance(answer, Acknowledged):
-                    sent.append(name)
-                elif isinstance(answer, Refused):
-                    refused.append((name, answer.reason))
-                elif answer is not None:
-                    left[name] = answer
-                    if answer.retry_after_s is not None:
-                        retry_after_s = answer.retry_after_s
+                left.pop(path.name, None)
+                failure = self._deliver_one(path, sender, delivery)
+                if failure is not None:
+                    left[path.name] = failure
+                    if failure.retry_after_s is not None:
+                        retry_after_s = failure.retry_after_s
                         break
-            wait_s = backoff.wait_s(attempt, retry_after_s, draw)
-            if wait_s is None or not any(answer.is_retried for answer in left.values()):
+            is_last = attempt == attempts - 1 or retry_after_s > _LONGEST_WAIT_S
+            if is_last or not any(failure.is_retried for failure in left.values()):
                 break
-            sleep(wait_s)
-        waiting = [path.name for path in self.waiting]
+            sleep(retry_after_s + draw() * min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**attempt))
         not_tried = Unavailable("not tried, or another process is sending it")
-        reasons = tuple((name, left.get(name, not_tried).reason) for name in waiting)
-        return Delivery(tuple(sent), tuple(refused), reasons, tuple(incomplete))
+        delivery.left = [(path.name, left.get(path.name, not_tried).reason) for path in self.waiting]
+        return delivery
 
-    def _deliver_one(
-        self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
-    ) -> Answer | None:
-        """Send one record and take it out of the spool; None if another process handles it."""
+    def _deliver_one(self, path: Path, sender: Sender, delivery: Delivery) -> Unavailable | None:
+        """Send one record and take it out of the spool, unless another process handles it; return why it stays."""
         try:
             with _locked(path) as is_ours:
                 if not is_ours:
                     return None
                 record = RunRecord.read(path)
-                answer = send(record)
-                if isinstance(answer, Acknowledged):
-                    if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
-                        return Unavailable(f"the server acknowledged another record, {answer.run_id}")
-                    failures: list[str] = []
-                    postponed = _send_artefacts(record, answer, _artefacts_of(path), send_artefact, failures)
-                    if postponed is not None:
-                        return postponed
-                    incomplete += [(path.name, reason) for reason in failures]
-                    self._remove(path)
-                elif isinstance(answer, Refused):
+                answer = sender.send(record)
+                if isinstance(answer, Unavailable):
+                    return answer
+                if isinstance(answer, Refused):
                     self._put_aside(path, record, answer.reason)
-                return answer
+                    delivery.refused.append((path.name, answer.reason))
+                    return None
+                if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
+                    return Unavailable(f"the server acknowledged another record, {answer.run_id}")
+                failures = _send_artefacts(record, answer, _artefacts_of(path), sender)
+                if isinstance(failures, Unavailable):
+                    return failures
+                self._remove(path)
+                delivery.sent.append(path.name)
+                delivery.incomplete += [(path.name, reason) for reason in failures]
+                return None
         except RecordError as error:
             return Unavailable(str(error), is_retried=False)
         except OSError as error:
@@ -236,28 +213,20 @@ class Spool:
 
 
 def _send_artefacts(
-    record: RunRecord,
-    acknowledged: Acknowledged,
-    files: ArtefactFolder,
-    send: SendArtefact | None,
-    failures: list[str],
-) -> Unavailable | None:
-    """Send missing artefacts; return why to try again later, and collect what will never succeed in `failures`."""
+    record: RunRecord, acknowledged: Acknowledged, files: ArtefactFolder, sender: Sender
+) -> list[str] | Unavailable:
+    """Send missing artefacts; return what will never succeed, or why to try again later."""
+    failures = []
     for artefact in record.artefacts:
         if artefact.sha256 not in acknowledged.missing_artefacts:
             continue
         file = files.find(artefact)
-        if file is None:
-            failures.append(f"{artefact.name}: the file is missing")
-            continue
-        if send is None:
-            return Unavailable(f"{artefact.name}: artefacts cannot be sent here")
-        answer = send(record, artefact, file)
+        answer = Refused("the file is missing") if file is None else sender.send_artefact(record, artefact, file)
         if isinstance(answer, Unavailable):
             return answer
         if answer is not None:
             failures.append(f"{artefact.name}: {answer.reason}")
-    return None
+    return failures
 
 
 def _artefacts_of(path: Path) -> ArtefactFolder:

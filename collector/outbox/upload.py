@@ -48,7 +48,7 @@ class HttpSender:
         self.client = HttpClient(url, token, timeout_s)
         self._now = now
 
-    def __call__(self, record: RunRecord) -> Answer:
+    def send(self, record: RunRecord) -> Answer:
         """Send one record.
 
         Raises:

@@ -108,7 +108,7 @@ def push(
     sender, waiting = sender_and_spool(url, spool)
     for file, record in read_record_files(files or []):
         waiting.submit(record, ArtefactFolder.beside(file))
-    delivery = waiting.deliver(sender, send_artefact=sender.send_artefact)
+    delivery = waiting.deliver(sender)
     if as_json:
         print_json(delivery)
     else:

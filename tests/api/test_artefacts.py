@@ -123,7 +123,7 @@ def test_spool_delivers_files(store: Engine, make_token: MakeToken, tmp_path: Pa
     token = make_token(Scope.INGEST, Scope.READ)
     with served(store) as (host, port):
         sender = HttpSender(f"http://{host}:{port}", token.text)
-        delivery = spool.deliver(sender, send_artefact=sender.send_artefact)
+        delivery = spool.deliver(sender)
 
     with TestClient(make_app(store), headers=headers_of(token)) as client:
         assert client.get(url(record, artefact.sha256)).content == b"a" * 3_000_000

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.spool import Backoff, Spool
+from roofwatch.collector.outbox.spool import Spool
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.queries.runs import list_runs
@@ -109,15 +109,14 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
     spool, record = Spool(tmp_path / "spool"), make_record()
     spool.submit(record)
     through_gate = create_engine(database_url.set(host="127.0.0.1", port=gate.port, query={}), pool_pre_ping=True)
-    once = Backoff(attempts=1)
     with served(through_gate) as (host, port):
         sender = HttpSender(f"http://{host}:{port}", text)
         gate.close()
-        down = spool.deliver(sender, backoff=once)
+        down = spool.deliver(sender, attempts=1)
         ready_while_down = status_of(f"{sender.client.url}/readyz")
         alive_while_down = status_of(f"{sender.client.url}/healthz")
         gate.open()
-        up = spool.deliver(sender, backoff=once)
+        up = spool.deliver(sender, attempts=1)
         ready_again = status_of(f"{sender.client.url}/readyz")
     through_gate.dispose()
     gate.close()

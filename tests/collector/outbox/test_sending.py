@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.spool import Acknowledged, Backoff, Refused, Spool, Unavailable
+from roofwatch.collector.outbox.spool import Acknowledged, Refused, Spool, Unavailable
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON, make_record
@@ -35,7 +35,7 @@ def test_a_record_is_posted_compressed_with_the_token_in_the_header_alone(door: 
     record = make_record()
     door.answers = [acknowledge()]
 
-    assert door.sender()(record) == Acknowledged(record.run_id, record.content_hash)
+    assert door.sender().send(record) == Acknowledged(record.run_id, record.content_hash)
 
     (request,) = door.requests
     assert request.path == "/v1/records"
@@ -55,7 +55,7 @@ def test_a_server_that_is_older_than_the_runner_acknowledges_its_records(door: D
     record = NewerRecord.model_validate(make_record().model_dump() | {"schema_version": "1.99", "future": future})
     door.answers = [acknowledge()]  # as the server finds it, which does not know the field
 
-    assert door.sender()(record) == Acknowledged(record.run_id, record.content_hash)
+    assert door.sender().send(record) == Acknowledged(record.run_id, record.content_hash)
 
 
 @pytest.mark.parametrize("status", [201, 409])
@@ -63,7 +63,7 @@ def test_a_server_that_has_the_same_record_already_acknowledges_it(door: Door, s
     record = make_record()
     door.answers = [acknowledge(status)] * 2
     sender = door.sender()
-    assert sender(record) == sender(record) == Acknowledged(record.run_id, record.content_hash)
+    assert sender.send(record) == sender.send(record) == Acknowledged(record.run_id, record.content_hash)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_server_that_has_the_same_record_already_acknowledges_it(door: Door, s
 )
 def test_what_is_no_acknowledgement_is_tried_again(door: Door, say: Say, reason: str) -> None:
     door.answers = [say]
-    found = door.sender()(make_record())
+    found = door.sender().send(make_record())
     assert isinstance(found, Unavailable)
     assert reason in found.reason
 
@@ -100,7 +100,7 @@ def test_the_time_that_a_server_asks_to_wait_is_understood(
     door: Door, retry_after: str, expected_s: float | None
 ) -> None:
     door.answers = [answer(429, Retry_After=retry_after)]
-    found = door.sender()(make_record())
+    found = door.sender().send(make_record())
     assert isinstance(found, Unavailable)
     assert found.retry_after_s == expected_s
 
@@ -108,7 +108,7 @@ def test_the_time_that_a_server_asks_to_wait_is_understood(
 @pytest.mark.parametrize("status", [400, 409, 422])
 def test_a_refusal_for_good_is_one(door: Door, status: int) -> None:
     door.answers = [answer(status, b"no\nsuch\x1b[31m project")]
-    assert door.sender()(make_record()) == Refused(f"HTTP {status}: no such [31m project")
+    assert door.sender().send(make_record()) == Refused(f"HTTP {status}: no such [31m project")
 
 
 @pytest.mark.parametrize("status", [401, 404])
@@ -130,8 +130,8 @@ def test_a_token_without_the_scope_is_the_sender_s_fault_and_one_of_another_proj
     sender = door.sender()
 
     with pytest.raises(SpoolError, match="accepts no records from here: HTTP 403: no"):
-        sender(record)
-    found = sender(record)
+        sender.send(record)
+    found = sender.send(record)
 
     assert isinstance(found, Unavailable)
     assert not found.is_retried
@@ -143,7 +143,7 @@ def test_a_token_without_the_scope_is_the_sender_s_fault_and_one_of_another_proj
 def test_a_redirect_is_not_followed(door: Door, status: int) -> None:
     door.answers = [answer(status, Location=f"{door.url}/elsewhere")]
     with pytest.raises(SpoolError, match=r"which redirects to http.*/elsewhere"):
-        door.sender()(make_record())
+        door.sender().send(make_record())
     assert len(door.requests) == 1
 
 
@@ -151,10 +151,10 @@ def test_the_token_is_in_no_message_even_if_the_server_repeats_it(door: Door) ->
     sender = door.sender()
     door.answers = [answer(status, f"bad token {TOKEN}".encode()) for status in (422, 403, 401)]
 
-    refused = sender(make_record())
-    stays = sender(make_record())
+    refused = sender.send(make_record())
+    stays = sender.send(make_record())
     with pytest.raises(SpoolError) as caught:
-        sender(make_record())
+        sender.send(make_record())
 
     assert refused == Refused("HTTP 422: bad token ***")
     assert TOKEN not in f"{stays} {caught.value} {sender}"
@@ -187,7 +187,7 @@ def test_a_token_that_would_end_the_header_is_refused() -> None:
 def test_no_proxy_sees_what_is_sent_unprotected_on_this_machine(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     door.answers = [acknowledge()]
-    assert isinstance(door.sender()(make_record()), Acknowledged)
+    assert isinstance(door.sender().send(make_record()), Acknowledged)
 
 
 def test_a_server_in_trouble_gets_every_record_in_the_end(door: Door, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_server_in_trouble_gets_every_record_in_the_end(door: Door, tmp_path: 
     ]
     waits: list[float] = []
 
-    delivery = spool.deliver(door.sender(), backoff=Backoff(), sleep=waits.append, draw=lambda: 0.0)
+    delivery = spool.deliver(door.sender(), sleep=waits.append, draw=lambda: 0.0)
 
     assert len(delivery.sent) == 3
     assert waits == [0.0, 1.0]

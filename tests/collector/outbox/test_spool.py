@@ -14,17 +14,12 @@ import pytest
 
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Spool, Unavailable
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import Artefact, RunRecord
 from tests.builders import make_record
 
 ROOT = Path(__file__).parents[3]
-ONCE = Backoff(attempts=1)
-
-
-def accept(record: RunRecord) -> Answer:
-    return Acknowledged(record.run_id, record.content_hash)
 
 
 def no_wait(_seconds: float) -> None:
@@ -32,17 +27,45 @@ def no_wait(_seconds: float) -> None:
 
 
 class Server:
-    """Gives the answers in turn, then accepts."""
+    """Gives the answers in turn, then accepts records, and artefacts that it lacks."""
 
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
+    def __init__(self, *answers: Answer | SpoolError, to_artefacts: tuple[Refused | Unavailable, ...] = ()) -> None:
+        self._answers = list(answers)
+        self._to_artefacts = list(to_artefacts)
+        self.asked: list[RunRecord] = []
         self.accepted: list[uuid.UUID] = []
+        self.files: list[bytes] = []
 
-    def __call__(self, record: RunRecord) -> Answer:
-        answer = self.answers.pop(0) if self.answers else accept(record)
+    def answer(self, record: RunRecord) -> Answer | SpoolError:
+        if self._answers:
+            return self._answers.pop(0)
+        missing = tuple(artefact.sha256 for artefact in record.artefacts)
+        return Acknowledged(record.run_id, record.content_hash, missing)
+
+    def send(self, record: RunRecord) -> Answer:
+        self.asked.append(record)
+        answer = self.answer(record)
+        if isinstance(answer, SpoolError):
+            raise answer
         if isinstance(answer, Acknowledged):
             self.accepted.append(record.run_id)
         return answer
+
+    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+        assert artefact in record.artefacts
+        self.files.append(file.read_bytes())
+        return self._to_artefacts.pop(0) if self._to_artefacts else None
+
+
+class ServerWithout(Server):
+    """Accepts all records but those of one project."""
+
+    def __init__(self, project: str, answer: Unavailable) -> None:
+        super().__init__()
+        self._project, self._other = project, answer
+
+    def answer(self, record: RunRecord) -> Answer | SpoolError:
+        return self._other if record.project == self._project else super().answer(record)
 
 
 def test_a_record_waits_until_it_is_acknowledged(tmp_path: Path) -> None:
@@ -52,24 +75,24 @@ def test_a_record_waits_until_it_is_acknowledged(tmp_path: Path) -> None:
     assert spool.submit(record) == path
     assert RunRecord.read(path) == record
 
-    delivery = spool.deliver(accept, sleep=no_wait)
+    delivery = spool.deliver(Server(), sleep=no_wait)
 
-    assert delivery.sent == (path.name,)
-    assert (delivery.refused, delivery.left, spool.waiting) == ((), (), [])
+    assert delivery.sent == [path.name]
+    assert (delivery.refused, delivery.left, spool.waiting) == ([], [], [])
 
 
 def test_an_unavailable_server_is_tried_again_with_growing_waits(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.submit(make_record())
     waits: list[float] = []
-    server = Server(*[Unavailable("no connection")] * 5)
+    server = Server(*[Unavailable("no connection")] * 8)
 
-    delivery = spool.deliver(server, backoff=Backoff(attempts=4, longest_s=3.0), sleep=waits.append, draw=lambda: 1.0)
+    delivery = spool.deliver(server, attempts=8, sleep=waits.append, draw=lambda: 1.0)
 
-    assert waits == [1.0, 2.0, 3.0]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
     assert [reason for _, reason in delivery.left] == ["no connection"]
     assert len(spool.waiting) == 1
-    assert len(spool.deliver(server, sleep=waits.append).sent) == 1
+    assert len(spool.deliver(server, sleep=no_wait).sent) == 1
 
 
 @pytest.mark.parametrize(("retry_after_s", "waited"), [(7.0, [7.5]), (3600.0, [])])
@@ -87,34 +110,27 @@ def test_a_server_may_ask_for_a_wait(tmp_path: Path, retry_after_s: float, waite
     assert len(spool.waiting) == len(delivery.left) == (0 if waited else 3)
 
 
-@pytest.mark.parametrize("answer", [Unavailable("HTTP 500"), Unavailable("HTTP 503", 10.0)])
-def test_a_record_that_fails_does_not_hold_up_the_others(tmp_path: Path, answer: Unavailable) -> None:
+@pytest.mark.parametrize(
+    ("answer", "count"),
+    [
+        (Unavailable("HTTP 500"), 2),
+        (Unavailable("HTTP 503", 10.0), 2),
+        (Unavailable("HTTP 403", is_retried=False), 1),
+    ],
+)
+def test_a_record_that_fails_does_not_hold_up_the_others(tmp_path: Path, answer: Unavailable, count: int) -> None:
     spool = Spool(tmp_path)
-    bad = min(spool.submit(make_record(number)).name for number in range(3))
+    bad = spool.submit(make_record(project="their/project")).name
+    for number in (1, 2):
+        spool.submit(make_record(number))
+    server = ServerWithout("their/project", answer)
 
-    def fails_on_the_first(record: RunRecord) -> Answer:
-        return answer if bad.startswith(str(record.run_id)) else accept(record)
-
-    delivery = spool.deliver(fails_on_the_first, backoff=Backoff(attempts=2), sleep=lambda _: None)
+    delivery = spool.deliver(server, attempts=2, sleep=lambda _: None)
 
     assert len(delivery.sent) == 2
-    assert delivery.left == ((bad, answer.reason),)
-
-
-def test_a_forbidden_record_is_tried_once_per_delivery(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
-    ours, theirs = spool.submit(make_record()).name, spool.submit(make_record(1, project="their/project")).name
-    projects: list[str] = []
-
-    def server(record: RunRecord) -> Answer:
-        projects.append(record.project)
-        return Unavailable("HTTP 403", is_retried=False) if record.project == "their/project" else accept(record)
-
-    delivery = spool.deliver(server, sleep=no_wait)
-
-    assert (delivery.sent, delivery.left) == ((ours,), ((theirs, "HTTP 403"),))
-    assert projects.count("their/project") == 1
-    assert spool.deliver(accept, sleep=no_wait).sent == (theirs,)
+    assert delivery.left == [(bad, answer.reason)]
+    assert [record.project for record in server.asked].count("their/project") == count
+    assert spool.deliver(Server(), sleep=no_wait).sent == [bad]
 
 
 def test_a_refused_record_is_put_aside_with_the_reason(tmp_path: Path) -> None:
@@ -124,7 +140,7 @@ def test_a_refused_record_is_put_aside_with_the_reason(tmp_path: Path) -> None:
 
     delivery = spool.deliver(Server(Refused("HTTP 422: no such project")), sleep=no_wait)
 
-    assert delivery.refused == ((name, "HTTP 422: no such project"),)
+    assert delivery.refused == [(name, "HTTP 422: no such project")]
     assert RunRecord.read(tmp_path / "refused" / name) == record
     assert (tmp_path / "refused" / f"{name}.reason.txt").read_text() == "HTTP 422: no such project\n"
     assert spool.waiting == []
@@ -139,7 +155,7 @@ def test_an_acknowledgement_of_another_record_removes_nothing(
     spool.submit(record)
     answer = Acknowledged(run_id or record.run_id, content_hash or record.content_hash)
 
-    delivery = spool.deliver(Server(answer), backoff=ONCE)
+    delivery = spool.deliver(Server(answer), attempts=1)
 
     assert "acknowledged another record" in delivery.left[0][1]
     assert len(spool.waiting) == 1
@@ -151,9 +167,9 @@ def test_an_unreadable_file_stays_and_the_others_are_sent(tmp_path: Path) -> Non
     (tmp_path / "0.json.gz").write_bytes(b"\x1f\x8bgarbage")
     (tmp_path / "1.json.gz").symlink_to("1.json.gz")
 
-    delivery = spool.deliver(accept, sleep=no_wait)
+    delivery = spool.deliver(Server(), sleep=no_wait)
 
-    assert delivery.sent == (sent.name,)
+    assert delivery.sent == [sent.name]
     assert [name for name, _ in delivery.left] == ["0.json.gz", "1.json.gz"]
     assert "damaged or incomplete" in delivery.left[0][1]
     assert "Too many levels of symbolic links" in delivery.left[1][1]
@@ -163,12 +179,8 @@ def test_an_unreadable_file_stays_and_the_others_are_sent(tmp_path: Path) -> Non
 def test_a_wrong_token_ends_the_delivery_and_loses_nothing(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.submit(make_record())
-
-    def unknown_token(_record: RunRecord) -> Answer:
-        raise SpoolError("HTTP 401")
-
     with pytest.raises(SpoolError, match="401"):
-        spool.deliver(unknown_token, sleep=no_wait)
+        spool.deliver(Server(SpoolError("HTTP 401")), sleep=no_wait)
     assert len(spool.waiting) == 1
 
 
@@ -192,8 +204,9 @@ def test_a_killed_process_leaves_the_record_and_no_lock(tmp_path: Path) -> None:
     killed = """
 import os, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 from roofwatch.collector.outbox.spool import Spool
-Spool(Path(sys.argv[1])).deliver(lambda record: os.kill(os.getpid(), signal.SIGKILL))
+Spool(Path(sys.argv[1])).deliver(SimpleNamespace(send=lambda record: os.kill(os.getpid(), signal.SIGKILL)))
 """
     done = subprocess.run([sys.executable, "-c", killed, str(tmp_path)], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -203,9 +216,9 @@ Spool(Path(sys.argv[1])).deliver(lambda record: os.kill(os.getpid(), signal.SIGK
     assert server.accepted == [record.run_id]
 
 
-@pytest.mark.parametrize("answer", [None, Refused("HTTP 422: no")])
+@pytest.mark.parametrize("answers", [(), (Refused("HTTP 422: no"),) * 2])
 def test_a_record_that_cannot_be_removed_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Refused | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: tuple[Refused, ...]
 ) -> None:
     spool = Spool(tmp_path)
     first = min(spool.submit(make_record(number)) for number in range(2))
@@ -221,11 +234,11 @@ def test_a_record_that_cannot_be_removed_stays(
     with monkeypatch.context() as patch:
         for name in ("replace", "unlink"):
             patch.setattr(Path, name, full_for_the_first(getattr(Path, name)))
-        delivery = spool.deliver(lambda record: answer or accept(record), sleep=no_wait)
+        delivery = spool.deliver(Server(*answers), sleep=no_wait)
 
-    assert delivery.left == ((first.name, "cannot be opened or removed: no space left on the device"),)
+    assert delivery.left == [(first.name, "cannot be opened or removed: no space left on the device")]
     assert len(delivery.sent + delivery.refused) == 1
-    assert spool.deliver(accept, sleep=no_wait).sent == (first.name,)
+    assert spool.deliver(Server(), sleep=no_wait).sent == [first.name]
 
 
 def test_a_spool_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
@@ -233,7 +246,7 @@ def test_a_spool_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=r"cannot be written: (Not a directory|File exists)"):
         Spool(tmp_path / "file" / "spool").submit(make_record())
     with pytest.raises(SpoolError, match="file: cannot be read: Not a directory"):
-        Spool(tmp_path / "file").deliver(accept, sleep=no_wait)
+        Spool(tmp_path / "file").deliver(Server(), sleep=no_wait)
 
 
 # --- artefacts
@@ -247,26 +260,16 @@ def submit_with_artefact(spool: Spool, folder: Path) -> RunRecord:
     return record
 
 
-def accept_without_artefacts(record: RunRecord) -> Answer:
-    return Acknowledged(record.run_id, record.content_hash, tuple(one.sha256 for one in record.artefacts))
-
-
 def test_a_record_stays_until_the_server_has_its_artefacts(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
-    record = submit_with_artefact(spool, tmp_path)
-    sent: list[bytes] = []
+    submit_with_artefact(spool, tmp_path)
+    server = Server(to_artefacts=(Unavailable("HTTP 503"),))
 
-    def send_artefact(of: RunRecord, artefact: Artefact, file: Path) -> Unavailable | None:
-        assert (of, artefact) == (record, record.artefacts[0])
-        sent.append(file.read_bytes())
-        return Unavailable("HTTP 503") if len(sent) == 1 else None
-
-    first = spool.deliver(accept_without_artefacts, send_artefact=send_artefact, backoff=ONCE)
-    second = spool.deliver(accept_without_artefacts, send_artefact=send_artefact, backoff=ONCE)
+    first, second = spool.deliver(server, attempts=1), spool.deliver(server, attempts=1)
 
     assert [reason for _, reason in first.left] == ["HTTP 503"]
-    assert (len(second.sent), second.left, second.incomplete) == (1, (), ())
-    assert sent == [b"a trace"] * 2
+    assert (len(second.sent), second.left, second.incomplete) == (1, [], [])
+    assert server.files == [b"a trace"] * 2
     assert list(spool.folder.iterdir()) == []
 
 
@@ -274,7 +277,7 @@ def test_a_refused_artefact_does_not_hold_up_its_record(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     submit_with_artefact(spool, tmp_path)
 
-    delivery = spool.deliver(accept_without_artefacts, send_artefact=lambda *_: Refused("HTTP 413"), sleep=no_wait)
+    delivery = spool.deliver(Server(to_artefacts=(Refused("HTTP 413"),)), sleep=no_wait)
 
     assert len(delivery.sent) == 1
     assert [reason for _, reason in delivery.incomplete] == ["trace.json: HTTP 413"]
@@ -285,7 +288,7 @@ def test_a_refused_record_takes_its_artefacts_along(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     record = submit_with_artefact(spool, tmp_path)
 
-    spool.deliver(lambda _: Refused("HTTP 422"), sleep=no_wait)
+    spool.deliver(Server(Refused("HTTP 422")), sleep=no_wait)
 
     aside = spool.folder / "refused"
     assert len(list(aside.glob(f"*.artefacts/{record.artefacts[0].sha256}"))) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Spool
 from roofwatch.collector.record.record import Artefact, RunRecord
 from tests.builders import make_record
 
@@ -56,14 +56,14 @@ class Server:
         self.records: set[str] = set()
         self.files: set[str] = set()
 
-    def take(self, record: RunRecord) -> Answer:
+    def send(self, record: RunRecord) -> Answer:
         if self.refusal is not None:
             return Refused(self.refusal)
         self.records.add(record.content_hash)
         lacking = tuple(one.sha256 for one in record.artefacts if one.sha256 not in self.files)
         return Acknowledged(record.run_id, record.content_hash, lacking)
 
-    def take_file(self, _record: RunRecord, artefact: Artefact, file: Path) -> None:
+    def send_artefact(self, _record: RunRecord, artefact: Artefact, file: Path) -> None:
         assert file.read_bytes() == b"a trace"
         self.files.add(artefact.sha256)
 
@@ -102,7 +102,7 @@ def test_a_push_that_is_stopped_anywhere_leaves_each_record_whole_with_its_file_
         def push(spool: Spool = spool, server: Server = server) -> None:
             spool.submit(new)
             spool.submit(waiting, artefacts)
-            spool.deliver(server.take, send_artefact=server.take_file, backoff=Backoff(attempts=1))
+            spool.deliver(server, attempts=1)
 
         run_until(stop, monkeypatch, push)
 
@@ -112,8 +112,8 @@ def test_a_push_that_is_stopped_anywhere_leaves_each_record_whole_with_its_file_
         else:
             places.append("taken" if waiting.content_hash in server.records else "in the spool")
             server.refusal = None  # as by another token
-            later = spool.deliver(server.take, send_artefact=server.take_file, backoff=Backoff(attempts=1))
-            assert (later.left, later.incomplete) == ((), ())
+            later = spool.deliver(server, attempts=1)
+            assert (later.left, later.incomplete) == ([], [])
             assert waiting.content_hash in server.records
             assert server.files == {waiting.artefacts[0].sha256}
         if not stop.has_come:

@@ -11,7 +11,7 @@ import pytest
 
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.spool import Backoff, Delivery, Spool
+from roofwatch.collector.outbox.spool import Delivery, Spool
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.options import EXIT_CANNOT
 from roofwatch.store.transfer import exit_status
@@ -90,11 +90,8 @@ def test_each_answer_decides_what_happens_to_the_record(
             spool.submit(record, artefacts)
             waits: list[float] = []
             door.answers = [*before, say] * 2
-            sender = door.sender()
             try:
-                delivery = spool.deliver(
-                    sender, send_artefact=sender.send_artefact, backoff=Backoff(attempts=2), sleep=waits.append
-                )
+                delivery = spool.deliver(door.sender(), attempts=2, sleep=waits.append)
                 status = exit_status(delivery)
             except SpoolError:
                 delivery, status = Delivery(), EXIT_CANNOT
