@@ -10,12 +10,12 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -244,12 +244,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def redact(model: Model, redaction: Redaction) -> Model:
     """Redact the text fields of a record, a reply, or a part of one; measured values and commits stay."""
-    changed = {}
-    for name in _fields_with_text(type(model)):
-        value = getattr(model, name)
-        redacted = _redact_field(model, name, value, redaction)
-        if redacted is not value:
-            changed[name] = redacted
+    changed = {
+        name: redacted
+        for name, value in model
+        if (redacted := _redact_field(model, name, value, redaction)) is not value
+    }
     return model.model_copy(update=changed) if changed else model
 
 
@@ -261,35 +260,18 @@ def without_author(record: RunRecord, redaction: Redaction) -> RunRecord:
 
 
 def _redact_field(model: BaseModel, name: str, value: Any, redaction: Redaction) -> Any:
-    if isinstance(value, str):
-        return redaction.text(value)[: MOST_NAME if name == "name" else _MAX_TEXT_LENGTH]
     if isinstance(value, BaseModel):
         return redact(value, redaction)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
         return tuple(redact(part, redaction) for part in value)
-    if isinstance(model, Environment):
+    if isinstance(value, str) and name in _TEXT_FIELDS:
+        return redaction.text(value)[:_MAX_TEXT_LENGTH]
+    if isinstance(model, ProfiledActivity) and name == "name":
+        return redaction.text(value)[:MOST_NAME]
+    if isinstance(model, Environment) and name == "compile_knobs":
         is_private = not redaction.keeps(Kind.ENVIRONMENT)
         return {
             setting: "<removed>" if is_private and setting.endswith(_PRIVATE_SETTINGS) else redaction.text(text)
             for setting, text in value.items()
         }
     return value
-
-
-@cache
-def _fields_with_text(kind: type[BaseModel]) -> tuple[str, ...]:
-    """Fields that hold text or models with text; numbers are skipped."""
-    return tuple(
-        name
-        for name, field_info in kind.model_fields.items()
-        if name in _TEXT_FIELDS
-        or (kind, name) in {(ProfiledActivity, "name"), (Environment, "compile_knobs")}
-        or any(_fields_with_text(inner) for inner in _models_in(field_info.annotation))
-    )
-
-
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)

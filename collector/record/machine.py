@@ -56,6 +56,13 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
 
+class CaseResult(Part):
+    """What was found out about one case and implementation."""
+
+    case_id: Name
+    implementation: Name
+
+
 class Environment(Part):
     device_kind: Literal["cpu", "cuda", "hip"]
     device_name: Name

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from roofwatch.collector.record.machine import (
+    CaseResult,
     Count,
     DeviceState,
     Integer,
@@ -147,11 +148,9 @@ class Autotuning(Part):
     is_cached: bool = False
 
 
-class Measurement(Part):
+class Measurement(CaseResult):
     """All samples of one case and implementation in one run, or the failure."""
 
-    case_id: Name
-    implementation: Name
     outcome: Outcome
     message: Message | None = None
     timer: Timer

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from roofwatch.collector.record.machine import Count, Integer, Message, Name, Outcome, Part
+from roofwatch.collector.record.machine import CaseResult, Count, Integer, Message, Name, Outcome, Part
 
 
 class TensorError(Part):
@@ -22,11 +22,9 @@ class TensorError(Part):
     passed: bool
 
 
-class Accuracy(Part):
+class Accuracy(CaseResult):
     """The check of one case and implementation against the float64 reference, made before timing."""
 
-    case_id: Name
-    implementation: Name
     executor: Literal["device", "interpreter"]
     """The run's device, or Triton's interpreter on a machine without a GPU."""
     outcome: Outcome
@@ -47,11 +45,9 @@ class Accuracy(Part):
         return max(self.tensors, key=lambda tensor: tensor.rmse_ratio, default=None)
 
 
-class StaticFacts(Part):
+class StaticFacts(CaseResult):
     """Properties of one compiled function for one target. They are deterministic: any difference is real."""
 
-    case_id: Name
-    implementation: Name
     function: Name
     """With `#2`, `#3`, … if one call compiles it in several ways."""
     target: Name
@@ -115,11 +111,9 @@ class ProfilerFinding(Part):
     """The estimate covers only the part of the kernel that the rule examines."""
 
 
-class Counters(Part):
+class Counters(CaseResult):
     """Hardware counters of one kernel launch, read in a separate run; its times compare with no measurement."""
 
-    case_id: Name
-    implementation: Name
     function: Name
     """Name of the kernel on the device."""
     launch_index: Count = 0
@@ -170,11 +164,9 @@ class ProfiledActivity(Part):
         return self.total_ns / self.count
 
 
-class CaseProfile(Part):
+class CaseProfile(CaseResult):
     """Calls of one case and implementation under a profiler, on a hot cache; its times compare with no measurement."""
 
-    case_id: Name
-    implementation: Name
     source: Literal["torch_profiler"] = "torch_profiler"
     call_count: _Positive
     span_ns: Count

@@ -1,14 +1,20 @@
-"""The interface of every timer, and the timer for CPUs."""
+"""The interface of every timer, the timer for CPUs, and processes that launch together."""
 
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
 
+import torch
+from torch import distributed
+
 from roofwatch.collector.record.measurement import CacheState
+from roofwatch.collector.workers.protocol import RankPlace
+from roofwatch.spec import UnsupportedError
 
 Launch = Callable[[], object]
 """Does the work; on a GPU, enqueues it on the current stream and returns."""
@@ -42,6 +48,69 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+class Rank(Ranks):
+    """One rank of a process group on one machine.
+
+    Args:
+        place: Its place in the group.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, place: RankPlace, device: str) -> None:
+        self._place = place
+        self._device = device
+
+    @property
+    def count(self) -> int:
+        return self._place.count
+
+    def join(self) -> None:
+        """Form the process group if it does not exist yet.
+
+        Raises:
+            UnsupportedError: torch or the machine cannot run that many ranks.
+        """
+        self._require_support()
+        if distributed.is_initialized():
+            return
+        if self._device == "cuda":
+            torch.cuda.set_device(self._place.index)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve
+        store = distributed.FileStore(  # type: ignore[attr-defined]  # missing from torch's annotations
+            str(self._place.rendezvous), self._place.count
+        )
+        distributed.init_process_group(
+            "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl",
+            store=store,
+            rank=self._place.index,
+            world_size=self._place.count,
+        )
+
+    def align(self) -> None:
+        """Wait for the other ranks: on a CPU at once, on a GPU on its current stream.
+
+        Unlike torch's barrier, an all-reduce does not block the host, whose delay would be timed.
+        """
+        distributed.all_reduce(torch.zeros(1, device=self._device))
+
+    def slowest_ns(self, elapsed_ns: float) -> float:
+        """Longest time of all ranks; the same on each."""
+        longest = torch.tensor([elapsed_ns], dtype=torch.float64)
+        distributed.all_reduce(longest, distributed.ReduceOp.MAX)
+        return float(longest)
+
+    def _require_support(self) -> None:
+        if not distributed.is_available():
+            raise UnsupportedError("needs torch.distributed, which this torch was built without")
+        if self._device == "cpu":
+            return
+        if not distributed.is_nccl_available():
+            raise UnsupportedError("needs NCCL, which this torch was built without")
+        gpu_count = torch.cuda.device_count()
+        if gpu_count < self._place.count:
+            raise UnsupportedError(f"needs {self._place.count} GPUs, one per rank; torch sees {gpu_count}")
 
 
 class Stopwatch(ABC):

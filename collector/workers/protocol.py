@@ -135,43 +135,38 @@ class ChooseTiming(_Message):
     cache: CacheState | None = None
 
 
-class CheckAccuracy(_Message):
-    job: Literal["check_accuracy"] = "check_accuracy"
+class _CaseJob(_Message):
     case_id: str
     implementation: str
 
 
-class FullCheck(_Message):
+class CheckAccuracy(_CaseJob):
+    job: Literal["check_accuracy"] = "check_accuracy"
+
+
+class FullCheck(_CaseJob):
     """Check exactly this case, which may be an edge or a stand-in, and explain errors."""
 
     job: Literal["full_check"] = "full_check"
-    case_id: str
-    implementation: str
     layout: Layout | None = None
 
 
-class CompileStatic(_Message):
+class CompileStatic(_CaseJob):
     job: Literal["compile_static"] = "compile_static"
-    case_id: str
-    implementation: str
     targets: tuple[str, ...]
 
 
-class TimeBlock(_Message):
+class TimeBlock(_CaseJob):
     job: Literal["time_block"] = "time_block"
-    case_id: str
-    implementation: str
     plan: SamplingPlan
     method: TimingMethod | None = None
     launches_per_sample: int | None = None
 
 
-class ProfileCalls(_Message):
+class ProfileCalls(_CaseJob):
     """Make some calls under a profiler, in a process that has timed nothing."""
 
     job: Literal["profile_calls"] = "profile_calls"
-    case_id: str
-    implementation: str
 
 
 Job = (

@@ -6,14 +6,17 @@ names are imported, and before the suite: a repository with its own `kernels`, `
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Literal
 
@@ -33,11 +36,10 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
-from roofwatch.collector.timing.stopwatch import ALONE
+from roofwatch.collector.timing.stopwatch import ALONE, Rank
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.workers.kernel_info import checkable_cases, describe_kernel, repository_of
-from roofwatch.collector.workers.process_setup import Rank, keep_freed_memory, limit_memory
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     ChooseTiming,
@@ -60,6 +62,8 @@ from roofwatch.collector.workers.protocol import (
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
+_MEMORY_SHARE = 0.8
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
@@ -109,8 +113,45 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
     if settings.thread_count is not None:
         torch.set_num_threads(settings.thread_count)
     if device == "cpu":
-        limit_memory(settings.memory_share)
-        keep_freed_memory()
+        _limit_memory(settings.memory_share)
+        _keep_freed_memory()
+
+
+def _limit_memory(share: float) -> None:
+    """Make allocations beyond this process's share of memory fail before the system kills a process."""
+    available_bytes = _available_memory_bytes()
+    if available_bytes is None:
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + int(available_bytes * _MEMORY_SHARE * share)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _keep_freed_memory() -> None:
+    """Make malloc keep freed memory, so that a launch does not pay for page faults by chance.
+
+    Otherwise glibc returns large blocks to the system depending on earlier frees, and blocks of one kernel differ by up
+    to a factor of three. On a GPU, torch's caching allocator does the same.
+
+    Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # musl has none
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _available_memory_bytes() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    group = Path("/sys/fs/cgroup/memory.max")
+    if group.exists() and (text := group.read_text().strip()).isdigit():
+        found.append(int(text))
+    return min(found, default=None)
 
 
 class _Suite:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.cluster.spread import spread_run
+from roofwatch.collector.cluster import spread_run
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import ALONE, Header, Journal, discard, journal_path, make_header, read_header

@@ -18,8 +18,8 @@ from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
+from roofwatch.collector.timing.stopwatch import Rank
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.process_setup import Rank
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     Failure,

@@ -1,22 +1,26 @@
-"""Measure one suite on many machines with Ray."""
+"""Measure one suite on many machines with Ray: split it into shares, and join the records of the shares."""
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from roofwatch.collector.cluster.shares import Share, deal, join
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
-from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import OnProgress, Progress, collect_run
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, select
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Selected, select
 from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
@@ -32,18 +36,55 @@ _SHARES_PER_DEVICE = 4
 
 
 @dataclass(frozen=True)
+class Share:
+    """Cases that are measured together on one machine."""
+
+    number: int
+    case_ids: tuple[str, ...]
+    rank_count: int
+    """Devices that it needs."""
+
+    def plan(self, plan: RunPlan) -> RunPlan:
+        """The run's plan, limited to these cases."""
+        return replace(plan, cases=tuple(glob.escape(case_id) for case_id in self.case_ids))
+
+
+def deal(selected: Sequence[Selected], share_count: int) -> tuple[Share, ...]:
+    """Split a suite into shares with about equal numbers of results.
+
+    Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay together.
+
+    Args:
+        selected: What to measure.
+        share_count: Approximate number of shares. Each share has cases of one rank count.
+    """
+    fair_count = max(1.0, len(selected) / share_count)
+    shares: list[Share] = []
+    for rank_count in sorted({one.rank_count for one in selected}):
+        by_share: dict[int, list[str]] = {}
+        total_count = 0
+        same_ranks = (one for one in selected if one.rank_count == rank_count)
+        for case_id, group in groupby(same_ranks, key=lambda one: one.case.case_id):
+            count = sum(1 for _ in group)
+            # a case goes to the share that contains its middle
+            by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
+            total_count += count
+        for case_ids in by_share.values():
+            shares.append(Share(len(shares), tuple(case_ids), rank_count))
+    return tuple(shares)
+
+
+@dataclass(frozen=True)
 class ShippedSuite:
     """A suite at a commit that can be sent to another machine."""
 
+    suite: SuiteAt
+    """Its paths are relative to the folder."""
     folder: Path | None
     """Folder to send; None for the bundled suite, which must be installed there."""
-    path: str | None
-    import_roots: tuple[str, ...]
-    commit: Commit
-    project: str
-    harness_version: str
     own_suite_digest: str | None
     """Digest of the bundled suite."""
+    harness_version: str = HARNESS_VERSION
 
     def unpacked(self, folder: Path) -> SuiteAt:
         """The suite in the folder to which it was sent.
@@ -55,23 +96,24 @@ class ShippedSuite:
             raise CollectorError(
                 f"this machine has roofwatch {HARNESS_VERSION}, the sender {self.harness_version}: install that version"
             )
-        if self.path is None:
+        source = self.suite.source
+        if source.path is None:
             if self.own_suite_digest != digest_of_own_suite():
                 raise CollectorError("this machine's roofwatch has other kernels: install the same commit of it")
-            return SuiteAt(SuiteSource(), self.commit, self.project)
-        roots = tuple(folder / root for root in self.import_roots)
-        return SuiteAt(SuiteSource(folder / self.path, roots), self.commit, self.project)
+            return self.suite
+        roots = tuple(folder / root for root in source.import_roots)
+        return replace(self.suite, source=replace(source, path=folder / source.path, import_roots=roots))
 
 
 def ship(suite: SuiteAt) -> ShippedSuite:
     """Prepare a suite to be sent: with its repository, or with its folder if it has none."""
     path = suite.source.path
     if path is None:
-        return ShippedSuite(None, None, (), suite.commit, suite.project, HARNESS_VERSION, digest_of_own_suite())
+        return ShippedSuite(replace(suite, source=SuiteSource()), None, digest_of_own_suite())
     folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
-    path_in_folder = path.resolve().relative_to(folder).as_posix()
-    roots = tuple(root.resolve().relative_to(folder).as_posix() for root in suite.source.import_roots)
-    return ShippedSuite(folder, path_in_folder, roots, suite.commit, suite.project, HARNESS_VERSION, None)
+    roots = tuple(root.resolve().relative_to(folder) for root in suite.source.import_roots)
+    source = replace(suite.source, path=path.resolve().relative_to(folder), import_roots=roots)
+    return ShippedSuite(replace(suite, source=source), folder, None)
 
 
 def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
@@ -84,43 +126,13 @@ def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
         return collect_run(suite.unpacked(Path.cwd()), share.plan(plan), fork_server=fork_server).to_json()
 
 
+@dataclass(frozen=True)
 class Cluster:
-    """A connection to a Ray cluster.
+    """A connection to a Ray cluster that has the files of a suite."""
 
-    Args:
-        address: Address as in `ray.init`: `auto`, `host:port`, or `ray://host:port`.
-        suite: The suite to measure; its files are sent to every machine.
-
-    Raises:
-        CollectorError: Ray is not installed, or the cluster cannot be reached.
-    """
-
-    def __init__(self, address: str, suite: ShippedSuite) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise CollectorError("--ray needs Ray: pip install 'roofwatch[ray]'") from None
-        self._ray: Any = ray  # mostly untyped
-        self._address = address
-        self._suite = suite
-
-    def __enter__(self) -> Self:
-        environment: dict[str, Any] = {}
-        if self._suite.folder is not None:
-            environment = {"working_dir": str(self._suite.folder), "excludes": _EXCLUDED_FILES}
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            self._ray.init(
-                address=self._address, runtime_env=environment, log_to_driver=False, logging_level=logging.CRITICAL
-            )
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise CollectorError(f"Ray cluster {self._address}: cannot be reached: {_first_line(error)}") from None
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ray.shutdown()
+    ray: Any  # mostly untyped
+    address: str
+    suite: ShippedSuite
 
     @property
     def has_gpus(self) -> bool:
@@ -140,7 +152,7 @@ class Cluster:
         Raises:
             CollectorError: no machine is left.
         """
-        task = self._ray.remote(measure_share)
+        task = self.ray.remote(measure_share)
         running = {}
         for share in shares:
             if self.has_gpus:
@@ -151,20 +163,20 @@ class Cluster:
                 **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=f"share {share.number}"
             )
             share_plan = replace(plan, checks_at_once=needs["num_cpus"])
-            running[options.remote(self._suite, share_plan, share)] = share
+            running[options.remote(self.suite, share_plan, share)] = share
         while running:
-            done, _ = self._ray.wait(list(running), timeout=_POLL_S)
+            done, _ = self.ray.wait(list(running), timeout=_POLL_S)
             for result in done:
                 yield running.pop(result), self._result(result)
             if not done and not self.device_count:
-                raise CollectorError(f"Ray cluster {self._address}: no machine is left; {len(running)} shares wait")
+                raise CollectorError(f"Ray cluster {self.address}: no machine is left; {len(running)} shares wait")
 
     def _result(self, done: Any) -> RunRecord | CollectorError:
         try:
-            return RunRecord.from_json(self._ray.get(done), name="a share's record")
-        except self._ray.exceptions.RayTaskError as error:
+            return RunRecord.from_json(self.ray.get(done), name="a share's record")
+        except self.ray.exceptions.RayTaskError as error:
             return CollectorError(str(error.cause))
-        except self._ray.exceptions.RayError as error:
+        except self.ray.exceptions.RayError as error:
             return CollectorError(f"lost with its machine {MAX_RETRIES + 1} times, at last: {_first_line(error)}")
 
     def _core_counts(self) -> list[int]:
@@ -175,7 +187,36 @@ class Cluster:
 
     def _resources(self) -> list[dict[str, float]]:
         """Resources of each machine, by name."""
-        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+
+@contextmanager
+def connect(address: str, suite: ShippedSuite) -> Iterator[Cluster]:
+    """Connect to a Ray cluster, and send the suite's files to every machine.
+
+    Args:
+        address: Address as in `ray.init`: `auto`, `host:port`, or `ray://host:port`.
+        suite: The suite to measure.
+
+    Raises:
+        CollectorError: Ray is not installed, or the cluster cannot be reached.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise CollectorError("--ray needs Ray: pip install 'roofwatch[ray]'") from None
+    environment: dict[str, Any] = {}
+    if suite.folder is not None:
+        environment = {"working_dir": str(suite.folder), "excludes": _EXCLUDED_FILES}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address=address, runtime_env=environment, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise CollectorError(f"Ray cluster {address}: cannot be reached: {_first_line(error)}") from None
+    try:
+        yield Cluster(ray, address, suite)
+    finally:
+        ray.shutdown()
 
 
 def _first_line(error: Exception) -> str:
@@ -203,7 +244,7 @@ def spread_run(
         JournalError: a result cannot be stored.
     """
     on_progress(Progress(0, 0, "connecting to the cluster"))
-    with Cluster(address, ship(suite)) as cluster:
+    with connect(address, ship(suite)) as cluster:
         if not cluster.device_count:
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
         device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
@@ -230,3 +271,50 @@ def spread_run(
     position = {one.case.case_id: number for number, one in enumerate(selected)}
     records.sort(key=lambda record: position[record.cases[0].case_id])
     return join(records, journal.header.suites[ALONE].run_id)
+
+
+def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ...]:
+    """Join the records of shares that were measured in equal environments.
+
+    The highest ceiling of each kind counts: equal devices have equal limits, and each measures from below. Device
+    readings between blocks are left out, as they come from several devices.
+
+    Args:
+        records: In the order of the suite.
+        run_id: ID of the distributed run; the first joined record gets it.
+
+    Returns:
+        One record per environment.
+    """
+    by_environment: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_environment.setdefault(record.environment.model_dump_json(), []).append(record)
+    ids = [run_id, *(uuid.uuid5(run_id, environment) for environment in list(by_environment)[1:])]
+    return tuple(_joined(same, its_id) for same, its_id in zip(by_environment.values(), ids, strict=True))
+
+
+def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
+    spent_ns: Counter[str] = Counter()
+    for record in records:
+        spent_ns.update(record.spent_ns)
+    changed: dict[str, Any] = {
+        "run_id": run_id,
+        "started_at": min(record.started_at for record in records),
+        "finished_at": max(record.finished_at for record in records),
+        "ceilings": _highest(chain.from_iterable(record.ceilings for record in records)),
+        "telemetry": records[0].telemetry if len(records) == 1 else None,
+        "spent_ns": dict(spent_ns),
+        "source_lines": tuple(dict.fromkeys(line for record in records for line in record.source_lines)),
+    }
+    for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
+        changed[results] = tuple(chain.from_iterable(getattr(record, results) for record in records))
+    return RunRecord.model_validate(records[0].model_copy(update=changed).model_dump())
+
+
+def _highest(ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
+    highest: dict[tuple[object, ...], Ceiling] = {}
+    for ceiling in ceilings:
+        key = (ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source, ceiling.method)
+        if key not in highest or ceiling.per_s > highest[key].per_s:
+            highest[key] = ceiling
+    return tuple(highest.values())

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.cluster.shares import Share, deal, join
-from roofwatch.collector.cluster.spread import Cluster, ship
+from roofwatch.collector.cluster import Share, connect, deal, join, ship
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.run_plan import RunPlan, Selected
@@ -129,7 +128,7 @@ def test_a_machine_with_another_roofwatch_measures_nothing(tmp_path: Path) -> No
 def test_a_cluster_that_is_not_there_is_one_line() -> None:
     suite = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
 
-    with pytest.raises(CollectorError, match="Ray cluster") as caught, Cluster("auto", suite):
+    with pytest.raises(CollectorError, match="Ray cluster") as caught, connect("auto", suite):
         pass
 
     assert "\n" not in str(caught.value)
