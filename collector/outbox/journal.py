@@ -175,7 +175,7 @@ class Journal:
                 f"{self.path}: holds an unfinished run with {result_count} results: --resume continues it, "
                 "--discard removes it"
             )
-        if reasons := list(_differences(header, self.header)):
+        if reasons := list(changes(_facts(header), _facts(self.header))):
             raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or use --discard")
         self._file.truncate(size_bytes)
         self.header, self._entries, self.damaged_lines = header, entries, damaged_lines
@@ -301,23 +301,14 @@ def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int,
     return header, entries, len(content) - len(incomplete), tuple(damaged)
 
 
-def _differences(before: Header, now: Header) -> Iterator[str]:
-    """Reasons why a run cannot be resumed."""
-    if before.harness_version != now.harness_version:
-        yield f"roofwatch was {before.harness_version} and is {now.harness_version} now"
-    if before.suites.keys() != now.suites.keys():
-        yield f"it measures {' and '.join(before.suites)}, this run measures {' and '.join(now.suites)}"
-        return
-    for side, then in before.suites.items():
-        suite = now.suites[side]
+def _facts(header: Header) -> dict[str, Any]:
+    """What must be equal to resume a run, by name."""
+    facts = {"roofwatch": header.harness_version, **header.options}
+    for side, suite in header.suites.items():
         of_side = "" if side == ALONE else f" of the {side}"
-        if then.project != suite.project:
-            yield f"the project{of_side} was {then.project} and is {suite.project} now"
-        if then.sha != suite.sha:
-            yield f"the commit{of_side} was {then.sha[:12]} and is {suite.sha[:12]} now"
-        elif then.sources != suite.sources:
-            yield f"files of the suite{of_side} have changed"
-    yield from changes(before.options, now.options)
+        facts |= {f"the project{of_side}": suite.project, f"the commit{of_side}": suite.sha[:12]}
+        facts[f"the hash of the suite's files{of_side}"] = suite.sources[:12]
+    return facts
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -59,7 +59,6 @@ class HttpSender:
             "Content-Encoding": "gzip",
             "Accept": "application/json",
             "User-Agent": f"roofwatch/{record.harness_version}",
-            "Idempotency-Key": str(record.run_id),
         }
         # without default values: an older server would include fields that it does not know in the content hash
         document = compress(orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS))

@@ -188,23 +188,23 @@ class Measurement(CaseResult):
     @property
     def host_ns(self) -> float | None:
         """Median host time to issue a launch, if the timer measures it."""
-        return _median_of(block.host_ns for block in self.blocks)
+        return median_of(block.host_ns for block in self.blocks)
 
     @property
     def launch_delay_ns(self) -> float | None:
         """Median time from the call to the start of its first kernel, if the timer measures it."""
-        return _median_of(block.launch_delay_ns for block in self.blocks)
+        return median_of(block.launch_delay_ns for block in self.blocks)
 
     @property
     def span_ns(self) -> float | None:
         """Median time from the start of the first kernel to the end of the last, if the timer measures it."""
-        return _median_of(span for block in self.blocks for span in block.span_ns)
+        return median_of(span for block in self.blocks for span in block.span_ns)
 
     @property
     def joules_per_launch(self) -> float | None:
         """Median energy of a launch over the blocks, if the device measures it."""
         states = [block.device_state for block in self.blocks]
-        return _median_of([None if state is None else state.energy_per_launch_j for state in states])
+        return median_of([None if state is None else state.energy_per_launch_j for state in states])
 
     @property
     def is_host_bound(self) -> bool:
@@ -227,7 +227,8 @@ class Measurement(CaseResult):
         return low, high
 
 
-def _median_of(values: Iterable[float | None]) -> float | None:
+def median_of(values: Iterable[float | None]) -> float | None:
+    """Median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 

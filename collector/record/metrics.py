@@ -71,17 +71,7 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def _format_count(value: float) -> str:
-    return f"{value:.0f}"
-
-
-def _format_share(value: float) -> str:
-    return f"{value:.1%}"
-
-
-def _format_error(value: float) -> str:
-    return f"{value:.2e}"
-
+_format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, "{:.2e}".format
 
 _ROWS = (
     Metric("median_ns", "time", "ns", Better.LOWER, Layer.MEASURED, format_ns),

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.record.measurement import CacheState, Timer
+from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.timing.memory import Rotation
-from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample, Stopwatch
+from roofwatch.collector.timing.stopwatch import Ranks, Sample, Stopwatch
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CYCLES = 200_000
@@ -71,9 +71,8 @@ class EventStopwatch(Stopwatch):
     shortest_sample_ns = 50_000.0
     """100 times the resolution of events."""
 
-    def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
-        super().__init__(launch, cache, prepare_cache, ranks)
-        self._device = BusyDevice(ranks)
+    def __post_init__(self) -> None:
+        self._device = BusyDevice(self.ranks)
 
     def rehearse(self) -> float:
         return self._timed_batch(1, 1, lambda work, _: _run_and_wait(work))[0].busy_ns
@@ -94,12 +93,12 @@ class EventStopwatch(Stopwatch):
 
         def work() -> None:
             for start, end in events:
-                self._prepare_cache()
-                self._ranks.align()
+                self.prepare_cache()
+                self.ranks.align()
                 start.record()
                 began_at = perf_counter_ns()
                 for _ in range(launches):
-                    self._launch()
+                    self.launch()
                 host_ns.append((perf_counter_ns() - began_at) / launches)
                 end.record()
 
@@ -107,7 +106,7 @@ class EventStopwatch(Stopwatch):
             return []
         return [
             Sample(
-                busy_ns=self._ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6)) / launches, host_ns=host
+                busy_ns=self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6)) / launches, host_ns=host
             )
             for (start, end), host in zip(events, host_ns, strict=True)
         ]
@@ -146,24 +145,23 @@ class GraphStopwatch(Stopwatch):
     shortest_sample_ns = 1_000_000.0
     """A replay starts some microseconds before its first kernel: 0.5 % of this."""
 
-    def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
-        super().__init__(launch, cache, prepare_cache, ranks)
-        self._copy_count = launch.count if isinstance(launch, Rotation) else 1
-        self._device = BusyDevice(ranks)
+    def __post_init__(self) -> None:
+        self._copy_count = self.launch.count if isinstance(self.launch, Rotation) else 1
+        self._device = BusyDevice(self.ranks)
         self._host_ns: list[float] = []
         self._graph: Any = None
         self._launches = 0
 
     def rehearse(self) -> float:
         start, end = _event(), _event()
-        self._ranks.align()
+        self.ranks.align()
         start.record()
         began_at = perf_counter_ns()
-        self._launch()
+        self.launch()
         self._host_ns.append(float(perf_counter_ns() - began_at))
         end.record()
         end.synchronize()
-        return self._ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
+        return self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
 
     def launches_for(self, launch_ns: float) -> int:
         wanted = min(_MAX_GRAPH_LAUNCHES, super().launches_for(launch_ns))
@@ -187,7 +185,7 @@ class GraphStopwatch(Stopwatch):
         try:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 for _ in range(launches):
-                    self._launch()
+                    self.launch()
         except RuntimeError as error:
             # CUDA's error at the end of a failed capture hides the cause
             cause = (_PREVIOUS_ERROR in str(error) and error.__context__) or error
@@ -207,12 +205,12 @@ class GraphStopwatch(Stopwatch):
         start, end = _event(), _event()
 
         def work() -> None:
-            self._ranks.align()
+            self.ranks.align()
             start.record()
             self._graph.replay()
             end.record()
 
         if not self._device.queue(work, 1 + launches // _LAUNCHES_QUEUED_AT_ONCE):
             return []
-        elapsed_ns = self._ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
+        elapsed_ns = self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
         return [Sample(busy_ns=elapsed_ns / launches, host_ns=statistics.median(self._host_ns))]

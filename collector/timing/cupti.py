@@ -16,8 +16,7 @@ import torch
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.profiling.activities import length_ns, union
-from roofwatch.collector.record.measurement import CacheState
-from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample, Stopwatch
+from roofwatch.collector.timing.stopwatch import Sample, Stopwatch
 from roofwatch.spec import UnsupportedError
 
 
@@ -184,8 +183,7 @@ class CuptiStopwatch(Stopwatch):
         TimerError: CUPTI is not available; the message says why and what to do.
     """
 
-    def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
-        super().__init__(launch, cache, prepare_cache, ranks)
+    def __post_init__(self) -> None:
         self._recorder = recorder()
 
     def rehearse(self) -> float:
@@ -200,15 +198,15 @@ class CuptiStopwatch(Stopwatch):
         with self._recorder.recording():
             windows = [self._window() for _ in range(sample_count)]
             samples = samples_of(self._recorder.activities(), windows)
-        return [replace(sample, busy_ns=self._ranks.slowest_ns(sample.busy_ns)) for sample in samples]
+        return [replace(sample, busy_ns=self.ranks.slowest_ns(sample.busy_ns)) for sample in samples]
 
     def _window(self) -> Window:
-        self._prepare_cache()
-        self._ranks.align()
+        self.prepare_cache()
+        self.ranks.align()
         torch.cuda.synchronize()
         begin_ns = self._recorder.now_ns()
         called_at = perf_counter_ns()
-        self._launch()
+        self.launch()
         host_ns = float(perf_counter_ns() - called_at)
         torch.cuda.synchronize()
         return Window(begin_ns, self._recorder.now_ns(), host_ns)

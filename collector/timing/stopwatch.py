@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import ClassVar
 
 import torch
 from torch import distributed
@@ -113,6 +114,7 @@ class Rank(Ranks):
             raise UnsupportedError(f"needs {self._place.count} GPUs, one per rank; torch sees {gpu_count}")
 
 
+@dataclass
 class Stopwatch(ABC):
     """Times one prepared launch; one subclass per timer.
 
@@ -123,18 +125,20 @@ class Stopwatch(ABC):
         ranks: Processes that launch together.
     """
 
-    shortest_sample_ns: float
+    launch: Launch
+    cache: CacheState
+    prepare_cache: Callable[[], None]
+    ranks: Ranks
+
+    shortest_sample_ns: ClassVar[float]
     """Shorter launches are repeated within a sample."""
 
-    def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
-        self._launch = launch
-        self._cache = cache
-        self._prepare_cache = prepare_cache
-        self._ranks = ranks
+    def __post_init__(self) -> None:  # noqa: B027  most timers need no preparation
+        """Prepare the timer."""
 
     def launches_for(self, launch_ns: float) -> int:
         """Launches per sample for a launch of this duration."""
-        return 1 if self._cache is CacheState.COLD else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
+        return 1 if self.cache is CacheState.COLD else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
 
     @abstractmethod
     def rehearse(self) -> float:
@@ -163,10 +167,10 @@ class CpuStopwatch(Stopwatch):
         return [Sample(busy_ns=self._elapsed_ns(launches) / launches) for _ in range(sample_count)]
 
     def _elapsed_ns(self, launches: int) -> float:
-        self._prepare_cache()
-        self._ranks.align()
+        self.prepare_cache()
+        self.ranks.align()
         start = perf_counter_ns()
         for _ in range(launches):
-            self._launch()
+            self.launch()
         # a launch below the clock's resolution does not take 0 ns
-        return max(1.0, self._ranks.slowest_ns(float(perf_counter_ns() - start)))
+        return max(1.0, self.ranks.slowest_ns(float(perf_counter_ns() - start)))

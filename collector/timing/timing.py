@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from time import monotonic_ns, perf_counter_ns
@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from roofwatch.collector.errors import TimerError
-from roofwatch.collector.record.measurement import Block, CacheState, Timer
+from roofwatch.collector.record.measurement import Block, CacheState, Timer, median_of
 from roofwatch.collector.record.record import utc_now
 from roofwatch.collector.timing.cuda_timers import EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch
@@ -90,8 +90,8 @@ def sample_launches(
             started_at=started_at,
             samples_ns=tuple(sample.busy_ns for sample in samples),
             span_ns=spans,
-            host_ns=_median(sample.host_ns for sample in samples),
-            launch_delay_ns=_median(sample.launch_delay_ns for sample in samples),
+            host_ns=median_of(sample.host_ns for sample in samples),
+            launch_delay_ns=median_of(sample.launch_delay_ns for sample in samples),
             kernel_count=max(map(len, kernels), default=None),
             is_kernel_set_varying=len(set(kernels)) > 1,
             stopped_by=stopped_by,
@@ -215,11 +215,6 @@ def _min_samples(plan: SamplingPlan) -> int:
 def _is_precise(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
     is_early = spent_ns < plan.patience_ms * 1e6 or len(times_ns) < plan.patience_samples
     return not is_early and relative_width_of_median(times_ns) <= plan.relative_width
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 def choose_method(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> ChosenMethod:

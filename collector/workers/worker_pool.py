@@ -272,18 +272,12 @@ class WorkerPool:
         for subject, job in jobs.items():
             yield subject, self.request(job, timeout_s=timeout_s, rank_count=rank_counts[subject])
 
-    def kill(self) -> None:
-        """End the current job at once, from any thread."""
-        for each in self._all():
-            each.kill()
-
     def stop(self) -> None:
         """End all processes; the next job starts new ones."""
-        for each in self._all():
-            each.stop()
-
-    def _all(self) -> list[Worker | RankGroup]:
-        return [*self._groups.values(), *self._parallel, self._single]
+        for worker in (self._single, *self._parallel):
+            worker.stop()
+        for group in self._groups.values():
+            group.stop()
 
     def _rank_worker(self, place: RankPlace) -> Worker:
         settings = self._settings.model_copy(update={"rank": place, "memory_share": 1 / place.count})

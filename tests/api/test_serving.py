@@ -202,4 +202,4 @@ def test_refused_project_does_not_block_others(store: Engine, make_token: MakeTo
         )
     assert "roofwatch token create NAME --project their/project --scope ingest" in done.output
     assert f"this token is for {PROJECT}" in done.output
-    assert again.sent == tuple(sorted(theirs))
+    assert again.sent == sorted(theirs)

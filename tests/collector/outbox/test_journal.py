@@ -141,9 +141,9 @@ def test_a_journal_without_a_complete_first_line_is_started_anew(path: Path, sta
     ("now", "reason"),
     [
         ({"suites": suite_with(sha=make_commit(1).sha)}, f"the commit was {make_commit().sha[:12]} and is"),
-        ({"suites": suite_with(sources="1")}, "files of the suite have changed"),
+        ({"suites": suite_with(sources="1")}, "the hash of the suite's files was 0 and is 1 now"),
         ({"suites": suite_with(project="other")}, "the project was example and is other now"),
-        ({"suites": {"base": header_with().suites["run"]}}, "it measures run, this run measures base"),
+        ({"suites": {"base": header_with().suites["run"]}}, "the commit of the base was None and is"),
         ({"options": {"block_count": 5, "device": "cuda"}}, "block_count was 3 and is 5 now; device was None and"),
         ({"harness_version": "2"}, "roofwatch was 1 and is 2 now"),
     ],
