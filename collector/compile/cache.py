@@ -78,26 +78,26 @@ class DiskCache:
     def of_user(cls) -> DiskCache:
         return cls(cache_dir() / "static")
 
-    def get(self, kind: str, key: str) -> Any:
+    def get(self, key: str) -> Any:
         """Return the value; None if it is missing or damaged."""
         try:
-            return orjson.loads(self._file(kind, key).read_bytes())
+            return orjson.loads(self._file(key).read_bytes())
         except (OSError, orjson.JSONDecodeError):
             return None
 
-    def put(self, kind: str, key: str, value: Any) -> None:
+    def put(self, key: str, value: Any) -> None:
         """Store a value; ignore failures to write."""
-        write_to_cache(self._file(kind, key), orjson.dumps(value))
+        write_to_cache(self._file(key), orjson.dumps(value))
 
     def shrink(self, max_bytes: int = MAX_BYTES) -> None:
         """Delete the oldest entries until the rest fits."""
         with contextlib.suppress(FileNotFoundError):  # another process deletes entries
-            entries = [(file.stat(), file) for file in self.folder.glob("*/*/*.json")]
+            entries = [(file.stat(), file) for file in self.folder.glob("*/*.json")]
             excess = sum(status.st_size for status, _ in entries) - max_bytes
             for status, file in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
                 if excess > 0:
                     file.unlink()
                     excess -= status.st_size
 
-    def _file(self, kind: str, key: str) -> Path:
-        return self.folder / kind / key[:2] / f"{key}.json"
+    def _file(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"

@@ -17,8 +17,6 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from roofwatch.collector.compile.cache import digest_of, digest_of_file
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
@@ -34,52 +32,15 @@ _VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]+")
 _FILE_NAME = re.compile(r"[\w./-]{1,200}\.\w{1,8}")
 
 
-class SuiteSources(BaseModel):
-    """Digests of the sources of each kernel, and what they were read from.
+def source_digests(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> dict[str, str]:
+    """Return a digest of all code and data that each kernel may use; comments and docstrings do not count.
 
     Args:
-        codes: By kernel, a digest of all code and data that it may use; comments and docstrings do not count.
-        paths: Size and modification time of all files, and of the folders that contain them.
-        variables: Values of the environment variables that the modules may read.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    codes: dict[str, str]
-    paths: dict[str, tuple[int, int] | None]
-    variables: dict[str, str | None]
-
-    @property
-    def are_unchanged(self) -> bool:
-        return all(os.environ.get(name) == value for name, value in self.variables.items()) and all(
-            _size_and_time(path) == value for path, value in self.paths.items()
-        )
-
-
-def describe_sources(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> SuiteSources:
-    """Find the sources of kernels that this process has imported.
-
-    Args:
-        specs: The kernels.
+        specs: Kernels that this process has imported.
         loaded: Names of the modules that loading the suite imported.
     """
     suite = {name for name in loaded if _read_module(name) is not None}
-    used = {spec.name: _used_modules(_defining_modules(spec, suite) or suite, suite) for spec in specs}
-    modules = [module for name in suite.union(*used.values()) if (module := _read_module(name)) is not None]
-    files = {file for module in modules for file in (module.file, *module.data)}
-    return SuiteSources(
-        codes={name: _digest(modules) for name, modules in used.items()},
-        paths={path: _size_and_time(path) for file in files for path in (str(file), str(file.parent))},
-        variables={name: os.environ.get(name) for module in modules for name in module.variables},
-    )
-
-
-def _size_and_time(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116  runs for each file of a suite
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
+    return {spec.name: _digest(_used_modules(_defining_modules(spec, suite) or suite, suite)) for spec in specs}
 
 
 def _defining_modules(spec: KernelSpec, suite: set[str]) -> set[str]:

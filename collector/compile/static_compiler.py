@@ -1,25 +1,23 @@
 """Compiles a suite's cases for GPUs that are not present: results come from the cache or from worker processes.
 
-Two kinds of results are cached. The listing of a suite's kernels is valid until a file in one of its folders changes.
-The facts of a case have a key of toolchain, kernel code, case, implementation and targets.
+The key of a cached result consists of toolchain, kernel code, case, implementation and targets.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from roofwatch.collector.compile.cache import DiskCache, digest_of, digest_of_file, toolchain_digest
-from roofwatch.collector.compile.sources import SuiteSources
+from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_digest
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import Subject
-from roofwatch.collector.suite import SuiteSource, benchmark_files
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CompileStatic,
@@ -39,15 +37,6 @@ _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 
 
 _FACTS = TypeAdapter(tuple[StaticFacts, ...])
-
-
-class Listing(BaseModel):
-    """The kernels of a suite and their sources."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    info: SuiteInfo
-    sources: SuiteSources
 
 
 @dataclass(frozen=True)
@@ -88,49 +77,32 @@ class StaticCompiler(contextlib.ExitStack):
         self._toolchain = toolchain_digest()
         self._workers: list[Worker] = []
 
-    def listing(self, on_loading: Callable[[], None] = lambda: None) -> Listing:
-        """List the kernels of the suite.
-
-        Args:
-            on_loading: Called before a worker loads the suite; not called if the listing is cached.
+    def load(self) -> SuiteInfo:
+        """Load the suite in a worker.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
-        path = self._source.path
-        files = [] if path is None else [(str(file), digest_of_file(file)) for file in benchmark_files(path)]
-        roots = list(map(str, self._source.import_roots))
-        key = digest_of(self._toolchain, str(path), files, roots)
-        with contextlib.suppress(ValidationError):
-            cached = Listing.model_validate(self._cache.get("suites", key))
-            if cached.sources.are_unchanged:
-                return cached
-        on_loading()
         (worker,) = self._start_workers(1)
-        info = worker.start()
-        sources = worker.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).suite_sources
-        if sources is None:
-            raise CollectorError("the source files of the suite cannot be read")
-        listing = Listing(info=info, sources=sources)
-        self._cache.put("suites", key, listing.model_dump(mode="json"))
-        return listing
+        return worker.start()
 
-    def compile(
-        self, subjects: Sequence[Subject], targets: Sequence[str], listing: Listing | None = None
-    ) -> Iterator[CompiledSubject]:
+    def compile(self, subjects: Sequence[Subject], targets: Sequence[str]) -> Iterator[CompiledSubject]:
         """Compile each subject for each target; cached results come first.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
-        codes = (listing or self.listing()).sources.codes
+        (worker,) = self._start_workers(1)
+        codes = worker.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
+        if codes is None:
+            raise CollectorError("the source files of the suite cannot be read")
         keys: dict[Subject, str] = {}
         missing: list[CompileStatic] = []
         for subject in subjects:
             code = codes[subject.case_id.partition("/")[0]]
             keys[subject] = digest_of(self._toolchain, code, subject.case_id, subject.implementation, targets)
             try:
-                facts = _FACTS.validate_python(self._cache.get("facts", keys[subject]))
+                facts = _FACTS.validate_python(self._cache.get(keys[subject]))
             except ValidationError:
                 missing.append(CompileStatic(**subject.named, targets=tuple(targets)))
             else:
@@ -146,7 +118,7 @@ class StaticCompiler(contextlib.ExitStack):
             subject = Subject(job.case_id, job.implementation)
             facts = reply.static_facts or self._failed(subject, targets, reply)
             if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
-                self._cache.put("facts", keys[subject], _FACTS.dump_python(facts, mode="json"))
+                self._cache.put(keys[subject], _FACTS.dump_python(facts, mode="json"))
             yield CompiledSubject(subject, facts, was_cached=False)
         self._cache.shrink()
 

@@ -25,7 +25,7 @@ def compile_suite(
     use_cache: bool = True,
     worker_count: int | None = None,
 ) -> tuple[StaticFacts, ...]:
-    """Compile the cases that a plan selects; start no process if all facts are cached.
+    """Compile the cases that a plan selects.
 
     Args:
         source: The suite.
@@ -49,10 +49,10 @@ def compile_suite(
         ) as compiler,
     ):
         run = SuiteRun(source, plan)
-        listing = compiler.listing(lambda: on_progress(Progress(0, 0, "loading the suite")))
-        run.select(listing.info)
+        on_progress(Progress(0, 0, "loading the suite"))
+        run.select(compiler.load())
         subjects, facts = run.to_compile, {}
-        for found in compiler.compile(subjects, plan.targets, listing):
+        for found in compiler.compile(subjects, plan.targets):
             facts[found.subject] = found.facts
             if not found.was_cached:
                 on_progress(Progress(len(facts), len(subjects), f"compiled {found.subject}"))

@@ -9,7 +9,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
-from roofwatch.collector.compile.sources import SuiteSources
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
@@ -234,7 +233,8 @@ class FullyChecked(_Message):
 class Reply(_Message):
     """One field is set; with `environment` also `device_uuid`."""
 
-    suite_sources: SuiteSources | None = None
+    source_digests: dict[str, str] | None = None
+    """By kernel."""
     environment: Environment | None = None
     device_uuid: str | None = None
     """UUID of torch's GPU; stored in no record."""

@@ -26,7 +26,7 @@ from pydantic import BaseModel, TypeAdapter
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_accuracy, check_fully, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
-from roofwatch.collector.compile.sources import describe_sources
+from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
@@ -180,7 +180,7 @@ class _Suite:
 
     def do(self, job: Job) -> Reply:
         if isinstance(job, DescribeSources):
-            return Reply(suite_sources=describe_sources(self._specs, self._modules))
+            return Reply(source_digests=source_digests(self._specs, self._modules))
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(self._device), device_uuid=device_uuid(self._device))
         if isinstance(job, MeasureCeilings):

@@ -136,8 +136,7 @@ def _sources(suite: SuiteAt, plan: RunPlan, fork_server: ForkServer, other_files
     """Digest everything that the kernels may use; None if it is unknown."""
     with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
         worker.start()
-        listed = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
-    codes = {} if listed is None else listed.codes
+        codes = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).source_digests or {}
     chosen = [(name, code) for name, code in sorted(codes.items()) if matches(name, plan.kernels)]
     return digest_of(chosen, other_files) if chosen else None
 

@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 import typer
 
 from roofwatch.arguments import suite_source
-from roofwatch.collector.compile.sources import SuiteSources
 from roofwatch.collector.errors import CollectorError, GitError
 from roofwatch.collector.git import find_repository, run_git
 from roofwatch.collector.record.record import SkippedKernel, SkipReason
@@ -85,7 +84,7 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     """
     shared_files = tuple(sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file)))
     with ForkServer() as fork_server:
-        old, new = (_sources(fork_server, path, revision).codes for revision in (base, head))
+        old, new = (_sources(fork_server, path, revision) for revision in (base, head))
     names = [*new, *(name for name in old if name not in new)]  # a removed kernel is measured at the base
     skipped = [name for name in names if not shared_files and old.get(name) == new.get(name)]
     return Affected(tuple(name for name in names if name not in skipped), tuple(skipped), shared_files)
@@ -108,7 +107,7 @@ def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
     return [file for file in listed.split("\0") if file]
 
 
-def _sources(fork_server: ForkServer, path: Path | None, revision: str | None) -> SuiteSources:
+def _sources(fork_server: ForkServer, path: Path | None, revision: str | None) -> dict[str, str]:
     with ExitStack() as stack:
         if revision is None:
             source = suite_source(path)
@@ -120,7 +119,7 @@ def _sources(fork_server: ForkServer, path: Path | None, revision: str | None) -
             source = stack.enter_context(suite).source
         worker = stack.enter_context(Worker(fork_server, WorkerSettings(source=source, device="cpu")))
         worker.start()
-        sources = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
+        sources = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).source_digests
     if sources is None:
         raise CollectorError("the source files of the suite cannot be read; omit --affected")
     return sources

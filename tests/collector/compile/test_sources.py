@@ -1,28 +1,18 @@
 """Which files count as sources of a kernel."""
 
 import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.compile.sources import describe_sources, is_installed
-from roofwatch.install import PACKAGE_DIR
-from roofwatch.kernels.registry import find_kernel
-
-
-def test_the_cuda_source_of_a_bundled_kernel_is_a_source_and_the_toolchain_is_not() -> None:
-    found = describe_sources([find_kernel("softmax")], sys.modules)
-
-    assert str(PACKAGE_DIR / "kernels" / "reduction") in found.paths
-    assert str(PACKAGE_DIR) not in found.paths
+from roofwatch.collector.compile import sources
 
 
 def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roofwatch.collector.compile.sources._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/")
-    assert is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
-    assert not is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
-    assert not is_installed("/home/user/project/bench_copy.py")
+    assert sources.is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
+    assert not sources.is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
+    assert not sources.is_installed("/home/user/project/bench_copy.py")
 
 
 LAZY = """
@@ -40,11 +30,20 @@ kernel = KernelSpec(
 
 
 def test_a_module_that_is_imported_at_launch_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def digest() -> str:
+        sources._read_module.cache_clear()
+        return sources.source_digests([lazy_suite.kernel], ["lazy_suite"])["kernel"]
+
     (tmp_path / "lazy_suite.py").write_text(LAZY)
     (tmp_path / "library").mkdir()
-    (tmp_path / "library" / "lazy_helper.py").write_text("def double(x): return 2 * x\n")
+    helper = tmp_path / "library" / "lazy_helper.py"
+    helper.write_text("def double(x): return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
     lazy_suite = importlib.import_module("lazy_suite")
+    before = digest()
 
-    assert str(tmp_path / "library") in describe_sources([lazy_suite.kernel], ["lazy_suite"]).paths
+    helper.write_text('"""Doubles."""\ndef double(x): return 2 * x  # twice\n')
+    assert digest() == before
+    helper.write_text("def double(x): return x + x\n")
+    assert digest() != before

@@ -150,19 +150,19 @@ def test_the_oldest_entries_of_a_full_cache_are_deleted(tmp_path: Path) -> None:
     store = DiskCache(tmp_path)
     keys = [f"{number:02}-key" for number in range(4)]
     for age, key in enumerate(keys):
-        store.put("facts", key, {"text": "x" * 1_000})
-        os.utime(store.folder / "facts" / key[:2] / f"{key}.json", (age, age))
+        store.put(key, {"text": "x" * 1_000})
+        os.utime(store.folder / key[:2] / f"{key}.json", (age, age))
 
     store.shrink(max_bytes=2_500)
 
-    assert [store.get("facts", key) is not None for key in keys] == [False, False, True, True]
+    assert [store.get(key) is not None for key in keys] == [False, False, True, True]
 
 
 def test_a_run_uses_cached_facts_and_compiles_the_rest(known: Known) -> None:
     source = SuiteSource(known.suite)
     with ForkServer() as fork_server, StaticCompiler(fork_server, source, timeout_s=60) as compiler:
         run = SuiteRun(source, PLAN)
-        run.select(compiler.listing().info)
+        run.select(compiler.load())
         again = list(compiler.compile(run.to_compile, ["sm_90"]))
         more = list(compiler.compile(run.to_compile, ["gfx942", "sm_90"]))
 
