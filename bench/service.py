@@ -13,16 +13,17 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sqlalchemy import Engine
 
+from roofwatch.db.auth.tokens import create_token
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.engine import embedded, migrate
 from roofwatch.db.engine.session import make_engine
-from roofwatch.store.admin import create_project_token
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli.main import main; main()")
 _WAIT_S = 120.0
@@ -59,14 +60,14 @@ class Service:
 
     def make_token(self, name: str) -> str:
         """A token for reading and writing all projects."""
-        return create_project_token(
+        return create_token(
             self.engine,
             name=name,
             project=None,
-            all_projects=True,
             scopes=[Scope.INGEST, Scope.READ],
-            days=1,
-            is_quarantined=False,
+            now=datetime.now(UTC),
+            validity=timedelta(days=1),
+            actor="bench",
         ).text
 
     def repair(self) -> None:

@@ -212,11 +212,13 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str | None = None) -> Iterator[SuiteAt]:
+def suite_at_revision(
+    path: Path | None, revision: str, folder: Path, *, project: str | None = None
+) -> Iterator[SuiteAt]:
     """Check out a revision and return the same suite in it. A captured file is used as it is now.
 
     Args:
-        path: Suite in the user's work tree.
+        path: Suite in the user's work tree; None for the bundled kernels of roofwatch, measured by this version.
         revision: Any git revision.
         folder: Created for the checkout, removed at the end.
         project: Project name; default the repository's folder.
@@ -225,35 +227,20 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
         GitError: the path is not in a repository, or the revision is unknown.
         SuiteError: the path does not exist at the revision.
     """
-    path = path.resolve()
-    repository = find_repository(path)
+    own = (path or Path(__file__)).resolve()
+    repository = find_repository(own)
     if repository is None:
-        raise GitError(f"{path}: is in no git repository, so it has no revision {revision!r}")
+        raise GitError(f"{own}: is in no git repository, so it has no revision {revision!r}")
     with checked_out(repository, revision, folder) as work_tree:
-        then = work_tree / path.relative_to(repository.resolve())
-        if path.is_file() and path.read_text(errors="replace").startswith(CAPTURE_HEADER):
+        if path is None:
+            yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
+            return
+        then = work_tree / own.relative_to(repository.resolve())
+        if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):
             then.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, then)
+            shutil.copyfile(own, then)
         if not then.exists():
-            raise SuiteError(f"{path.relative_to(repository.resolve())}: missing at {revision}")
+            raise SuiteError(f"{own.relative_to(repository.resolve())}: missing at {revision}")
         yield SuiteAt(
             SuiteSource(then, import_roots(work_tree)), read_commit(work_tree), project or project_of(repository)
         )
-
-
-@contextlib.contextmanager
-def own_suite_at_revision(revision: str, folder: Path) -> Iterator[SuiteAt]:
-    """Check out a revision of roofwatch and return its bundled kernels; this version measures them.
-
-    Args:
-        revision: Any git revision.
-        folder: Created for the checkout, removed at the end.
-
-    Raises:
-        GitError: this roofwatch is not a git checkout, or the revision is unknown.
-    """
-    repository = find_repository(Path(__file__))
-    if repository is None:
-        raise GitError(f"{Path(__file__).parent}: is in no git repository, so it has no revision {revision!r}")
-    with checked_out(repository, revision, folder) as work_tree:
-        yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")

@@ -29,8 +29,7 @@ from roofwatch.db.regressions import triage
 from roofwatch.db.values import Regression
 from roofwatch.settings import load_settings
 from roofwatch.store.database_source import DatabaseSource
-from roofwatch.store.reading import open_source
-from roofwatch.store.source import Source
+from roofwatch.store.reading import Source, open_source
 
 P = ParamSpec("P")
 A = TypeVar("A")

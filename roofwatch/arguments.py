@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import commit_of, find_repository
-from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
+from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots, suite_at_revision
 
 if TYPE_CHECKING:  # the core installs no SQLAlchemy
     from sqlalchemy import Engine
@@ -62,3 +64,19 @@ def suite_at(path: Path | None, project: str | None) -> SuiteAt:
     source = suite_source(path)
     commit, name = commit_of(Path(__file__) if source.path is None else source.path)
     return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
+
+
+@contextmanager
+def suite_at_commit(path: Path | None, revision: str) -> Iterator[SuiteAt]:
+    """Check out a suite as it was at a commit, in a temporary folder.
+
+    Raises:
+        SuiteError: it does not exist or cannot be measured there; file names are relative to the checkout.
+    """
+    with tempfile.TemporaryDirectory(prefix="roofwatch-suite-") as folder:
+        checkout = Path(folder) / "suite"
+        try:
+            with suite_at_revision(path, revision, checkout) as suite:
+                yield suite
+        except SuiteError as error:
+            raise SuiteError(str(error).replace(f"{checkout}/", "")) from None

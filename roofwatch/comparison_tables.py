@@ -1,9 +1,9 @@
-"""Comparisons as rich tables: a pair of records, the noise floor, machine code."""
+"""Tables of comparisons: a pair of records, the noise floor, machine code, regressions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -12,8 +12,8 @@ from rich.text import Text
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.db.values import Verdict
-from roofwatch.tables import joined, make_table, verdict
-from roofwatch.terminal import print_note, print_table, printable
+from roofwatch.tables import joined, verdict
+from roofwatch.terminal import make_table
 
 if TYPE_CHECKING:
     from roofwatch.ci.ab.comparable import SideResult
@@ -22,73 +22,67 @@ if TYPE_CHECKING:
     from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.ci.static.comparison import StaticJudgement
     from roofwatch.ci.verdicts import Reason
-
-
-def print_judgement(judged: PullRequestJudgement) -> None:
-    """Print the tables of a judgement and its verdict line."""
-    for table in judgement_tables(judged):
-        print_table(table)
-    print_note(verdict_line(judged))
+    from roofwatch.db.auth.values import Triage
+    from roofwatch.db.values import Regression
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     """Everything that is not unchanged: cases, accuracy, memory and host time, machine code."""
-    cases = make_table("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason")
-    for case in judged.cases:
-        if case.verdict is Verdict.UNCHANGED:
-            continue
-        comparison = case.comparison
-        cases.add_row(
-            printable(case.case_id),
-            printable(case.implementation),
-            _side(case.base),
-            _side(case.head),
-            "" if comparison is None else f"{comparison.relative_change:+.1%}",
-            _interval(comparison),
-            verdict(str(case.verdict)),
-            _reason(case.reason).append(more_blocks(comparison)),
+    cases = [
+        (
+            *(case.case_id, case.implementation, _side(case.base), _side(case.head)),
+            None if case.comparison is None else f"{case.comparison.relative_change:+.1%}",
+            *(
+                _interval(case.comparison),
+                verdict(case.verdict),
+                _reason(case.reason).append(_more_blocks(case.comparison)),
+            ),
         )
-    errors = make_table(
-        "case", "implementation", "result", "error at base", "error at head", "change", title="accuracy"
+        for case in judged.cases
+        if case.verdict is not Verdict.UNCHANGED
+    ]
+    write_error = metric("rmse_ratio").format
+    errors = [
+        (one.case_id, one.implementation, one.part, write_error(one.base), write_error(one.head), _reason(one.reason))
+        for one in judged.accuracy_changes
+    ]
+    secondary = [
+        (one.case_id, one.implementation, one.in_words, verdict(one.verdict), _reason(one.reason))
+        for one in judged.secondary_changes
+    ]
+    tables = (
+        make_table(("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason"), cases),
+        make_table(
+            ("case", "implementation", "result", "error at base", "error at head", "change"), errors, title="accuracy"
+        ),
+        make_table(("case", "implementation", "change", "verdict", "reason"), secondary, title="memory and host time"),
+        static_changes_table(judged.static),
     )
-    for move in judged.accuracy_changes:
-        sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
-        errors.add_row(
-            printable(move.case_id), printable(move.implementation), printable(move.part), *sides, _reason(move.reason)
-        )
-    secondary = make_table("case", "implementation", "change", "verdict", "reason", title="memory and host time")
-    for launch in judged.secondary_changes:
-        words = printable(launch.case_id), printable(launch.implementation), launch.in_words
-        secondary.add_row(*words, verdict(str(launch.verdict)), _reason(launch.reason))
-    return [table for table in (cases, errors, secondary, static_changes_table(judged.static)) if table.row_count]
+    return [table for table in tables if table.row_count]
 
 
 def noise_floor_table(noise: NoiseFloor) -> Table:
     """One row per case: how much blocks of the same code differ, and the change detectable with a number of blocks."""
     blocks = sorted({count for case in noise.cases for count in case.detectable_change})
-    counts = [f"detectable with {count}" for count in blocks]
-    columns = ("case", "implementation", "blocks", "noise floor", *counts, "alarm")
-    table = make_table(*columns, right=("blocks", "noise floor", *counts))
-    for case in sorted(noise.cases, key=lambda case: -case.noise_floor):
-        table.add_row(
-            printable(case.case_id),
-            printable(case.implementation),
-            str(case.block_count),
-            f"{case.noise_floor:.2%}",
+    rows = [
+        (
+            *(case.case_id, case.implementation, case.block_count, f"{case.noise_floor:.2%}"),
             *(f"{case.detectable_change[count]:+.1%}" for count in blocks),
-            "false alarm" if case.is_false_alarm else "interval" if case.is_significant else "",
+            "false alarm" if case.is_false_alarm else "interval" if case.is_significant else None,
         )
-    return table
+        for case in sorted(noise.cases, key=lambda case: -case.noise_floor)
+    ]
+    counts = [f"detectable with {count}" for count in blocks]
+    return make_table(("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2)
 
 
-def more_blocks(comparison: Comparison | None) -> str:
+def _more_blocks(comparison: Comparison | None) -> str:
     """How many more blocks would decide the verdict, if any number would."""
     return "" if comparison is None or comparison.more_blocks is None else f", {comparison.more_blocks} more blocks"
 
 
 def static_changes_table(judged: Iterable[StaticJudgement]) -> Table:
     """Changes of machine code; targets with the same finding share a row."""
-    table = make_table("verdict", "reason", "function", "case", "targets", "change", title="machine code")
     targets: dict[tuple[str, Reason, str, str, str], list[str]] = {}
     for item in judged:
         if not item.is_listed:
@@ -97,11 +91,26 @@ def static_changes_table(judged: Iterable[StaticJudgement]) -> Table:
         change = str(item.detail or "") if failed is None else f"{failed.outcome}: {item.detail or ''}"
         key = (item.word, item.reason, item.function, item.case_id, change)
         targets.setdefault(key, []).append(item.target)
-    for (word, reason, function, case_id, change), found in targets.items():
-        table.add_row(
-            verdict(word), _reason(reason), printable(function), printable(case_id), joined(found), printable(change)
+    rows = [
+        (verdict(word), _reason(reason), function, case_id, joined(found), change)
+        for (word, reason, function, case_id, change), found in targets.items()
+    ]
+    return make_table(("verdict", "reason", "function", "case", "targets", "change"), rows, title="machine code")
+
+
+def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | None = None) -> Table:
+    """One row per regression, with its triage if given."""
+    rows = []
+    for place, one in enumerate(found):
+        certainty = "confirmed" if one.is_confirmed else "not confirmed"
+        rows.append(
+            (
+                *(f"{one.commit.short_sha} {one.commit.subject}", one.kernel, verdict(one.verdict), one.cause),
+                *(one.summary, f"{one.state}, {certainty}", *([] if triage is None else [_triage(triage[place])])),
+            )
         )
-    return table
+    columns = ("commit", "kernel", "verdict", "cause", "change", "state", *([] if triage is None else ["triage"]))
+    return make_table(columns, rows, title="regressions and improvements")
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:
@@ -140,3 +149,8 @@ def _interval(comparison: Comparison | None) -> str:
         return ""
     low, high = comparison.relative_interval
     return f"{low:+.1%} to {high:+.1%}"
+
+
+def _triage(triage: Triage) -> str:
+    state = "" if triage.state == "new" else triage.state.value
+    return state if triage.person is None else f"{state} by {triage.person}"

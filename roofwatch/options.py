@@ -18,46 +18,41 @@ if TYPE_CHECKING:
 
 EXIT_WRONG = 1
 EXIT_CANNOT = 2
+ACTOR = "command line"
+"""Name of this program in the audit trail."""
 
 _Timeout = functools.partial(typer.Option, min=0.001, metavar="SECONDS")
-_NoDefault = functools.partial(typer.Option, show_default=False)
 
 SuitePath = Annotated[
-    Path | None,
-    typer.Argument(
-        help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite.", show_default=False
-    ),
+    Path | None, typer.Argument(help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite.")
 ]
-ProjectName = Annotated[str | None, _NoDefault(help="Project name. Default: the repository's folder name.")]
+ProjectName = Annotated[str | None, typer.Option(help="Project name. Default: the repository's folder name.")]
 RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 Discard = Annotated[bool, typer.Option("--discard", help="Delete what an interrupted run left, and start again.")]
 BaselineFile = Annotated[
     Path | None,
-    _NoDefault(help="File of accepted machine-code findings. Default: the repository's roofwatch-static.toml."),
+    typer.Option(help="File of accepted machine-code findings. Default: the repository's roofwatch-static.toml."),
 ]
 NoiseFloorFile = Annotated[
-    Path | None, _NoDefault(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
+    Path | None, typer.Option(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
 ]
-ServerUrl = Annotated[str | None, _NoDefault("--url", help="Server, https://host. Default: server_url.")]
+ServerUrl = Annotated[str | None, typer.Option("--url", help="Server, https://host. Default: server_url.")]
 StoreUrl = Annotated[
     str | None,
-    _NoDefault(
+    typer.Option(
         "--url",
         help="Read through this server, with the token in ROOFWATCH_TOKEN. Default: the configured database, else "
         "server_url, else the embedded database.",
     ),
 ]
-StoredProject = Annotated[str, _NoDefault("--project", "-p", help="Project.")]
-ComparedSide = Annotated[
-    Path,
-    typer.Argument(help="Record file; with --project also a commit sha or a run id.", show_default=False),
-]
-Output = Annotated[Path | None, _NoDefault("--output", "-o", help="File to write.")]
+StoredProject = Annotated[str, typer.Option("--project", "-p", help="Project.")]
+ComparedSide = Annotated[Path, typer.Argument(help="Record file; with --project also a commit sha or a run id.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 Keep = Annotated[
     list[str] | None,
-    _NoDefault(help="Do not redact: hostname, user, paths, arguments, environment, metadata, or all; repeatable."),
+    typer.Option(help="Do not redact: hostname, user, paths, arguments, environment, metadata, or all; repeatable."),
 ]
 
 
@@ -81,7 +76,6 @@ class RunOptions:
             "-t",
             help="Only cases with this tag, such as quick, full, 70b or decode; repeat to require several. "
             "Default: quick on a GPU, small on a CPU.",
-            show_default=False,
         ),
     ] = None
     targets: Annotated[
@@ -96,22 +90,19 @@ class RunOptions:
     ] = "auto"
     cache: Annotated[
         Literal["cold", "hot", "rotated"] | None,
-        typer.Option(help="Cache state before each launch. Default: cold on a GPU, hot on a CPU.", show_default=False),
+        typer.Option(help="Cache state before each launch. Default: cold on a GPU, hot on a CPU."),
     ] = None
     lock_clocks: Annotated[
         str | None,
         typer.Option(
-            metavar="MHZ|base",
-            help="Lock the GPU's SM clock during the run; base: its clock at the power limit.",
-            show_default=False,
+            metavar="MHZ|base", help="Lock the GPU's SM clock during the run; base: its clock at the power limit."
         ),
     ] = None
     device_check: Annotated[
         Literal["refuse", "warn"] | None,
         typer.Option(
             help="If other processes use the GPU or persistence mode is off: refuse to measure, or warn. "
-            "Default: refuse with --preset gate, else only record it.",
-            show_default=False,
+            "Default: refuse with --preset gate, else only record it."
         ),
     ] = None
     preset: Annotated[
@@ -131,9 +122,7 @@ class RunOptions:
     blocks: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Blocks of samples per measurement and side. Default: the preset's; for a pair, at least 8.",
-            show_default=False,
+            min=1, help="Blocks of samples per measurement and side. Default: the preset's; for a pair, at least 8."
         ),
     ] = None
     profile: Annotated[bool, typer.Option("--profile", help="Profile some calls of each case after timing.")] = False
@@ -196,10 +185,10 @@ class CompareOptions:
         ),
     ] = True
     project: Annotated[
-        str | None, _NoDefault("--project", "-p", help="Look up sides that are not files in this stored project.")
+        str | None, typer.Option("--project", "-p", help="Look up sides that are not files in this stored project.")
     ] = None
     runner_class: Annotated[
-        str | None, _NoDefault(help="Use stored runs of this runner class. Default: that of the side that is a file.")
+        str | None, typer.Option(help="Use stored runs of this runner class. Default: that of the side that is a file.")
     ] = None
     url: StoreUrl = None
 

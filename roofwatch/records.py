@@ -1,13 +1,16 @@
-"""Read record files, and summarise failures in records."""
+"""Read record files, and summarise records in sentences."""
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
 from roofwatch.collector.record.record import RunRecord
 
 RECORD_SUFFIX = ".json.gz"
@@ -95,3 +98,56 @@ def time_spent(record: RunRecord) -> str:
         f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}" for activity, spent_ns in record.spent_ns.items()
     )
     return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "time spent: not recorded"
+
+
+def device_summary(*records: RunRecord) -> list[str]:
+    """Sentences about the GPU during a job, problems first; none without telemetry.
+
+    Args:
+        records: Of one job on one device.
+    """
+    telemetry = next((record.telemetry for record in records if record.telemetry is not None), None)
+    if telemetry is None:
+        return []
+    measurements = [measurement for record in records for measurement in record.measurements]
+    states = [block.device_state for measured in measurements for block in measured.blocks if block.device_state]
+    return [*_degraded_blocks(states), *_readings(telemetry, states)]
+
+
+def _degraded_blocks(states: Sequence[DeviceState]) -> Iterator[str]:
+    degraded = [state for state in states if state.degraded_by]
+    if degraded:
+        reasons = Counter(reason for state in degraded for reason in state.degraded_by)
+        listed = ", ".join(f"{reason} in {count}" for reason, count in reasons.most_common())
+        yield f"device: {len(degraded)} of {_blocks(len(states))} are not reliable: {listed}"
+
+
+def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[str]:
+    if telemetry.status != "ok":
+        yield f"device: no telemetry ({telemetry.status}): {telemetry.message}"
+        return
+    parts = [f"{telemetry.reading_count} readings"]
+    clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz is not None]
+    if clocks:
+        parts.append(f"SM clock {_range(clocks)} MHz, median {statistics.median(clocks):.0f}")
+    powers = [state.power_w for state in states if state.power_w is not None]
+    if powers:
+        parts.append(f"{_range(powers)} W")
+    temperatures = [state.temperature_c for state in states if state.temperature_c is not None]
+    if temperatures:
+        parts.append(f"up to {max(temperatures):.0f} °C")
+    capped_count = sum(SW_POWER_CAP in state.clock_event_reasons for state in states)
+    if capped_count:
+        parts.append(f"at the power limit in {capped_count} of {_blocks(len(states))}")
+    yield f"device: {', '.join(parts)}"
+    if telemetry.message:
+        yield f"device: {telemetry.message}"
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _blocks(count: int) -> str:
+    return f"{count} block{'' if count == 1 else 's'}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,12 +105,19 @@ def load_settings(folder: Path | None = None) -> Settings:
         SettingsError: the file cannot be parsed, or a setting is unknown or invalid.
     """
     file, values = _from_file(folder or Path.cwd())
+    in_file = set(values)
+    for name in setting_names():
+        given = os.environ.get(_PREFIX + name.replace(".", "_").upper())
+        table, _, last = name.rpartition(".")
+        place = values.setdefault(table, {}) if table and given is not None else values
+        if given is not None and isinstance(place, dict):
+            place[last] = given
     try:
-        return Settings.model_validate(_merged(values, _from_environment()))
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(step) for step in first["loc"])
-        where = f" in {file}" if name.split(".")[0] in values else ""
+        where = f" in {file}" if name.split(".")[0] in in_file else ""
         raise SettingsError(
             f"setting {name!r}{where}: {first['msg']}; the settings are {', '.join(setting_names())}"
         ) from None
@@ -119,15 +125,8 @@ def load_settings(folder: Path | None = None) -> Settings:
 
 def setting_names() -> list[str]:
     """List all settings; one in a table is `table.name` here and TABLE_NAME in the environment."""
-    return list(_names(Settings, ""))
-
-
-def _names(table: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, field in table.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _names(field.annotation, f"{prefix}{name}.")
-        else:
-            yield prefix + name
+    own = [name for name in Settings.model_fields if name != "retention"]
+    return own + [f"retention.{name}" for name in Retention.model_fields]
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
@@ -139,30 +138,8 @@ def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
         if shared.is_file():
             table = _parse(shared).get("tool", {}).get("roofwatch")
             if table is not None:
-                return shared, dict(table)
+                return shared, table
     return None, {}
-
-
-def _from_environment() -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name in setting_names():
-        given = os.environ.get(_PREFIX + name.replace(".", "_").upper())
-        if given is None:
-            continue
-        *tables, last = name.split(".")
-        place = values
-        for table in tables:
-            place = place.setdefault(table, {})
-        place[last] = given
-    return values
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = below | above
-    for name, value in above.items():
-        if isinstance(value, dict) and isinstance(below.get(name), dict):
-            merged[name] = _merged(below[name], value)
-    return merged
 
 
 def _parse(file: Path) -> dict[str, Any]:

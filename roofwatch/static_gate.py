@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from roofwatch.arguments import suite_source
+from roofwatch.arguments import suite_at_commit, suite_source
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
@@ -32,7 +31,7 @@ from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import CAPTURE_HEADER, own_suite_at_revision, suite_at_revision
+from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource
 from roofwatch.db.values import Verdict
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.terminal import write_text
@@ -42,27 +41,7 @@ _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _MAX_GONE = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class StaticRequest:
-    """Options of `roofwatch static`.
-
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        is_complete: The plan selects all kernels, implementations and tags.
-        accept: Reason for accepting what got worse.
-    """
-
-    path: Path | None
-    plan: RunPlan
-    is_complete: bool = True
-    base: str | None = None
-    baseline: Path | None = None
-    accept: str | None = None
-    tighten: bool = False
-    use_cache: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StaticAnswer:
     """Result of `roofwatch static`.
 
@@ -93,47 +72,74 @@ class StaticAnswer:
         return 0 if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries) else 2
 
 
-def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
+def answer(
+    path: Path | None,
+    plan: RunPlan,
+    on_progress: OnProgress,
+    *,
+    is_complete: bool = True,
+    base: str | None = None,
+    baseline: Path | None = None,
+    accept: str | None = None,
+    tighten: bool = False,
+    use_cache: bool = True,
+) -> StaticAnswer:
     """Compile a suite, and the same suite at the base; judge the differences.
+
+    Args:
+        path: Benchmark file or folder; None for the bundled suite.
+        plan: What to compile.
+        on_progress: Called before each step.
+        is_complete: The plan selects all kernels, implementations and tags.
+        base: Revision.
+        baseline: File of accepted findings; None for the repository's.
+        accept: Reason for accepting what got worse.
+        tighten: Update entries that got better, and remove those of deleted functions.
+        use_cache: Reuse cached results of unchanged code.
 
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
         GitError: the revision or the repository does not exist.
         BaselineError: the baseline file cannot be read, or the reason is empty.
     """
-    file = request.baseline or baseline_file(request.path)
-    baseline = read_baseline(None if request.accept is not None else request.baseline, file)
-    if request.accept is not None and not request.accept.strip():
+    file = baseline or baseline_file(path)
+    entries = read_baseline(None if accept is not None else baseline, file)
+    if accept is not None and not accept.strip():
         raise BaselineError("--accept: give a reason; it is stored in the baseline file")
-    before, commit = ((), None) if request.base is None else _compile_base(request, request.base, on_progress)
-    source = suite_source(request.path)
-    facts = compile_suite(source, request.plan, on_progress, use_cache=request.use_cache)
+
+    def compile_at(source: SuiteSource, prefix: str = "") -> tuple[StaticFacts, ...]:
+        def show(now: Progress) -> None:
+            on_progress(Progress(now.done, now.total, f"{prefix}{now.text}"))
+
+        return compile_suite(source, plan, show, use_cache=use_cache)
+
+    before: tuple[StaticFacts, ...] = ()
+    commit: Commit | None = None
+    if base is not None:
+        try:
+            with suite_at_commit(path, base) as suite:
+                before, commit = compile_at(suite.source, "base: "), suite.commit
+        except SuiteError as error:
+            raise SuiteError(f"base {base}: {error}") from None
+    facts = compile_at(suite_source(path))
     compared = StaticComparison((), {}, ()) if commit is None else compare_static(before, facts)
 
-    def apply(baseline: Baseline) -> AppliedBaseline:
-        judged = judge_without_base(baseline, facts) if commit is None else compared.judged
-        return apply_baseline(baseline, judged, facts, is_complete=request.is_complete)
+    def apply(entries: Baseline) -> AppliedBaseline:
+        judged = judge_without_base(entries, facts) if commit is None else compared.judged
+        return apply_baseline(entries, judged, facts, is_complete=is_complete)
 
-    applied = apply(baseline)
+    applied = apply(entries)
     written: list[str] = []
-    if request.accept is not None:
+    if accept is not None:
         worse = [item.head for item in applied.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
-        baseline = baseline.with_accepted(worse, request.accept.strip())
+        entries = entries.with_accepted(worse, accept.strip())
         written.append(f"accepted: {len(worse)}")
-    if request.tighten:
-        baseline = baseline.tightened(applied)
+    if tighten:
+        entries = entries.tightened(applied)
         written.append(f"updated: {len(applied.better)}, removed: {len(applied.stale)}")
-    if written and (baseline.by_function or file.exists()):
-        write_text(file, to_toml(baseline))
-    return StaticAnswer(
-        facts=facts,
-        base=commit,
-        compared=compared,
-        applied=apply(baseline),
-        baseline=baseline,
-        baseline_file=file,
-        written=tuple(written),
-    )
+    if written and (entries.by_function or file.exists()):
+        write_text(file, to_toml(entries))
+    return StaticAnswer(facts, commit, compared, apply(entries), entries, file, tuple(written))
 
 
 def read_baseline(file: Path | None, default: Path) -> Baseline:
@@ -157,27 +163,6 @@ def baseline_file(path: Path | None) -> Path:
     """Return the default baseline file of a suite, in the root of its repository."""
     repository = find_repository(Path(__file__) if path is None else path.resolve())
     return (repository or Path()) / BASELINE_NAME
-
-
-def _compile_base(
-    request: StaticRequest, revision: str, on_progress: OnProgress
-) -> tuple[tuple[StaticFacts, ...], Commit]:
-    def show(now: Progress) -> None:
-        on_progress(Progress(now.done, now.total, f"base: {now.text}"))
-
-    with tempfile.TemporaryDirectory(prefix="roofwatch-static-") as temporary:
-        folder = Path(temporary) / "base"
-        checked_out = (
-            own_suite_at_revision(revision, folder)
-            if request.path is None
-            else suite_at_revision(request.path, revision, folder)
-        )
-        with checked_out as suite:
-            try:
-                return compile_suite(suite.source, request.plan, show, use_cache=request.use_cache), suite.commit
-            except SuiteError as error:
-                text = str(error).replace(f"{folder}/", "")
-                raise SuiteError(f"base {revision}: {text}") from None
 
 
 # --- output

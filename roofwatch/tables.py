@@ -1,9 +1,9 @@
-"""Results as rich tables. Everything in them is in the JSON output too."""
+"""Kernels and results of a run as tables. Everything in them is in the JSON output too."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -11,42 +11,57 @@ from rich.text import Text
 
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import measured_values
-from roofwatch.collector.record.metrics import METRICS, format_bytes, format_ns, metric
+from roofwatch.collector.record.measurement import Measurement, measured_values
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.measurement.run_tables import compiled_targets
-from roofwatch.terminal import printable
+from roofwatch.terminal import make_table, printable
 
 if TYPE_CHECKING:
-    from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
     from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
     from roofwatch.collector.workers.protocol import KernelInfo
-    from roofwatch.db.auth.values import Triage
-    from roofwatch.db.engine.migrate import StoreStatus
-    from roofwatch.db.queries.results import RunSummary, StoredArtefact
-    from roofwatch.db.values import Regression, Series
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
+_PROFILE_ROWS = 3
 
 
 def kernels(infos: Iterable[KernelInfo]) -> Table:
-    table = make_table("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
+    """One row per kernel of a suite."""
+    rows = []
     for info in infos:
         compiled = compiled_targets(info)
-        table.add_row(
-            printable(info.name),
-            printable(info.family),
-            printable(" ".join(implementation.name for implementation in info.implementations)),
-            joined(case.direction for case in info.cases),
-            joined(case.dtype for case in info.cases),
-            printable("all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none"),
-            str(len(info.cases)),
-            str(len(info.edge_ids)),
+        rows.append(
+            (
+                info.name,
+                info.family,
+                " ".join(implementation.name for implementation in info.implementations),
+                joined(case.direction for case in info.cases),
+                joined(case.dtype for case in info.cases),
+                "all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none",
+                len(info.cases),
+                len(info.edge_ids),
+            )
         )
-    return table
+    columns = ("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
+    return make_table(columns, rows)
+
+
+def compiled_targets(kernel: KernelInfo) -> list[str]:
+    """Default targets for which at least one implementation of the kernel is compiled."""
+    compiled = [each for each in kernel.implementations if each.language != "torch"]
+    return [target for target in DEFAULT_TARGETS if any(target not in each.unsupported_targets for each in compiled)]
+
+
+def run_tables(record: RunRecord) -> Iterator[Table]:
+    """All tables of a run: measurements, and launches, memory, profiles and compiled code if it has any."""
+    yield measurements(record)
+    yield from filter(None, (launches(record), memory_use(record)))
+    if record.profiles:
+        yield profiles(record)
+    if record.static_facts:
+        yield static_facts(record.static_facts)
 
 
 def measurements(record: RunRecord) -> Table:
@@ -54,34 +69,36 @@ def measurements(record: RunRecord) -> Table:
 
     The bandwidth is that of memory, or of the bus for collectives. The caption lists why cases are unsupported.
     """
-    table = make_table(
-        "case", "implementation", "outcome", "error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples",
-        title=f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}",
-        right=("error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples"),
-    )  # fmt: skip
     accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
+    rows: list[Sequence[object]] = []
     for measurement in record.measurements:
         accuracy = accuracies.get((measurement.case_id, measurement.implementation))
         worst = None if accuracy is None else accuracy.worst
         values = measured_values(measurement, record.case(measurement.case_id))
         quartiles = measurement.quartiles_ns
-        table.add_row(
-            printable(measurement.case_id),
-            printable(measurement.implementation),
-            _outcome(measurement.outcome),
-            "" if worst is None else metric("rmse_ratio").format(worst.rmse_ratio),
-            _formatted("median_ns", values),
-            "" if quartiles is None else format_ns(quartiles[1] - quartiles[0]),
-            _formatted("flop_per_s", values),
-            f"{_formatted('bus_bytes_per_s', values)} bus"
-            if "bus_bytes_per_s" in values
-            else _formatted("memory_bytes_per_s", values),
-            "" if measurement.bound is None else f"{_formatted('utilisation', values)} {measurement.bound}",
-            str(len(measurement.samples_ns) or ""),
+        bus = _formatted("bus_bytes_per_s", values)
+        rows.append(
+            (
+                measurement.case_id,
+                measurement.implementation,
+                _outcome(measurement.outcome),
+                None if worst is None else metric("rmse_ratio").format(worst.rmse_ratio),
+                _formatted("median_ns", values),
+                None if quartiles is None else format_ns(quartiles[1] - quartiles[0]),
+                _formatted("flop_per_s", values),
+                f"{bus} bus" if bus else _formatted("memory_bytes_per_s", values),
+                None if measurement.bound is None else f"{_formatted('utilisation', values)} {measurement.bound}",
+                len(measurement.samples_ns) or None,
+            )
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
-            lines = ("  " + measurement.message[:300]).splitlines()
-            table.add_row(Text("\n").join(printable(line, style="dim") for line in lines))
+            rows.append([Text(_shortened(f"  {measurement.message}"), style="dim")])
+    columns = (
+        *("case", "implementation", "outcome"),
+        *("error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples"),
+    )
+    title = f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}"
+    table = make_table(columns, rows, title=title, left=3)
     unsupported = Counter(
         one.message for one in record.measurements if one.outcome is Outcome.UNSUPPORTED and one.message
     )
@@ -89,26 +106,89 @@ def measurements(record: RunRecord) -> Table:
     return table
 
 
+def launches(record: RunRecord) -> Table | None:
+    """Launch overhead per case and implementation; None without a GPU timer."""
+    rows: list[list[object]] = []
+    for measured in record.measurements:
+        if measured.host_ns is None:
+            continue
+        busy_ns, span_ns = measured.median_ns, measured.span_ns
+        gaps_ns = None if busy_ns is None or span_ns is None else max(0.0, span_ns - busy_ns)
+        times_ns = (busy_ns, gaps_ns, measured.launch_delay_ns, measured.host_ns)
+        rows.append(
+            [
+                *(measured.case_id, measured.implementation, measured.timer, measured.cache, _kernel_count(measured)),
+                *(None if time_ns is None else format_ns(time_ns) for time_ns in times_ns),
+                "host-bound" if measured.is_host_bound else None,
+            ]
+        )
+    columns = ("case", "implementation", "timer", "cache", "kernels", "busy", "gaps", "delay", "host", "")
+    title = "launches: device time, gaps between kernels, delay of the first kernel, host time to issue the launch"
+    return make_table(columns, rows, title=title, left=4) if rows else None
+
+
+def memory_use(record: RunRecord) -> Table | None:
+    """Memory per case and implementation; None if it was not counted."""
+    rows = [
+        (
+            measured.case_id,
+            measured.implementation,
+            measured.cache,
+            format_bytes(memory.peak_allocated_bytes),
+            format_bytes(memory.peak_reserved_bytes),
+            f"{memory.allocation_count:,}",
+            None if memory.fragmentation is None else f"{memory.fragmentation:.1%}",
+        )
+        for measured in record.measurements
+        if (memory := measured.memory) is not None
+    ]
+    columns = ("case", "implementation", "cache", "allocated", "reserved", "allocations", "fragmentation")
+    title = "memory of a launch: peak allocated and reserved, allocations, fragmentation"
+    return make_table(columns, rows, title=title, left=3) if rows else None
+
+
+def profiles(record: RunRecord) -> Table:
+    """The three longest kernels or operators of each case and implementation."""
+    rows: list[tuple[object, ...]] = []
+    for profile in record.profiles:
+
+        def share(total_ns: float, busy_ns: float = profile.busy_ns) -> str:
+            return f"{total_ns / busy_ns:.1%}" if busy_ns else ""
+
+        rows += [
+            (
+                *(profile.case_id, profile.implementation, row.kind, row.name, f"{row.count / profile.call_count:.3g}"),
+                *(format_ns(row.total_ns), format_ns(row.mean_ns), share(row.total_ns)),
+            )
+            for row in profile.rows[:_PROFILE_ROWS]
+        ]
+        hidden = profile.rows[_PROFILE_ROWS:]
+        hidden_count = len(hidden) + profile.left_out_count
+        if hidden_count:
+            rest_ns = sum(row.total_ns for row in hidden) + profile.left_out_ns
+            rows.append(("", "", "", f"and {hidden_count} more", "", format_ns(rest_ns), "", share(rest_ns)))
+    columns = ("case", "implementation", "kind", "name", "per call", "total", "mean", "share of busy")
+    title = "launched kernels and operators, under a profiler: times are not comparable with measurements"
+    return make_table(columns, rows, title=title, left=4)
+
+
 def checks(reports: Sequence[CheckReport]) -> Table:
     """One row per case and implementation: outcome, worst tensor, and outcomes in other memory layouts."""
-    table = make_table(
-        "case", "implementation", "executor", "outcome", "worst", "error", "limit", "eager", "layouts",
-        right=("error", "limit", "eager"),
-    )  # fmt: skip
     layouts: dict[tuple[str, str], list[CheckReport]] = {}
     for report in reports:
         if report.layout is not None:
             layouts.setdefault((report.case_id, report.implementation), []).append(report)
-    for report in reports:
-        if report.layout is None:
-            table.add_row(
-                printable(report.case_id),
-                printable(report.implementation),
-                report.executor,
-                _outcome(report.outcome),
-                *_worst(report.tensors),
-                _layout_counts(layouts.get((report.case_id, report.implementation), [])),
-            )
+    rows = [
+        (
+            *(report.case_id, report.implementation, report.executor, _outcome(report.outcome)),
+            *_worst(report.tensors),
+            _layout_counts(layouts.get((report.case_id, report.implementation), [])),
+        )
+        for report in reports
+        if report.layout is None
+    ]
+    columns = ("case", "implementation", "executor", "outcome", "worst", "error", "limit", "eager", "layouts")
+    table = make_table(columns, rows, left=5)
     unsupported = {report.message for report in reports if report.message and report.layout is None}
     unsupported -= {report.message for report in reports if report.has_failed}
     _set_caption(table, sorted(message for message in unsupported if message))
@@ -118,157 +198,61 @@ def checks(reports: Sequence[CheckReport]) -> Table:
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
     """One row per compiled function and case: per target registers, occupancy, spills and the widest accesses."""
     targets = list(dict.fromkeys(fact.target for fact in facts))
-    table = make_table(
-        "function", "case", *targets,
-        title="registers per thread, theoretical occupancy and its limit; spills; shared memory per block; "
-        "tensor-core instructions; widest loads and stores",
-    )  # fmt: skip
-    rows: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
+    by_function: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
     for fact in facts:
-        rows.setdefault((fact.case_id, fact.implementation, fact.function), {})[fact.target] = fact
-    for (case_id, _, function), by_target in rows.items():
-        table.add_row(
-            printable(function),
-            printable(case_id),
-            *(_compiled(by_target[target]) if target in by_target else "" for target in targets),
-        )
+        by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[fact.target] = fact
+    rows = [
+        (function, case_id, *(_compiled(by_target[target]) if target in by_target else None for target in targets))
+        for (case_id, _, function), by_target in by_function.items()
+    ]
+    title = (
+        "registers per thread, theoretical occupancy and its limit; spills; shared memory per block; "
+        "tensor-core instructions; widest loads and stores"
+    )
+    table = make_table(("function", "case", *targets), rows, title=title)
     _set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
     return table
 
 
-def regressions(found: Sequence[Regression], triage: Sequence[Triage] | None = None) -> Table:
-    """One row per regression, with its triage if given."""
-    columns = ("commit", "kernel", "verdict", "cause", "change", "state", *([] if triage is None else ["triage"]))
-    table = make_table(*columns, title="regressions and improvements")
-    for place, regression in enumerate(found):
-        certainty = "confirmed" if regression.is_confirmed else "not confirmed"
-        table.add_row(
-            printable(f"{regression.commit.short_sha} {regression.commit.subject}"),
-            printable(regression.kernel),
-            verdict(str(regression.verdict)),
-            str(regression.cause),
-            printable(regression.summary),
-            f"{regression.state}, {certainty}",
-            *([] if triage is None else [printable(_triage(triage[place]))]),
-        )
-    return table
-
-
-def runs(found: Sequence[RunSummary]) -> Table:
-    table = make_table("run", "commit", "runner class", "started", "outcomes")
-    for run in found:
-        marks = [
-            *(["dirty work tree"] if run.is_dirty else []),
-            *(["side of a pair"] if run.is_pair_side else []),
-            *(["commit no longer on its branch"] if run.is_unreachable else []),
-        ]
-        table.add_row(
-            printable(run.run_id),
-            printable(f"{run.commit.short_sha} {run.commit.subject}" + "".join(f" ({mark})" for mark in marks)),
-            printable(run.runner_class),
-            f"{run.started_at:%Y-%m-%d %H:%M}",
-            printable(", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items())),
-        )
-    return table
-
-
-def series(found: Sequence[Series], noise_floors: Sequence[SeriesNoise | None]) -> Table:
-    """One row per series: its newest value, and for times the noise and the detectable step."""
-    table = make_table(
-        "series", "metric", "runner class", "points", "failed", "newest", "at commit", "noise", "detectable",
-        right=("points", "failed", "newest", "noise", "detectable"),
-    )  # fmt: skip
-    for one, floor in zip(found, noise_floors, strict=True):
-        values = [(point.commit, point.value) for point in one.points if point.value is not None]
-        commit, newest = values[-1] if values else (None, None)
-        table.add_row(
-            printable(one.key.label),
-            printable(one.key.metric),
-            printable(one.key.runner_class),
-            str(len(one.points)),
-            str(len(one.points) - len(values) or ""),
-            "" if newest is None else _value(one.key.metric, newest),
-            "" if commit is None else printable(commit.short_sha),
-            "" if floor is None else f"±{floor.deviation:.1%}",
-            "" if floor is None else f"{floor.minimum_detectable_change:.1%}",
-        )
-    return table
-
-
-def _value(key: str, value: float) -> str:
-    """Format as the metric does; a newer server may have metrics that this version does not know."""
-    return METRICS[key].format(value) if key in METRICS else f"{value:g}"
-
-
-def status(store: StoreStatus) -> Table:
-    table = make_table("property", "value")
-    table.add_row("server", store.server)
-    table.add_row("Postgres", store.server_version)
-    table.add_row("schema revision", store.schema_revision or "none")
-    table.add_row("size", format_bytes(store.size_bytes))
-    for name, count in store.row_counts.items():
-        table.add_row(f"rows of {name}", str(count))
-    return table
-
-
-def artefacts(offered: Iterable[StoredArtefact]) -> Table:
-    """The files of a run."""
-    table = make_table("name", "kind", "size", "sha256", "stored", right=("size",))
-    for one in offered:
-        stored = "yes" if one.is_stored else "no, never sent"
-        table.add_row(
-            printable(one.name), printable(one.kind), format_bytes(one.size_bytes), printable(one.sha256[:12]), stored
-        )
-    return table
-
-
 def verdict(word: str) -> Text:
-    return Text(word, style=_VERDICT_STYLE.get(word, ""))
+    """Colour a verdict."""
+    return printable(word, style=_VERDICT_STYLE.get(word, ""))
 
 
-def make_table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
-    table = Table(title=None if title is None else printable(title), title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
+def joined(values: Iterable[str]) -> str:
+    """Different values in their first order."""
+    return " ".join(dict.fromkeys(values))
+
+
+def _shortened(message: str) -> str:
+    return "\n".join(printable(line).plain for line in message[:300].splitlines())
 
 
 def _set_caption(table: Table, messages: Sequence[str]) -> None:
     """Show the start of each message below the table."""
-    lines = [printable(line).plain for message in messages for line in message[:300].splitlines()]
-    if lines:
-        table.caption = Text("\n".join(lines))
+    if messages:
+        table.caption = Text("\n".join(map(_shortened, messages)))
         table.caption_justify = "left"
-
-
-def _triage(triage: Triage) -> str:
-    state = "" if triage.state == "new" else triage.state.value
-    return state if triage.person is None else f"{state} by {triage.person}"
-
-
-def joined(values: Iterable[str]) -> Text:
-    return printable(" ".join(dict.fromkeys(values)))
 
 
 def _outcome(outcome: Outcome) -> Text:
     return Text(str(outcome), style=f"{_OUTCOME_STYLE.get(outcome, 'red')} link {outcome.url}")
 
 
-def _worst(tensors: Sequence[TensorReport]) -> tuple[str, str, str, str]:
+def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
     """Find the tensor and kind of error closest to or furthest beyond its limit: name, error, limit, error of eager."""
     found = []
     for tensor in tensors:
+        if tensor.nonfinite_count:
+            return tensor.tensor, "NaN or inf", None, None
         for kind, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
             error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = None if tensor.baseline is None else getattr(tensor.baseline, quantity)
+            eager = None if tensor.baseline is None else f"{getattr(tensor.baseline, quantity):.1e}"
             found.append((error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager))
     if not found:
-        return "", "", "", ""
-    nonfinite = next((tensor for tensor in tensors if tensor.nonfinite_count), None)
-    if nonfinite is not None:
-        return nonfinite.tensor, "NaN or inf", "", ""
+        return (None,) * 4
     _, name, error, limit, eager = max(found, key=lambda each: each[0])
-    return name, f"{error:.1e}", f"{limit:.1e}", "" if eager is None else f"{eager:.1e}"
+    return name, f"{error:.1e}", f"{limit:.1e}", eager
 
 
 def _layout_counts(reports: Sequence[CheckReport]) -> Text:
@@ -277,6 +261,14 @@ def _layout_counts(reports: Sequence[CheckReport]) -> Text:
     failed = len(reports) - correct - unsupported
     parts = [(correct, "ok", ""), (unsupported, "unsupported", "dim"), (failed, "failed", "red")]
     return Text(" ").join(Text(f"{count} {word}", style=style) for count, word, style in parts if count)
+
+
+def _kernel_count(measurement: Measurement) -> str | None:
+    counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
+    if not counts:
+        return None
+    is_varying = any(block.is_kernel_set_varying for block in measurement.blocks) or len(set(counts)) > 1
+    return f"up to {max(counts)}" if is_varying else str(counts[0])
 
 
 def _formatted(key: str, values: dict[str, float]) -> str:

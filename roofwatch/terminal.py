@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -73,6 +73,40 @@ def stop_on_sigterm() -> None:
         raise SystemExit(143)
 
     signal.signal(signal.SIGTERM, interrupt)
+
+
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, left: int | None = None
+) -> Table:
+    """Make a table for `print_table`, which shows cells as plain text, without markup and control characters.
+
+    Args:
+        columns: Their heads.
+        rows: Cells: None for an empty one, a `Text` for one with a style.
+        title: Above the table.
+        left: Number of columns aligned left, the others right; default all.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if left is None or at < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in row))
+    return table
+
+
+def print_result(document: Any, *shown: Table | str, as_json: bool) -> None:
+    """Print the result of a command: a document as JSON, or tables and lines for people."""
+    if as_json:
+        print_json(document)
+        return
+    for one in shown:
+        if isinstance(one, str):
+            print_note(one)
+        else:
+            print_table(one)
 
 
 def print_table(table: Table) -> None:

@@ -1,6 +1,5 @@
-"""Builders of small records and their parts: a test spells out only what it is about.
+"""Builders of small records and their parts, with defaults for all fields that a test does not name.
 
-Every builder takes the fields of what it builds as keywords, so `make_measurement(median_ns=1_000)` is whole.
 Commits are numbered: `make_commit(3)` is always the same, the child of `make_commit(2)`.
 """
 
@@ -17,7 +16,7 @@ from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord
 from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
 
-# A machine that only measures has no store: whoever asks for one of its values brings what that takes.
+# A machine that only measures has no SQLAlchemy.
 if TYPE_CHECKING:
     from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey
 
@@ -74,7 +73,7 @@ def make_ceiling(**fields: Any) -> Ceiling:
 
 
 def make_case(case_id: str = CASE_ID, **fields: Any) -> CaseRecord:
-    """The case that the id spells out: `kernel/dim=length,.../dtype/direction`."""
+    """A case with this id: `kernel/dim=length,.../dtype/direction`."""
     kernel, shape, dtype, direction = case_id.split("/")
     lengths = (dimension.split("=") for dimension in shape.split(","))
     defaults: dict[str, Any] = {
@@ -186,7 +185,7 @@ def make_activity(name: str = "_rms_norm_kernel", **fields: Any) -> ProfiledActi
 
 
 def make_profile(case_id: str = CASE_ID, *rows: ProfiledActivity, **fields: Any) -> CaseProfile:
-    """Three calls that launched what is given, and one kernel each if nothing is."""
+    """A profile of three calls; default rows: one kernel."""
     shown = rows or (make_activity(),)
     busy_ns = sum(row.total_ns for row in shown)
     defaults: dict[str, Any] = {"implementation": "triton", "call_count": 3, "span_ns": busy_ns, "busy_ns": busy_ns}
@@ -237,7 +236,7 @@ def make_record(
 
 
 def make_artefact(content: bytes = b"a trace", **fields: Any) -> Artefact:
-    """What a record says of a file with this content."""
+    """The entry of a record for a file with this content."""
     defaults: dict[str, Any] = {
         "name": "trace.json",
         "kind": "trace",
@@ -267,7 +266,7 @@ def make_pair_of_records(
 
 
 def make_commit_ref(number: int = 0) -> CommitRef:
-    """The numbered commit as queries hand it out."""
+    """The numbered commit as queries return it."""
     from roofwatch.db.values import CommitRef
 
     commit = make_commit(number)

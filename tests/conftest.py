@@ -1,48 +1,50 @@
-"""A real Postgres for every test that asks for one: the embedded server, shared by pytest's workers, and in it one
-fresh and migrated database per test, copied from a template.
-"""
+"""A Postgres database per test, copied from a migrated template on one embedded server; markers and GPU tests."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.memory_folder import memory_folder
-
-# A machine that only measures has no database: whoever asks for one brings it along.
+# A machine that only measures has no SQLAlchemy.
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from tests.databases import Databases
 
 STORE = "ROOFWATCH_TEST_STORE"
-"""The folder of the embedded server in the environment, where it is not among the tests' own."""
+"""Environment variable with the folder of the embedded server, if it is in memory: copying a database there is ten
+times as fast."""
+_MEMORY = Path("/dev/shm")
+_MIN_FREE_BYTES = 4 * 2**30
+"""A container often has 64 MiB."""
 _session = contextlib.ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # a shell has what it starts in the background ignore SIGINT, and so would what tests start
+    # processes in the background of a shell ignore SIGINT, and their children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "xdist_group(name): for one worker; known where there are no workers, too")
+    config.addinivalue_line("markers", "xdist_group(name): tests for one worker of pytest-xdist")
     if config.getoption("numprocesses", None):
-        # the workers have the cores already: more threads of torch's or NumPy's would only wait for each other
+        # the workers use all cores already
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         if not hasattr(config, "workerinput"):  # this process starts the workers
             from tests.preloaded.client import share_servers
 
             share_servers()
     if not hasattr(config, "workerinput"):
-        folder = _session.enter_context(memory_folder())
         os.environ.pop(STORE, None)
-        if folder is not None:
-            os.environ[STORE] = str(folder)
+        if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MIN_FREE_BYTES:
+            folder = tempfile.TemporaryDirectory(dir=_MEMORY, prefix="roofwatch-tests-", ignore_cleanup_errors=True)
+            os.environ[STORE] = _session.enter_context(folder)
 
 
 def pytest_unconfigure() -> None:
@@ -53,22 +55,18 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes are told by their length: what was packed may hold the second at which it was, and pytest's workers, which
-    collect one after the other, must come to the same names.
-    """
+    """Name bytes by their length: content may include the time, and all workers must collect equal names."""
     return f"{argname}-{len(val)}-bytes" if isinstance(val, bytes) else None
 
 
 def pytest_collection_finish() -> None:
-    """Let garbage collection, which Streamlit forces after every run of a page, pass over all that was collected here:
-    it stays to the end, and looking through it takes half a second.
-    """
+    """Exclude everything loaded so far from garbage collection, which Streamlit forces after every page."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where tests for a GPU are asked for, load what has any: the rest may need what is not installed."""
+    """With `-m gpu`, load only files with such tests: others may need packages that are not installed."""
     if config.option.markexpr != "gpu":
         return None
     files = [collection_path] if collection_path.is_file() else collection_path.rglob("test_*.py")
@@ -81,17 +79,17 @@ def _may_need_a_gpu(text: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _skip_what_needs_a_gpu(items)
+    _skip_gpu_tests(items)
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
-            if _shares_what_its_file_makes(item) and item.get_closest_marker("xdist_group") is None:
+            if _uses_module_fixture(item) and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    # what one worker does alone comes first, so that it does not go on after all others
+    # groups first, since one worker runs each of them alone
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
-def _shares_what_its_file_makes(item: pytest.Item) -> bool:
-    """If something is made once for the file, one worker has all its tests: each would make its own."""
+def _uses_module_fixture(item: pytest.Item) -> bool:
+    """Whether the test uses a fixture that is made once for its file."""
     made: dict[str, Any] = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     return any(
         fixture[-1].scope == "module" and fixture[-1].baseid == item.nodeid.partition("::")[0]
@@ -99,8 +97,8 @@ def _shares_what_its_file_makes(item: pytest.Item) -> bool:
     )
 
 
-def _skip_what_needs_a_gpu(items: list[pytest.Item]) -> None:
-    """Where there is none; torch is asked only if such a test was collected."""
+def _skip_gpu_tests(items: list[pytest.Item]) -> None:
+    """Skip GPU tests without a GPU; torch is only loaded if there are such tests."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_gpu():
         for item in needing:
@@ -115,7 +113,7 @@ def _has_gpu() -> bool:
 
 @pytest.fixture(scope="module")
 def forked_servers() -> Iterator[None]:
-    """Nurseries are forked too, and not this process's children."""
+    """Fork the fork servers of a module's tests from a process that has loaded torch."""
     import roofwatch.collector.workers.fork_server
     from tests.preloaded.client import forking, servers
 

@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.outbox.files import atomic_path, reason_of
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.engine.embedded import wheel_programs
 from roofwatch.db.engine.migrate import upgrade
@@ -49,14 +50,19 @@ class Server:
 
 
 def write_backup(engine: Engine, path: Path) -> None:
-    """Write a snapshot of the database to a file.
+    """Write a snapshot of the database to a file that only this user may read, because it holds token hashes.
 
     Raises:
-        StoreError: pg_dump is missing or failed; the file is not usable then.
+        StoreError: pg_dump is missing or failed, or the file cannot be written; no partial file is left.
     """
     server = describe_server(engine)
-    options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s", f"--file={path}"]
-    _run_program(find_program("pg_dump", server), options, server)
+    program = find_program("pg_dump", server)
+    try:
+        with atomic_path(path, mode=0o600) as temporary:
+            options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s"]
+            _run_program(program, [*options, f"--file={temporary}"], server)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {reason_of(error)}; nothing was left there") from None
 
 
 def restore_backup(

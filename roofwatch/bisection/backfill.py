@@ -15,13 +15,13 @@ from typing import Any
 
 from rich.table import Table
 
+from roofwatch.arguments import suite_at_commit
 from roofwatch.bisection.commits import (
     CommitRange,
     describe_machine,
     list_commits,
     own_target,
     read_build_inputs,
-    suite_at_commit,
 )
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.collector.errors import SuiteError
@@ -34,8 +34,7 @@ from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
 from roofwatch.settings import load_settings
-from roofwatch.store.reading import open_source
-from roofwatch.store.source import Source
+from roofwatch.store.reading import Source, open_source
 from roofwatch.store.transfer import sender_and_spool, summary
 from roofwatch.terminal import one_line, print_error, printable, progress
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from roofwatch.arguments import suite_at_commit
 from roofwatch.bisection.commits import (
     CommitRange,
     describe_machine,
     own_target,
     read_build_inputs,
-    suite_at_commit,
 )
 from roofwatch.bisection.state import BisectPlan, BisectState, Visit, choose_implementation
 from roofwatch.ci.bisect.pairs import PairResult, read_pair

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from roofwatch.arguments import suite_source
+from roofwatch.arguments import suite_at_commit, suite_source
 from roofwatch.ci.bisect.search import BuildInputs
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_run import compile_suite
@@ -19,7 +16,7 @@ from roofwatch.collector.git import find_repository, run_git
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan, matches
-from roofwatch.collector.suite import SuiteAt, own_suite_at_revision, suite_at_revision
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, WorkerSettings, machine_error
 from roofwatch.collector.workers.worker import Worker
@@ -78,23 +75,6 @@ def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
     if not commits:
         raise SuiteError(f"no commits between {good} and {bad}: the good end must be the older one, on the same line")
     return CommitRange(good_sha, tuple(commits))
-
-
-@contextmanager
-def suite_at_commit(path: Path | None, sha: str) -> Iterator[SuiteAt]:
-    """Check out a suite as it was at a commit.
-
-    Raises:
-        SuiteError: it does not exist or cannot be measured there; file names are relative to the checkout.
-    """
-    with tempfile.TemporaryDirectory(prefix="roofwatch-bisect-") as folder:
-        checkout = Path(folder) / "suite"
-        suite = own_suite_at_revision(sha, checkout) if path is None else suite_at_revision(path, sha, checkout)
-        try:
-            with suite as at_commit:
-                yield at_commit
-        except SuiteError as error:
-            raise SuiteError(str(error).replace(f"{checkout}/", "")) from None
 
 
 def read_build_inputs(

@@ -29,7 +29,7 @@ app = typer.Typer()
 
 @app.command()
 @run_options(
-    *("device", "threads", "timer", "cache", "lock_clocks", "launch_timeout", "preparation_timeout", "check_timeout"),
+    *("device", "threads", "timer", "cache", "lock_clocks", "launch_timeout", "preparation_timeout", "check_timeout")
 )
 def bisect(
     path: SuitePath = None,
@@ -52,9 +52,7 @@ def bisect(
     error_rate: Annotated[
         float, typer.Option(min=0.0001, max=0.5, help="How often a wrong commit may be named.")
     ] = 0.02,
-    max_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Time limit; --resume continues.", show_default=False)
-    ] = None,
+    max_minutes: Annotated[float | None, typer.Option(min=0.0, help="Time limit; --resume continues.")] = None,
     project: ProjectName = None,
     resume: Resume = False,
     discard: Discard = False,
@@ -73,7 +71,7 @@ def bisect(
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.db.values import BisectionRange
     from roofwatch.settings import load_settings
-    from roofwatch.terminal import fail, print_json, print_note, print_table
+    from roofwatch.terminal import fail, print_result
 
     if sum([series is not None, regression is not None, next_one]) != 1 or (series and not (good and bad)):
         fail("name what to bisect: --series with --good and --bad, or --regression, or --next", exit_status=EXIT_CANNOT)
@@ -97,18 +95,13 @@ def bisect(
         elif next_one:
             claimed = claim_next(plan, fork_server, url)
             if claimed is None:
-                if as_json:
-                    print_json({"state": None})
-                else:
-                    print_note(f"no bisection of {name} is requested for this kind of machine")
+                line = f"no bisection of {name} is requested for this kind of machine"
+                print_result({"state": None}, line, as_json=as_json)
                 return
             plan, claim = claimed
         ended, folder = run_bisection(plan, fork_server, url, claim=claim, regression_id=regression)
-    if as_json:
-        print_json(as_json_document(plan, ended, folder))
-    else:
-        print_table(table(ended.progress))
-        print_note("\n".join(sentences(plan, ended)))
+    document = as_json_document(plan, ended, folder)
+    print_result(document, table(ended.progress), *sentences(plan, ended), as_json=as_json)
     if exit_status(ended):
         raise typer.Exit(EXIT_WRONG)
 
@@ -120,16 +113,13 @@ def backfill(
     *,
     commits: Annotated[str, typer.Option("--range", metavar="A..B", help="The commits after A up to B.")],
     records: Annotated[
-        Path | None,
-        typer.Option(help="Folder of records that were measured before. Default: the store.", show_default=False),
+        Path | None, typer.Option(help="Folder of records that were measured before. Default: the store.")
     ] = None,
     url: StoreUrl = None,
     output: RecordFolder = Path("roofwatch-records"),
     options: RunOptions,
-    max_runs: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.", show_default=False)] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Time after which no run starts.", show_default=False)
-    ] = None,
+    max_runs: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(min=0.0, help="Time after which no run starts.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also commits built like the commit before.")] = False,
     project: ProjectName = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and why.")] = False,
@@ -143,7 +133,7 @@ def backfill(
     from roofwatch.arguments import suite_at
     from roofwatch.bisection.backfill import BackfillJob, as_json_document, order_table, sentences
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.terminal import print_json, print_note, print_table
+    from roofwatch.terminal import print_result, print_table
 
     plan = options.plan()
     name = project or suite_at(path, None).project
@@ -153,9 +143,6 @@ def backfill(
         if not as_json:
             print_table(order_table(backfilled))
         done = [] if dry_run else job.run(backfilled, max_runs=max_runs, max_minutes=max_minutes)
-    if as_json:
-        print_json(as_json_document(backfilled, done))
-    else:
-        print_note("\n".join(sentences(backfilled, done)))
+    print_result(as_json_document(backfilled, done), *sentences(backfilled, done), as_json=as_json)
     if any(one.error or one.failures for one in done):
         raise typer.Exit(EXIT_WRONG)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.options import EXIT_WRONG, AsJson
-from roofwatch.terminal import print_json, print_note, print_table
+from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
+from roofwatch.terminal import make_table, print_error, print_note, print_result, progress
+
+if TYPE_CHECKING:
+    from roofwatch.db.maintenance.verify import Verification
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
 app.add_typer(db_app, name="db")
 
-Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Default: the setting.", show_default=False)]
+Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Default: the setting.")]
 
 
 @db_app.command("upgrade")
@@ -34,16 +37,20 @@ def upgrade() -> None:
 @db_app.command("status")
 def status(*, as_json: AsJson = False) -> None:
     """Show the server, schema revision, size and row counts."""
-    from roofwatch import tables
     from roofwatch.arguments import open_configured_store
+    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.db.engine.migrate import read_status
 
     with open_configured_store() as engine:
         found = read_status(engine)
-    if as_json:
-        print_json(found)
-    else:
-        print_table(tables.status(found))
+    rows = [
+        ("server", found.server),
+        ("Postgres", found.server_version),
+        ("schema revision", found.schema_revision or "none"),
+        ("size", format_bytes(found.size_bytes)),
+        *((f"rows of {name}", count) for name, count in found.row_counts.items()),
+    ]
+    print_result(found, make_table(("property", "value"), rows), as_json=as_json)
 
 
 @db_app.command("prune")
@@ -60,53 +67,71 @@ def prune(
 
     Findings stay, as do the newest run of each series and all runs behind an open regression.
     """
-    from roofwatch.arguments import open_configured_store
-    from roofwatch.store.admin import prune_store, pruned_table
+    from datetime import UTC, datetime
 
-    with open_configured_store() as engine:
-        pruned = prune_store(
-            engine,
-            samples_days=samples_days,
-            telemetry_days=telemetry_days,
-            artefacts_days=artefacts_days,
-            quarantined_days=quarantined_days,
-            is_dry_run=dry_run,
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.collector.run import Progress
+    from roofwatch.db.errors import StoreError
+    from roofwatch.db.maintenance.retention import Part, Pruned
+    from roofwatch.db.maintenance.retention import prune as prune_store
+    from roofwatch.settings import load_settings
+
+    given = {
+        Part.SAMPLES: samples_days,
+        Part.TELEMETRY: telemetry_days,
+        Part.ARTEFACTS: artefacts_days,
+        Part.QUARANTINED: quarantined_days,
+    }
+    policy = load_settings().retention
+    wanted = {part: days or getattr(policy, f"{part}_days") for part, days in given.items()}
+    limits = {part: days for part, days in wanted.items() if days is not None}
+    if not limits:
+        raise StoreError(
+            "no retention is configured: set days in [retention] of roofwatch.toml, or use --samples-days and others"
         )
-    if as_json:
-        print_json({"is_dry_run": dry_run, "parts": pruned})
-    else:
-        print_table(pruned_table(pruned, is_dry_run=dry_run))
+    with open_configured_store() as engine, progress("pruning") as show:
+
+        def on_progress(done: Pruned) -> None:
+            show(Progress(done.run_count, 0, f"{done.part}: {done.run_count} runs"))
+
+        now = datetime.now(UTC)
+        pruned = prune_store(engine, limits, now=now, is_dry_run=dry_run, actor=ACTOR, on_progress=on_progress)
+    rows = [(one.part, f"{one.older_than:%Y-%m-%d}", one.run_count) for one in pruned]
+    table = make_table(("what", "older than", "runs"), rows, title="would be removed" if dry_run else "removed")
+    print_result({"is_dry_run": dry_run, "parts": pruned}, table, as_json=as_json)
 
 
 @db_app.command("export")
 def export(
     *,
-    parquet: Annotated[
-        Path, typer.Option("--parquet", metavar="DIR", help="Folder to write, one file per table.", show_default=False)
-    ],
+    parquet: Annotated[Path, typer.Option("--parquet", metavar="DIR", help="Folder to write, one file per table.")],
     as_json: AsJson = False,
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.admin import export_store, exported_table
+    from roofwatch.collector.record.metrics import format_bytes
+    from roofwatch.collector.run import Progress
+    from roofwatch.db.maintenance.parquet import export_parquet
 
-    with open_configured_store() as engine:
-        exported = export_store(engine, parquet)
-    if as_json:
-        print_json(exported)
-    else:
-        print_table(exported_table(exported))
+    with open_configured_store() as engine, progress("exporting") as show:
+
+        def on_progress(table: str, count: int) -> None:
+            show(Progress(count, 0, f"{table}: {count} rows"))
+
+        exported = export_parquet(engine, parquet, on_progress=on_progress)
+    rows = [(one.name, one.row_count, format_bytes(one.size_bytes)) for one in exported]
+    print_result(exported, make_table(("table", "rows", "size"), rows), as_json=as_json)
 
 
 @db_app.command("backup")
 def backup(file: Annotated[Path, typer.Argument(help="File to write, such as roofwatch.dump.")]) -> None:
     """Back up the whole database into one file with pg_dump, token hashes included."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.admin import back_up
+    from roofwatch.db.maintenance.backup import write_backup
 
     with open_configured_store() as engine:
-        size_bytes = back_up(engine, file)
-    print_note(f"{file}: {size_bytes} bytes; restore it with: roofwatch db restore {file}")
+        write_backup(engine, file)
+    print_note(f"{file}: {file.stat().st_size} bytes; restore it with: roofwatch db restore {file}")
 
 
 @db_app.command("restore")
@@ -122,18 +147,21 @@ def restore(
     """
     from roofwatch.arguments import open_configured_server
     from roofwatch.db.maintenance.backup import restore_backup
-    from roofwatch.store.admin import ACTOR, print_problems, verified_line
-
-    def show(step: str) -> None:
-        print_note(f"{step} …")
 
     with open_configured_server() as engine:
-        restored = restore_backup(engine, file, replaces=replace, keeps_old=keep_old, actor=ACTOR, on_step=show)
+        restored = restore_backup(
+            *(engine, file),
+            replaces=replace,
+            keeps_old=keep_old,
+            actor=ACTOR,
+            on_step=lambda step: print_note(f"{step} …"),
+        )
     if not restored.verification.is_whole:
-        print_problems(restored.verification)
+        for problem in restored.verification.problems:
+            print_error(problem)
         print_note("the database was not changed")
         raise typer.Exit(EXIT_WRONG)
-    print_note(f"restored: {verified_line(restored.verification)}")
+    print_note(f"restored: {_verified(restored.verification)}")
     if restored.kept_as is not None:
         print_note(f"the old database is kept as {restored.kept_as}")
     print_note("grant read-only roles access again with: roofwatch db grant-reader")
@@ -146,22 +174,22 @@ def verify(*, as_json: AsJson = False) -> None:
     Exit status 1: problems were found; each is named.
     """
     from roofwatch.arguments import open_configured_server
-    from roofwatch.store.admin import print_problems, verified_line, verify_with_progress
+    from roofwatch.collector.run import Progress
+    from roofwatch.db.maintenance.verify import verify_store
 
-    with open_configured_server() as engine:
-        verification = verify_with_progress(engine)
-    if as_json:
-        print_json(verification)
-    else:
-        print_problems(verification)
-        print_note(verified_line(verification))
+    with open_configured_server() as engine, progress("verifying") as show:
+        verification = verify_store(engine, on_progress=lambda done, total: show(Progress(done, total, "runs")))
+    if not as_json:
+        for problem in verification.problems:
+            print_error(problem)
+    print_result(verification, _verified(verification), as_json=as_json)
     if not verification.is_whole:
         raise typer.Exit(EXIT_WRONG)
 
 
 @db_app.command("grant-reader")
 def grant_reader(
-    role: Annotated[str, typer.Argument(help="Postgres role; created if missing.", show_default=False)],
+    role: Annotated[str, typer.Argument(help="Postgres role; created if missing.")],
     *,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="Also allow triage, for a dashboard that people sign in to.")
@@ -173,10 +201,18 @@ def grant_reader(
     """
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.readers import grant_reader as grant
-    from roofwatch.store.admin import ACTOR
 
     with open_configured_store() as engine:
         password = os.environ.get("ROOFWATCH_READER_PASSWORD") or None
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
     rights = "can read and triage" if decisions else "can read"
     print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")
+
+
+def _verified(verification: Verification) -> str:
+    line = f"{verification.run_count} run(s), {verification.proven_count} read back exactly as sent"
+    if verification.aged_count:
+        line += f", {verification.aged_count} without pruned parts"
+    if verification.unproven_count:
+        line += f", {verification.unproven_count} of another minor version of the record"
+    return f"{line}; {len(verification.problems) or 'no'} problem(s)"

@@ -12,23 +12,7 @@ from typing import Annotated
 import typer
 
 from roofwatch import __version__
-from roofwatch.cli import (
-    alert,
-    artefact,
-    bisect,
-    db,
-    diagnose,
-    measure,
-    ncu,
-    pair,
-    post,
-    profile,
-    records,
-    serve,
-    show,
-    static,
-    token,
-)
+from roofwatch.cli import alert, bisect, db, measure, pair, post, profile, records, serve, show, static, token
 from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
 
 app = typer.Typer(
@@ -38,11 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (measure, pair, bisect, diagnose, ncu, profile, static, records, show, artefact):
+for group in (measure, pair, bisect, profile, static, records, show, post, alert, serve, db, token):
     app.add_typer(group.app)
-for group in (post, alert, serve, db, token):
-    app.add_typer(group.app)
-
 
 _EXTRAS = {"torch": "measure", "triton": "measure", "pynvml": "measure", "cuda": "cuda", "ray": "ray"}
 """The extra that installs a module; all others come with `server`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,10 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
-from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
+from roofwatch.terminal import print_error, print_result, progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
@@ -33,14 +36,28 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
-    from roofwatch.measurement.run_tables import kernel_summary
 
     with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker:
         info = worker.start()
-    if as_json:
-        print_json({"kernels": [kernel_summary(kernel) for kernel in info.kernels]})
-    else:
-        print_table(tables.kernels(info.kernels))
+    summaries = [
+        {
+            "name": kernel.name,
+            "family": kernel.family,
+            "formula": kernel.formula,
+            "source": kernel.source,
+            "implementations": kernel.implementations,
+            "directions": sorted({case.direction for case in kernel.cases}, reverse=True),
+            "dtypes": sorted({case.dtype for case in kernel.cases}),
+            "targets": tables.compiled_targets(kernel),
+            "rank_counts": sorted({kernel.rank_count(case) for case in kernel.cases}),
+            "tags": sorted({tag for case in kernel.cases for tag in case.tags}),
+            "case_count": len(kernel.cases),
+            "edge_count": len(kernel.edge_ids),
+            "cases": kernel.cases,
+        }
+        for kernel in info.kernels
+    ]
+    print_result({"kernels": summaries}, tables.kernels(info.kernels), as_json=as_json)
 
 
 @app.command()
@@ -49,9 +66,7 @@ def check(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL|FILE",
-            help="Bundled kernel (or a pattern such as 'matmul*'), benchmark file or folder.",
-            show_default=False,
+            metavar="KERNEL|FILE", help="Bundled kernel (or a pattern such as 'matmul*'), benchmark file or folder."
         ),
     ],
     *,
@@ -61,7 +76,6 @@ def check(
             "--case",
             "-c",
             help="Only cases whose id matches, edge cases included; repeatable. Default: the quick ones.",
-            show_default=False,
         ),
     ] = None,
     options: RunOptions,
@@ -93,15 +107,14 @@ def check(
     )
     with progress(target) as on_progress, ForkServer() as fork_server:
         reports = check_suite(asked.source, plan, on_progress, fork_server=fork_server)
-    if as_json:
-        print_json(to_json(asked, reports, options.device))
-    else:
-        print_table(tables.checks(reports))
-        print_note(check_summary(reports))
-        for report in reports:
-            if report.has_failed:
-                command = repeat_command(asked, report, options.device)
-                print_note("\n".join(["", *explain_failure(report), f"  repeat: {command}"]))
+    failed = [(report, repeat_command(asked, report, options.device)) for report in reports if report.has_failed]
+    print_result(
+        to_json(asked, reports, options.device),
+        tables.checks(reports),
+        check_summary(reports),
+        *("\n".join(["", *explain_failure(report), f"  repeat: {repeat}"]) for report, repeat in failed),
+        as_json=as_json,
+    )
     raise typer.Exit(exit_status(reports))
 
 
@@ -115,16 +128,12 @@ def run(
     project: ProjectName = None,
     ray: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Use all GPUs of this Ray cluster: auto, host:port or ray://host:port.",
-            show_default=False,
-        ),
+        typer.Option(metavar="ADDRESS", help="Use all GPUs of this Ray cluster: auto, host:port or ray://host:port."),
     ] = None,
     affected: Annotated[
         bool, typer.Option("--affected", help="Only kernels that the change since --base can affect.")
     ] = False,
-    base: Annotated[str | None, typer.Option(help="Base revision of --affected.", show_default=False)] = None,
+    base: Annotated[str | None, typer.Option(help="Base revision of --affected.")] = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
@@ -139,9 +148,8 @@ def run(
     from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import GitError
     from roofwatch.measurement.affected import only_affected
-    from roofwatch.measurement.run import RunRequest, measure
-    from roofwatch.measurement.run_tables import device_summary, launch_table, memory_table, profile_table
-    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done, time_spent
+    from roofwatch.measurement.run import measure
+    from roofwatch.records import RECORD_SUFFIX, device_summary, failed_results, nothing_done, time_spent
 
     plan = options.plan()
     if affected != (base is not None):
@@ -151,25 +159,17 @@ def run(
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-    written = measure(RunRequest(suite, plan, destination, ray, skipped, is_resumed=resume, is_discarded=discard))
-    if as_json:
-        documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written]
-        print_json(documents[0] if ray is None else {"records": documents})
-    for place, record in [] if as_json else written:
-        print_table(tables.measurements(record))
-        for table in (launch_table(record), memory_table(record)):
-            if table is not None:
-                print_table(table)
-        if record.profiles:
-            print_table(profile_table(record))
-        if record.static_facts:
-            print_table(tables.static_facts(record.static_facts))
-        print_note("\n".join([*device_summary(record), time_spent(record)]))
-        print_note(f"record: {place}   next: roofwatch ingest {place}")
+    written = measure(suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume, is_discarded=discard)
+    documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written]
+    shown: list[Table | str] = []
+    for place, record in written:
+        shown += [*tables.run_tables(record), *device_summary(record), time_spent(record)]
+        shown.append(f"record: {place}   next: roofwatch ingest {place}")
         if record.commit.is_dirty:
             has_commit = record.commit.first_parent_count > 0
             reason = "the work tree is dirty" if has_commit else "there is no commit here"
-            print_note(f"{reason}: this run is stored and shown, but is not part of the history")
+            shown.append(f"{reason}: this run is stored and shown, but is not part of the history")
+    print_result(documents[0] if ray is None else {"records": documents}, *shown, as_json=as_json)
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

@@ -20,7 +20,7 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
-from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
+from roofwatch.terminal import json_text, print_result, write_text
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
@@ -37,7 +37,7 @@ _BUDGET_S = 120.0
 @app.command()
 @run_options()
 def ab(
-    path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.")],
     *,
     base: Annotated[str, typer.Option(help="Base revision.")],
     head: Annotated[str | None, typer.Option(help="Head revision. Default: the work tree.")] = None,
@@ -59,10 +59,10 @@ def ab(
     from roofwatch.ci.verdicts import exit_code
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
-    from roofwatch.comparison_tables import print_judgement
+    from roofwatch.comparison_tables import judgement_tables, verdict_line
     from roofwatch.measurement.affected import only_affected
-    from roofwatch.measurement.pair import FIRST_BLOCKS, PairPlan, measure_revisions, needs_more, read_noise_floor
-    from roofwatch.measurement.run_tables import device_summary
+    from roofwatch.measurement.pair import FIRST_BLOCKS, measure_revisions, needs_more, read_noise_floor
+    from roofwatch.records import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
     accepted = read_baseline(baseline, baseline_file(path))
@@ -73,44 +73,32 @@ def ab(
 
     plan = options.plan(fewest_blocks=FIRST_BLOCKS)
     plan, skipped = only_affected(path, base, head, plan, options.kernel) if affected else (plan, ())
-    asked = PairPlan(
-        path,
-        (base, head),
-        plan,
-        needs_more,
-        budget,
-        output,
+    measured = measure_revisions(
+        *(path, (base, head), plan),
+        judge=judge,
+        helps=needs_more,
+        budget_s=budget,
+        output=output,
+        title="base against head",
+        skipped=skipped,
         is_resumed=resume,
         is_discarded=discard,
-        skipped=skipped,
     )
-    measured = measure_revisions(asked, judge, title="base against head")
-    judged = judge(*measured.records)
-    if as_json:
-        files = [str(file) for file in measured.files]
-        print_json({"records": files, "judgement": judged, "exit_code": exit_code(judged.verdict)})
-    else:
-        print_judgement(judged)
-        notes = device_summary(*measured.records)
-        print_note("\n".join([*notes, f"records: {measured.files[0]} {measured.files[1]}"]))
+    files, records = [str(file) for file, _ in measured], [record for _, record in measured]
+    judged = judge(*records)
+    print_result(
+        {"records": files, "judgement": judged, "exit_code": exit_code(judged.verdict)},
+        *judgement_tables(judged),
+        *(verdict_line(judged), *device_summary(*records), f"records: {' '.join(files)}"),
+        as_json=as_json,
+    )
     raise typer.Exit(exit_code(judged.verdict))
 
 
 @app.command()
 @run_options(
-    *(
-        "kernel",
-        "implementation",
-        "tag",
-        "device",
-        "threads",
-        "timer",
-        "cache",
-        "lock_clocks",
-        "device_check",
-        "preset",
-    ),
-    *("launch_timeout", "preparation_timeout", "check_timeout", "blocks"),
+    *("kernel", "implementation", "tag", "device", "threads", "timer", "cache", "lock_clocks", "device_check"),
+    *("preset", "launch_timeout", "preparation_timeout", "check_timeout", "blocks"),
 )
 def calibrate(
     path: SuitePath = None,
@@ -132,7 +120,6 @@ def calibrate(
     from roofwatch.comparison_tables import noise_floor_table
     from roofwatch.measurement.pair import (
         FIRST_BLOCKS,
-        PairPlan,
         is_noise_floor_unknown,
         measure_revisions,
         noise_floor,
@@ -142,21 +129,21 @@ def calibrate(
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
         raise typer.BadParameter(f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks")
     plan = replace(options, targets="").plan(fewest_blocks=FIRST_BLOCKS)
-    asked = PairPlan(
-        path, (None, None), plan, is_noise_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
+    measured = measure_revisions(
+        *(path, (None, None), plan),
+        judge=judge_pull_request,
+        helps=is_noise_floor_unknown,
+        budget_s=budget,
+        output=output,
+        title="commit against itself",
+        is_resumed=resume,
+        is_discarded=discard,
     )
-    measured = measure_revisions(asked, judge_pull_request, title="commit against itself")
-    noise = noise_floor(*measured.records, Thresholds(), preset=Preset(options.preset))
+    (base_file, base), (head_file, head) = measured
+    noise = noise_floor(base, head, Thresholds(), preset=Preset(options.preset))
     file = output / "noise_floor.json"
     write_text(file, json_text(noise))
-    if as_json:
-        print_json(noise)
-    else:
-        print_table(noise_floor_table(noise))
-        print_note(
-            "\n".join(
-                [*noise_floor_summary(noise), f"records: {measured.files[0]} {measured.files[1]}   floor: {file}"]
-            )
-        )
+    records = f"records: {base_file} {head_file}   floor: {file}"
+    print_result(noise, noise_floor_table(noise), *noise_floor_summary(noise), records, as_json=as_json)
     if not noise.cases:
         raise typer.Exit(EXIT_CANNOT)

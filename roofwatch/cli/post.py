@@ -17,8 +17,7 @@ ReportName = Annotated[str, typer.Option(help="Name of the check-run and of the 
 @app.command()
 def post(
     records: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Two records, base and head, or a folder that contains them.", show_default=False),
+        list[Path] | None, typer.Argument(help="Two records, base and head, or a folder that contains them.")
     ] = None,
     *,
     begin: Annotated[bool, typer.Option("--begin", help="Only post a check-run in progress.")] = False,
@@ -43,7 +42,7 @@ def post(
     from roofwatch.ci.github.event import job_of
     from roofwatch.ci.messages import GitHubError
     from roofwatch.measurement.pair import read_noise_floor
-    from roofwatch.terminal import print_json, print_note, write_text
+    from roofwatch.terminal import print_json, print_result, write_text
 
     posting.check_name(name)
     if begin == bool(records):
@@ -66,10 +65,7 @@ def post(
         if comment or check:
             repository = posting.open_repository(job.run, os.environ)
             posted = posting.post(repository, job, report, name, with_comment=comment, with_check=check)
-        if as_json:
-            print_json(posting.to_json(posted, report))
-        else:
-            print_note("\n".join(posting.summary(posted, report)))
+        print_result(posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json)
     raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)
 
 
@@ -85,7 +81,7 @@ def command(*, name: ReportName = "roofwatch", as_json: AsJson = False) -> None:
     from roofwatch import posting
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.event import command_request
-    from roofwatch.terminal import print_json, print_note
+    from roofwatch.terminal import print_note, print_result
 
     posting.check_name(name)
     request = command_request(os.environ, posting.event_of(os.environ))
@@ -93,7 +89,5 @@ def command(*, name: ReportName = "roofwatch", as_json: AsJson = False) -> None:
         print_note("not a new comment on a pull request: nothing to do")
         return
     reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
-    if as_json:
-        print_json({"verb": reply.verb, "reaction": reply.reaction, "answer": reply.line})
-    else:
-        print_note(reply.line)
+    document = {"verb": reply.verb, "reaction": reply.reaction, "answer": reply.line}
+    print_result(document, reply.line, as_json=as_json)

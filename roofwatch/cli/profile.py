@@ -1,16 +1,153 @@
-"""Commands that profile any program, and that redact a profile."""
+"""Commands that profile programs and kernels, read and redact profiles, and name the limit of a kernel."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.options import AsJson, Keep, Output
+from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, run_options
+from roofwatch.terminal import console, print_error, print_json, print_result, progress, write_text
 
-# commands import the rest themselves, so that `roofwatch --help` loads no torch, database or browser
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
+
+
+@app.command()
+@run_options(
+    *("implementation", "targets", "device"),
+    *("launch_timeout", "preparation_timeout", "check_timeout", "compile_timeout"),
+)
+def diagnose(
+    case: Annotated[
+        str, typer.Argument(metavar="CASE", help="A case ID, a pattern of IDs, or a kernel for its usual cases.")
+    ],
+    path: SuitePath = None,
+    *,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Diagnose the results in this record file instead of measuring.")
+    ] = None,
+    options: RunOptions,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the limit of a kernel (memory, compute, latency, launches, the host), why, and what to try first.
+
+    Exit status 1 means that the case fails, 2 that nothing is known about it.
+    """
+    from roofwatch.arguments import suite_at
+    from roofwatch.collector.errors import CollectorError
+    from roofwatch.collector.outbox.files import check_writable
+    from roofwatch.collector.record.record import RunRecord
+    from roofwatch.collector.run import collect_run
+    from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.measurement.run import write_records
+    from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, to_lines
+
+    if record is not None:
+        if path is not None or output is not None:
+            raise CollectorError("--record diagnoses existing results: it takes neither a suite nor --output")
+        measured, name = RunRecord.read(record), str(record)
+    else:
+        if path is None and case.endswith(".py"):
+            raise CollectorError(f"{case}: name a case or kernel first: roofwatch diagnose CASE {case}")
+        if output is not None:
+            check_writable(output)
+        plan = options.plan()
+        with progress(case) as on_progress, ForkServer() as fork_server:
+            measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, fork_server=fork_server)
+        name = "this run" if output is None else str(output)
+        if output is not None:
+            write_records([(output, measured)])
+    diagnosed = diagnose_record(measured, case, options.implementation, name=name)
+    lines = ["\n".join(to_lines(each)) for each in diagnosed]
+    written = [] if output is None else [f"record: {output}"]
+    print_result(to_json(diagnosed, name), *lines, *written, as_json=as_json)
+    raise typer.Exit(exit_status(diagnosed))
+
+
+@app.command()
+def ncu(
+    case: Annotated[
+        str, typer.Argument(metavar="CASE", help="A case ID, or a pattern or kernel that matches one case.")
+    ],
+    path: SuitePath = None,
+    *,
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--implementation", "-i", help="Only these implementations; repeatable. Default: Triton and CUDA C++."
+        ),
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option("--set", help="A set of sections such as basic or full, or metrics by name.")
+    ] = "full",
+    hot: Annotated[bool, typer.Option("--hot", help="Do not flush the caches.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the report: a .ncu-rep file, or its raw page as .csv.")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Record file of the same commit and device to add the counters and the report of -o to."),
+    ] = None,
+    timeout_s: Annotated[float, typer.Option(min=1, help="Seconds for one implementation.")] = 900.0,
+    as_json: AsJson = False,
+) -> None:
+    """Count what the kernels of a case do on a GPU: bytes, throughput, stalls, and the advice of Nsight Compute.
+
+    Exit status 1 means that the case failed, 2 that it could not be counted here.
+    """
+    from roofwatch.arguments import suite_at, suite_source
+    from roofwatch.collector.errors import SuiteError
+    from roofwatch.collector.profiling.ncu_count import count_call, find_ncu
+    from roofwatch.collector.record.measurement import CacheState
+    from roofwatch.collector.record.record import RunRecord
+    from roofwatch.collector.run import Progress
+    from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.collector.workers.protocol import WorkerSettings
+    from roofwatch.collector.workers.worker import Worker
+    from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, to_json, with_counters
+
+    executable, source = find_ncu(), suite_source(path)
+    known = None if record is None else RunRecord.read(record)
+    with progress(case) as on_progress:
+        on_progress(Progress(0, 0, "loading the suite"))
+        with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=source)) as worker:
+            chosen, names = select_calls(worker.start(), case, implementation)
+        if output is not None and len(names) > 1:
+            raise SuiteError(f"--output keeps one report, but {', '.join(names)} match; choose one with -i")
+        calls = []
+        for done, name in enumerate(names):
+            on_progress(Progress(done, len(names), f"counting {name}"))
+            calls.append(
+                count_call(
+                    source,
+                    chosen.case_id,
+                    name,
+                    executable=executable,
+                    metrics=metrics,
+                    cache=CacheState.HOT if hot else CacheState.COLD,
+                    timeout_s=timeout_s,
+                    output=output,
+                )
+            )
+    if record is not None and known is not None:
+        counted = with_counters(known, suite_at(path, None).commit, calls, name=str(record))
+        name_report(counted, record, output).write(record)
+    shown: list[Table | str] = []
+    for call in calls:
+        device = f" on {call.device_name}" if call.device_name else ""
+        shown += [f"{call.case_id} {call.implementation}{device}", *tables(call.counters)]
+    written = [f"written: {kept}" for kept in (output, record) if kept is not None]
+    print_result(to_json(calls, record), *shown, *written, as_json=as_json)
+    for call in calls:
+        if call.failure is not None:
+            print_error(f"{call.case_id} {call.implementation}: {call.failure.outcome}: {call.failure.message}")
+    raise typer.Exit(exit_status(calls))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -45,7 +182,6 @@ def profile(
     from roofwatch.profiles.report import folder_for, report_of
     from roofwatch.profiles.tables import print_report
     from roofwatch.store.artefacts import name_artefacts
-    from roofwatch.terminal import console, print_json, write_text
 
     if html is not None:
         import roofwatch.profiles.figure  # noqa: F401  a missing extra is reported before the program runs
@@ -86,10 +222,27 @@ def profile(
 
 
 @app.command()
+def read(
+    file: Annotated[Path, typer.Argument(help="Profiler file; its format is detected.")],
+    *,
+    top: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Show N kernels: the slowest of a trace, the first of a report. 0: all."),
+    ] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show a profiler's file: a torch.profiler trace, or a report of Nsight Compute or Nsight Systems."""
+    from roofwatch.collector.profiling.profile_file import read_profile
+    from roofwatch.profiles.reading import tables
+
+    found = read_profile(file, top=top or None)
+    print_result(found, *tables(found, top=top or None), as_json=as_json)
+
+
+@app.command()
 def redact(
     file: Annotated[
-        Path,
-        typer.Argument(help="A record, a trace, a CSV of Nsight Compute, or an export of Nsight Systems."),
+        Path, typer.Argument(help="A record, a trace, a CSV of Nsight Compute, or an export of Nsight Systems.")
     ],
     *,
     output: Output = None,
@@ -99,15 +252,12 @@ def redact(
     """Copy a file without names of hosts and people, paths, secrets and the environment, to share it."""
     from roofwatch.collector.outbox.artefact_folder import redact_file
     from roofwatch.collector.redaction import Redaction, RedactionError, parse_kept
-    from roofwatch.terminal import print_json, print_note
 
     if output is None:
         raise RedactionError(f"{file}: name the copy with -o")
     if output.resolve() == file.resolve():
         raise RedactionError(f"{file}: the copy must not replace the original; give another name with -o")
     redacted = redact_file(file, output, Redaction.of_this_machine(kept=parse_kept(keep or ())))
-    if as_json:
-        print_json(redacted)
-        return
     emptied = f"; emptied: {', '.join(redacted.removed)}" if redacted.removed else ""
-    print_note(f"written: {output} ({redacted.format}; {redacted.texts_changed} text(s) changed{emptied})")
+    line = f"written: {output} ({redacted.format}; {redacted.texts_changed} text(s) changed{emptied})"
+    print_result(redacted, line, as_json=as_json)

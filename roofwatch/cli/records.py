@@ -1,4 +1,4 @@
-"""Commands that read, store, send and compare files."""
+"""Commands for record files and the other files of a run: store, send, fetch and compare them."""
 
 from __future__ import annotations
 
@@ -6,42 +6,25 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
-from roofwatch.options import AsJson, ComparedSide, CompareOptions, Output, ServerUrl, compare_options
-from roofwatch.terminal import print_error, print_json, print_note, print_table, write_text
+from roofwatch.options import AsJson, ComparedSide, CompareOptions, Keep, Output, ServerUrl, StoreUrl, compare_options
+from roofwatch.terminal import make_table, print_error, print_note, print_result, write_text
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from roofwatch.collector.record.record import Artefact
     from roofwatch.db.ingest.ingest import IngestResult
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
+artefact_app = typer.Typer(
+    help="Add, list and get files of a run: traces, profiler reports, disassembly.", no_args_is_help=True
+)
+app.add_typer(artefact_app, name="artefact")
 
-
-@app.command()
-def read(
-    file: Annotated[Path, typer.Argument(help="Profiler file; its format is detected.", show_default=False)],
-    *,
-    top: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Show N kernels: the slowest of a trace, the first of a report. 0: all."),
-    ] = 10,
-    as_json: AsJson = False,
-) -> None:
-    """Show a profiler's file: a torch.profiler trace, or a report of Nsight Compute or Nsight Systems."""
-    from roofwatch.collector.profiling.profile_file import read_profile
-    from roofwatch.profiles.reading import tables
-
-    profile = read_profile(file, top=top or None)
-    if as_json:
-        print_json(profile)
-        return
-    for table in tables(profile, top=top or None):
-        print_table(table)
+RunId = Annotated[UUID, typer.Argument(metavar="RUN", help="Run id.")]
 
 
 @app.command()
@@ -54,9 +37,9 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Store records in the database, each once, and analyse their projects for regressions."""
-    from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
+    from roofwatch.comparison_tables import regressions_table
     from roofwatch.db.ingest.ingest import ingest_record
     from roofwatch.records import read_record_files
     from roofwatch.store.artefacts import store_artefacts
@@ -71,17 +54,18 @@ def ingest(
         lacking = [reason for each in named for reason in store_artefacts(engine, *each)]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in analyse_project(engine, project)]
-    if as_json:
-        print_json({"runs": results, "regressions": regressions, "lacking_artefacts": lacking})
-        return
-    for reason in lacking:
-        print_error(reason)
     new, replaced = sum(result.was_new for result in results), sum(result.was_replaced for result in results)
     counts = [f"{new} stored", *([f"{replaced} replaced"] if replaced else [])]
     counts.append(f"{len(results) - new - replaced} already stored")
-    print_note(f"records: {', '.join(counts)}; projects: {', '.join(projects)}")
-    if regressions:
-        print_table(tables.regressions(regressions))
+    if not as_json:
+        for reason in lacking:
+            print_error(reason)
+    print_result(
+        {"runs": results, "regressions": regressions, "lacking_artefacts": lacking},
+        f"records: {', '.join(counts)}; projects: {', '.join(projects)}",
+        *([regressions_table(regressions)] if regressions else []),
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -92,9 +76,7 @@ def push(
     ] = None,
     *,
     url: ServerUrl = None,
-    spool: Annotated[
-        Path | None, typer.Option(help="Folder of waiting records. Default: spool in data_dir.", show_default=False)
-    ] = None,
+    spool: Annotated[Path | None, typer.Option(help="Folder of waiting records. Default: spool in data_dir.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send records to a server, with the token in ROOFWATCH_TOKEN. A record stays in the spool until acknowledged.
@@ -109,18 +91,15 @@ def push(
     for file, record in read_record_files(files or []):
         waiting.submit(record, ArtefactFolder.beside(file))
     delivery = waiting.deliver(sender)
-    if as_json:
-        print_json(delivery)
-    else:
-        print_note("\n".join(summary(delivery, waiting)))
+    print_result(delivery, *summary(delivery, waiting), as_json=as_json)
     raise typer.Exit(exit_status(delivery))
 
 
 @app.command()
 def fetch(
-    commits: Annotated[list[str], typer.Argument(metavar="COMMIT", help="Full or short shas.", show_default=False)],
+    commits: Annotated[list[str], typer.Argument(metavar="COMMIT", help="Full or short shas.")],
     *,
-    project: Annotated[str, typer.Option(help="Project of the commits.", show_default=False)],
+    project: Annotated[str, typer.Option(help="Project of the commits.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("roofwatch-records"),
     url: ServerUrl = None,
     as_json: AsJson = False,
@@ -129,10 +108,11 @@ def fetch(
     from roofwatch.store.transfer import fetch_records
 
     fetched = fetch_records(url, project, commits, output)
-    if as_json:
-        print_json({"records": [asdict(one) | {"path": str(one.path)} for one in fetched]})
-    else:
-        print_note("\n".join(f"written: {one.path} (commit {one.commit_sha[:12]})" for one in fetched))
+    print_result(
+        {"records": [asdict(one) | {"path": str(one.path)} for one in fetched]},
+        *(f"written: {one.path} (commit {one.commit_sha[:12]})" for one in fetched),
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -140,15 +120,13 @@ def fetch(
 def compare(base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
     from roofwatch.ci.verdicts import exit_code
-    from roofwatch.comparison_tables import print_judgement
+    from roofwatch.comparison_tables import judgement_tables, verdict_line
 
     sides, judgement = options.judge(base, head)
-    if as_json:
-        runs = [sides.base.run_id, sides.head.run_id]
-        print_json({"runs": runs, "judgement": judgement, "exit_code": exit_code(judgement.verdict)})
-    else:
-        print_judgement(judgement)
-    raise typer.Exit(exit_code(judgement.verdict))
+    runs, status = [sides.base.run_id, sides.head.run_id], exit_code(judgement.verdict)
+    document = {"runs": runs, "judgement": judgement, "exit_code": status}
+    print_result(document, *judgement_tables(judgement), verdict_line(judgement), as_json=as_json)
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -158,10 +136,8 @@ def report(
     head: ComparedSide,
     *,
     output: Output = None,
-    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.", show_default=False)] = None,
-    sarif: Annotated[
-        Path | None, typer.Option(help="Also write SARIF to this file, for code scanning.", show_default=False)
-    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Also write SARIF to this file, for code scanning.")] = None,
     options: CompareOptions,
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
@@ -193,3 +169,71 @@ def _print_or_write(text: str, output: Path | None) -> None:
     else:
         write_text(output, text)
         print_note(f"written: {output}")
+
+
+@artefact_app.command("add")
+def add(
+    record: Annotated[Path, typer.Argument(help="Record file of the run.")],
+    files: Annotated[list[Path], typer.Argument(help="Files to add.")],
+    *,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="trace, ncu_report, nsys_export, disassembly, html or other. Default: from the file name."),
+    ] = None,
+    keep: Keep = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attach redacted copies of files to a record that was not sent yet; push and ingest take them along."""
+    from roofwatch.collector.errors import RecordError
+    from roofwatch.collector.record.record import ArtefactKind, RunRecord
+    from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.store.artefacts import name_artefacts
+
+    if kind is not None and kind not in set(ArtefactKind):
+        raise RecordError(f"--kind {kind}: unknown; choose one of {', '.join(ArtefactKind)}")
+    redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
+    named = name_artefacts(RunRecord.read(record), record, files, kind=kind, redaction=redaction)
+    named.write(record)
+    line = f"written: {record} ({len(named.artefacts)} artefact(s))"
+    print_result({"artefacts": named.artefacts}, line, as_json=as_json)
+
+
+@artefact_app.command("list")
+def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
+    """List the files of a run."""
+    from roofwatch.collector.record.metrics import format_bytes
+    from roofwatch.store.reading import open_source
+
+    with open_source(url) as source:
+        artefacts = source.list_artefacts(run)
+    rows = [
+        (
+            one.name,
+            one.kind,
+            format_bytes(one.size_bytes),
+            one.sha256[:12],
+            "yes" if one.is_stored else "no, never sent",
+        )
+        for one in artefacts
+    ]
+    shown = make_table(("name", "kind", "size", "sha256", "stored"), rows) if rows else f"run {run} has no artefacts"
+    print_result({"artefacts": artefacts}, shown, as_json=as_json)
+
+
+@artefact_app.command("get")
+def get(
+    run: RunId,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Files to get. Default: all.")] = None,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path(),
+    url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the files of a run into a folder, each verified by its sha256; existing files are not overwritten."""
+    from roofwatch.store.artefacts import fetch_artefacts
+    from roofwatch.store.reading import open_source
+
+    with open_source(url) as source:
+        written = fetch_artefacts(source, run, names or [], output)
+    lines = [f"written: {path}" for path in written] or [f"run {run} has no stored artefacts"]
+    print_result({"files": [str(path) for path in written]}, *lines, as_json=as_json)

@@ -22,12 +22,10 @@ def api(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 for a free one.", min=0, max=65_535)] = 8700,
     certificate: Annotated[
-        Path | None,
-        typer.Option(help="TLS certificate with its chain (PEM). Default: plain HTTP.", show_default=False),
+        Path | None, typer.Option(help="TLS certificate with its chain (PEM). Default: plain HTTP.")
     ] = None,
     key: Annotated[
-        Path | None,
-        typer.Option(help="Private key of the certificate (PEM). Default: in the same file.", show_default=False),
+        Path | None, typer.Option(help="Private key of the certificate (PEM). Default: in the same file.")
     ] = None,
 ) -> None:
     """Serve the HTTP API until Ctrl-C.

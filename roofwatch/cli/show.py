@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from roofwatch.options import AsJson, StoredProject, StoreUrl
-from roofwatch.terminal import print_json, print_note, print_table
+from roofwatch.terminal import make_table, print_result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from roofwatch.ci.changepoint.detect import NoiseFloor
+    from roofwatch.db.queries.results import RunSummary
+    from roofwatch.db.values import Series
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
@@ -25,10 +34,7 @@ def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
 
     with open_source(url) as source:
         found = source.list_projects()
-    if as_json:
-        print_json({"projects": found})
-    else:
-        print_note("\n".join(found) or "nothing is stored yet")
+    print_result({"projects": found}, "\n".join(found) or "nothing is stored yet", as_json=as_json)
 
 
 @show_app.command("runs")
@@ -41,19 +47,15 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a project, newest first."""
-    from roofwatch import tables
     from roofwatch.store.reading import check_project, open_source
 
     with open_source(url) as source:
         found = source.list_runs(project, limit, is_quarantined=quarantined)
         if not found:
             check_project(source, project)
-    if as_json:
-        print_json({"runs": found})
-    elif found:
-        print_table(tables.runs(found))
-    else:
-        print_note(f"project {project} has no such runs")
+    print_result(
+        {"runs": found}, runs_table(found) if found else f"project {project} has no such runs", as_json=as_json
+    )
 
 
 @show_app.command("series")
@@ -72,62 +74,98 @@ def series(
 
     Noise is the standard deviation around the level. Detectable: the smallest step found nine times in ten.
     """
-    from roofwatch import tables
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS
     from roofwatch.db.errors import StoreError
     from roofwatch.store.reading import check_project, open_source
-    from roofwatch.store.source import SeriesQuestion
 
     if metric not in (None, *METRICS):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
-    question = SeriesQuestion(project, kernel, metric, case, include_pairs=pairs, include_dirty=dirty)
     with open_source(url) as source:
-        found = source.read_series(question)
+        found = source.read_series(
+            project, kernel=kernel, metric=metric, case_id=case, include_pairs=pairs, include_dirty=dirty
+        )
         if not found:
             check_project(source, project)
     noise_floors = [series_noise(one) for one in found]
-    if as_json:
-        print_json({"series": found, "noise_floors": noise_floors})
-    elif found:
-        print_table(tables.series(found, noise_floors))
-    else:
-        excluded = [*([] if pairs else ["runs of pairs (--pairs)"]), *([] if dirty else ["dirty work trees (--dirty)"])]
-        hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
-        print_note(f"project {project} has no such series{hint}")
+    excluded = [*([] if pairs else ["runs of pairs (--pairs)"]), *([] if dirty else ["dirty work trees (--dirty)"])]
+    hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
+    shown = series_table(found, noise_floors) if found else f"project {project} has no such series{hint}"
+    print_result({"series": found, "noise_floors": noise_floors}, shown, as_json=as_json)
 
 
 @show_app.command("regressions")
 def regressions(
     *,
     project: StoredProject,
-    state: Annotated[
-        Literal["open", "dismissed"] | None, typer.Option(help="Only regressions in this state.", show_default=False)
-    ] = None,
+    state: Annotated[Literal["open", "dismissed"] | None, typer.Option(help="Only regressions in this state.")] = None,
     triage: Annotated[
         Literal["new", "acknowledged", "expected", "fixed", "invalid"] | None,
-        typer.Option(help="Only regressions with this triage.", show_default=False),
+        typer.Option(help="Only regressions with this triage."),
     ] = None,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List the regressions of a project with their triage, newest commit first."""
-    from roofwatch import tables
+    from roofwatch.comparison_tables import regressions_table
     from roofwatch.db.auth.values import TriageState
     from roofwatch.db.values import RegressionState
     from roofwatch.store.reading import check_project, open_source
 
     with open_source(url) as source:
         found = source.list_regressions(
-            project,
-            None if state is None else RegressionState(state),
-            None if triage is None else TriageState(triage),
+            project, None if state is None else RegressionState(state), None if triage is None else TriageState(triage)
         )
         if not found:
             check_project(source, project)
-    if as_json:
-        print_json({"regressions": found})
-    elif found:
-        print_table(tables.regressions([one.regression for one in found], [one.triage for one in found]))
-    else:
-        print_note(f"project {project} has no such regressions")
+    shown: Table | str = f"project {project} has no such regressions"
+    if found:
+        shown = regressions_table([one.regression for one in found], [one.triage for one in found])
+    print_result({"regressions": found}, shown, as_json=as_json)
+
+
+def runs_table(found: Sequence[RunSummary]) -> Table:
+    """One row per run."""
+    rows = []
+    for run in found:
+        marks = {
+            " (dirty work tree)": run.is_dirty,
+            " (side of a pair)": run.is_pair_side,
+            " (commit no longer on its branch)": run.is_unreachable,
+        }
+        rows.append(
+            (
+                run.run_id,
+                f"{run.commit.short_sha} {run.commit.subject}" + "".join(mark for mark in marks if marks[mark]),
+                run.runner_class,
+                f"{run.started_at:%Y-%m-%d %H:%M}",
+                ", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items()),
+            )
+        )
+    return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
+
+
+def series_table(found: Sequence[Series], noise_floors: Sequence[NoiseFloor | None]) -> Table:
+    """One row per series: its newest value, and for times the noise and the detectable step."""
+    from roofwatch.collector.record.metrics import METRICS
+
+    rows = []
+    for one, floor in zip(found, noise_floors, strict=True):
+        values = [(point.commit, point.value) for point in one.points if point.value is not None]
+        newest, commit = None, None
+        if values:
+            commit, value = values[-1]
+            # a newer server may have metrics that this version does not know
+            newest = METRICS[one.key.metric].format(value) if one.key.metric in METRICS else f"{value:g}"
+        rows.append(
+            (
+                *(one.key.label, one.key.metric, one.key.runner_class),
+                *(len(one.points), len(one.points) - len(values) or None, newest, commit and commit.short_sha),
+                *(floor and f"±{floor.deviation:.1%}", floor and f"{floor.minimum_detectable_change:.1%}"),
+            )
+        )
+    columns = (
+        *("series", "metric", "runner class"),
+        *("points", "failed", "newest", "at commit", "noise", "detectable"),
+    )
+    return make_table(columns, rows, left=3)

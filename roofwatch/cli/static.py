@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from roofwatch.cli.grammar import CommandWithJsonFile, CommandWithVersions, DefaultCommandGroup
 from roofwatch.options import AsJson, BaselineFile, RunOptions, SuitePath, run_options
+from roofwatch.terminal import make_table, print_result, progress
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class DefaultCommandGroup(TyperGroup):
+    """Runs its default if no command is named: `static PATH` next to `static audit`."""
+
+    default_command = "compile"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if is_named else [self.default_command, *args])
+
+
+# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 static_app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -19,67 +35,53 @@ static_app = typer.Typer(
 app.add_typer(static_app, name="static")
 
 
-@static_app.command("compile", cls=CommandWithJsonFile)
+@static_app.command("compile")
 @run_options("targets", "kernel", "implementation", "tag", "compile_timeout")
 def static(
     path: SuitePath = None,
     *,
     options: RunOptions,
-    base: Annotated[
-        str | None, typer.Option(help="Compile this revision too and compare with it.", show_default=False)
-    ] = None,
+    base: Annotated[str | None, typer.Option(help="Compile this revision too and compare with it.")] = None,
     baseline: BaselineFile = None,
     accept: Annotated[
-        str | None,
-        typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason."),
+        str | None, typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason.")
     ] = None,
     tighten: Annotated[
-        bool,
-        typer.Option("--tighten", help="Update baseline entries that got better, remove deleted ones."),
+        bool, typer.Option("--tighten", help="Update baseline entries that got better, remove deleted ones.")
     ] = False,
     cache: Annotated[bool, typer.Option(help="Reuse cached results of unchanged code.")] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; --json FILE.json writes it to a file instead.")
-    ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json-file", hidden=True)] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compile every Triton and CUDA C++ kernel for GPUs that are not present, and compare with a revision.
 
     Exit status: 1 if machine code got worse, for example spills, 2 if that cannot be decided.
     """
     from roofwatch import comparison_tables, tables
-    from roofwatch.static_gate import StaticRequest, answer, notes, to_json
-    from roofwatch.terminal import json_text, print_json, print_note, print_table, progress, write_text
+    from roofwatch.static_gate import answer, notes, to_json
 
-    request = StaticRequest(
-        path=path,
-        plan=replace(options, device="cpu").plan(usual_tag="quick"),  # a compiler can handle the sizes of a GPU
-        is_complete=not (options.kernel or options.implementation or options.tag),
-        base=base,
-        baseline=baseline,
-        accept=accept,
-        tighten=tighten,
-        use_cache=cache,
-    )
+    plan = replace(options, device="cpu").plan(usual_tag="quick")  # a compiler can handle the sizes of a GPU
     with progress("static") as on_progress:
-        answered = answer(request, on_progress)
-    if json_file is not None:
-        write_text(json_file, json_text(to_json(answered)))
-    if as_json:
-        print_json(to_json(answered))
-    else:
-        if not answered.facts:
-            print_note("nothing to compile: the suite has no Triton or CUDA C++ kernels")
-        elif base is None:
-            print_table(tables.static_facts(answered.facts))
-        if any(item.is_listed for item in answered.applied.judged):
-            print_table(comparison_tables.static_changes_table(answered.applied.judged))
-        for note in notes(answered):
-            print_note(note)
+        answered = answer(
+            *(path, plan, on_progress),
+            is_complete=not (options.kernel or options.implementation or options.tag),
+            base=base,
+            baseline=baseline,
+            accept=accept,
+            tighten=tighten,
+            use_cache=cache,
+        )
+    shown: list[Table | str] = []
+    if not answered.facts:
+        shown.append("nothing to compile: the suite has no Triton or CUDA C++ kernels")
+    elif base is None:
+        shown.append(tables.static_facts(answered.facts))
+    if any(item.is_listed for item in answered.applied.judged):
+        shown.append(comparison_tables.static_changes_table(answered.applied.judged))
+    print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 
 
-@static_app.command(cls=CommandWithVersions)
+@static_app.command()
 @run_options("targets", "kernel", "implementation", "tag", "compile_timeout")
 def audit(
     path: SuitePath = None,
@@ -87,14 +89,11 @@ def audit(
     triton: Annotated[
         list[str],
         typer.Option(
-            help="Releases of Triton, for example 3.6.0 3.7.1. A single one is compared with the running version.",
-            show_default=False,
+            help="Releases of Triton, for example 3.6.0 3.7.1. A single one is compared with the running version."
         ),
     ],
     options: RunOptions,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Write the report to this Markdown file too.", show_default=False)
-    ] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the report to this Markdown file too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a suite under several versions of Triton and show what each upgrade makes worse.
@@ -107,8 +106,6 @@ def audit(
 
     from roofwatch import auditing
     from roofwatch.ci.static.toolchain_audit import audit_tables, judge_upgrades, to_markdown
-    from roofwatch.tables import make_table
-    from roofwatch.terminal import print_json, print_note, print_table, printable, progress
 
     arguments = auditing.static_arguments(path, options)
     versions = auditing.audited_versions(triton)
@@ -121,26 +118,16 @@ def audit(
         command = auditing.repeat_command(versions, arguments, markdown)
         date = datetime.now(UTC).date().isoformat()
         auditing.write_report(markdown, to_markdown(tables, command=command, date=date))
-    if as_json:
-        print_json(auditing.to_json(builds, upgrades, status))
-    else:
-        for one in tables:
-            table = make_table(*one.columns, title=one.title)
-            for row in one.rows:
-                table.add_row(*map(printable, row))
-            print_table(table)
-        if markdown is not None:
-            print_note(f"written: {markdown}")
+    shown = [make_table(one.columns, one.rows, title=one.title) for one in tables]
+    written = [] if markdown is None else [f"written: {markdown}"]
+    print_result(auditing.to_json(builds, upgrades, status), *shown, *written, as_json=as_json)
     raise typer.Exit(status)
 
 
 @static_app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def capture(
     command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="-- PROGRAM.py [ARGS]", help="Program to run: a file, or -m and a module.", show_default=False
-        ),
+        list[str], typer.Argument(metavar="-- PROGRAM.py [ARGS]", help="Program to run: a file, or -m and a module.")
     ],
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Benchmark file to create or extend.")] = Path(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.options import AsJson, StoredProject
-from roofwatch.terminal import print_json, print_note, print_table
+from roofwatch.options import ACTOR, AsJson, StoredProject
+from roofwatch.terminal import make_table, print_note, print_result
+
+if TYPE_CHECKING:
+    from roofwatch.db.auth.values import Token
+
+_PROJECT = re.compile(r"[\w.][\w./-]{0,199}")
 
 # Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
@@ -20,11 +26,9 @@ Repository = Annotated[str, typer.Argument(help="owner/name, or GitHub's numeric
 
 @token_app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="A description of its use.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="A description of its use.")],
     *,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Limit the token to this project.", show_default=False)
-    ] = None,
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Limit the token to this project.")] = None,
     all_projects: Annotated[bool, typer.Option("--all-projects", help="Allow all projects.")] = False,
     scope: Annotated[
         list[str], typer.Option("--scope", "-s", help="ingest, read, triage, or admin (all); repeatable.")
@@ -37,34 +41,37 @@ def create(
 ) -> None:
     """Create a token and show it once; only its hash is stored."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.admin import create_project_token
+    from roofwatch.db.auth.tokens import create_token
+    from roofwatch.db.auth.values import Scope
+    from roofwatch.db.errors import StoreError
 
+    unknown = [one for one in scope if one not in set(Scope)]
+    if unknown:
+        raise StoreError(f"scope {unknown[0]!r}: unknown; use {', '.join(Scope)}, one --scope for each")
+    if (project is None) != all_projects:
+        raise StoreError("use either --project or --all-projects")
+    if project is not None:
+        _check_project_name(project)
     with open_configured_store() as engine:
-        new = create_project_token(
+        new = create_token(
             engine,
             name=name,
             project=project,
-            all_projects=all_projects,
-            scopes=scope,
-            days=days,
+            scopes={Scope(one) for one in scope},
+            now=datetime.now(UTC),
+            validity=timedelta(days=days),
             is_quarantined=quarantine,
+            actor=ACTOR,
         )
-    if as_json:
-        print_json(new)
-        return
-    print_note(new.text)
-    print_note(
-        f"shown only once; expires on {new.token.expires_at:%Y-%m-%d}; "
-        f"revoke it with: roofwatch token revoke {new.token.token_id}"
-    )
+    expiry = f"shown only once; expires on {new.token.expires_at:%Y-%m-%d}"
+    revoking = f"revoke it with: roofwatch token revoke {new.token.token_id}"
+    print_result(new, new.text, f"{expiry}; {revoking}", as_json=as_json)
 
 
 @token_app.command("list")
 def list_(
     *,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Only for this project.", show_default=False)
-    ] = None,
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Only for this project.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tokens, without their secrets, and trusted repositories."""
@@ -72,25 +79,31 @@ def list_(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import list_tokens, list_trusted
-    from roofwatch.store.admin import repositories_table, tokens_table
 
     with open_configured_store() as engine, Session(engine) as session:
         tokens = list_tokens(session, project)
         trusted = [one for one in list_trusted(session) if project in (None, one.project)]
-    if as_json:
-        print_json({"tokens": tokens, "repositories": trusted})
-        return
-    print_table(tokens_table(tokens))
+    now = datetime.now(UTC)
+    rows = [
+        (
+            *(one.token_id, one.name, one.project or "all", " ".join(one.scopes), f"{one.expires_at:%Y-%m-%d}"),
+            "never" if one.last_used_at is None else f"{one.last_used_at:%Y-%m-%d %H:%M}",
+            _state(one, now),
+        )
+        for one in tokens
+    ]
+    shown = [make_table(("id", "for", "project", "scopes", "ends", "last used", "state"), rows)]
     if trusted:
-        print_table(repositories_table(trusted))
+        repositories = [(one.repository, one.project, " ".join(one.refs)) for one in trusted]
+        shown.append(make_table(("repository", "project", "refs that count"), repositories))
+    print_result({"tokens": tokens, "repositories": trusted}, *shown, as_json=as_json)
 
 
 @token_app.command("revoke")
-def revoke(token_id: Annotated[str, typer.Argument(help="Id, as shown by list.", show_default=False)]) -> None:
+def revoke(token_id: Annotated[str, typer.Argument(help="Id, as shown by list.")]) -> None:
     """Revoke a token at once."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import revoke_token
-    from roofwatch.store.admin import ACTOR
 
     with open_configured_store() as engine:
         token = revoke_token(engine, token_id, now=datetime.now(UTC), actor=ACTOR)
@@ -106,18 +119,16 @@ def trust(
         list[str] | None,
         typer.Option(
             help="Refs whose records count, such as refs/heads/main; others go to quarantine. Repeatable. "
-            "Default: all branches.",
-            show_default=False,
+            "Default: all branches."
         ),
     ] = None,
 ) -> None:
     """Let a repository's GitHub Actions send records of a project without a stored token."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import trust_repository
-    from roofwatch.store.admin import ACTOR, check_project_name
 
     refs = ref or ["refs/heads/*"]
-    check_project_name(project)
+    _check_project_name(project)
     with open_configured_store() as engine:
         trust_repository(engine, repository, project, refs, actor=ACTOR)
     print_note(f"workflows of {repository} may send records of {project}; trusted refs: {', '.join(refs)}")
@@ -128,8 +139,23 @@ def distrust(repository: Repository, *, project: StoredProject) -> None:
     """Stop trusting a repository's GitHub Actions."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.tokens import distrust_repository
-    from roofwatch.store.admin import ACTOR
 
     with open_configured_store() as engine:
         distrust_repository(engine, repository, project, actor=ACTOR)
     print_note(f"workflows of {repository} may no longer send records of {project}")
+
+
+def _check_project_name(project: str) -> None:
+    """Raise StoreError if no record can have this project name."""
+    from roofwatch.db.errors import StoreError
+
+    if not _PROJECT.fullmatch(project):
+        raise StoreError(f"project {project!r}: a name has letters, digits, _ . / and -, 200 at most")
+
+
+def _state(token: Token, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at <= now:
+        return "expired"
+    return "quarantine" if token.is_quarantined else "good"

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sqlalchemy import Engine
 
@@ -21,7 +22,6 @@ from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.values import ChangePoint, Regression
-from roofwatch.demo.folder import DemoFolder
 from roofwatch.demo.scenario import BENCHMARK_FILE, MadeCommit
 
 PROJECT = "demo"
@@ -37,7 +37,9 @@ _PULL_REQUEST = replace(_SINGLE, block_count=8)
 
 @dataclass(frozen=True)
 class Measuring:
-    folder: DemoFolder
+    repository: Path
+    work_trees: Path
+    records: Path
     engine: Engine
     fork_server: ForkServer
 
@@ -74,11 +76,11 @@ class Measuring:
             return measure_pair(base, head, plan, fork_server=self.fork_server, only=only)
 
     def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
-        benchmark = self.folder.repository / BENCHMARK_FILE
-        return suite_at_revision(benchmark, sha, self.folder.work_trees / sha[:12], project=PROJECT)
+        benchmark = self.repository / BENCHMARK_FILE
+        return suite_at_revision(benchmark, sha, self.work_trees / sha[:12], project=PROJECT)
 
     def _store(self, record: RunRecord, name: str) -> None:
-        record.write(self.folder.records / f"{name}.json")
+        record.write(self.records / f"{name}.json")
         ingest_record(self.engine, record)
 
 

@@ -1,14 +1,20 @@
-"""The demo's history: sixteen scripted commits; four change a kernel."""
+"""The demo's history: sixteen scripted commits; four change a kernel, and each must be found."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from rich.table import Table
+from rich.text import Text
+
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import run_git
-from roofwatch.db.values import Verdict
+from roofwatch.db.values import Regression, RegressionState, Verdict
+from roofwatch.tables import verdict
+from roofwatch.terminal import make_table
 
 BENCHMARK_FILE = "bench_layers.py"
 _SOURCE = Path(__file__).parent / "repository" / BENCHMARK_FILE
@@ -165,3 +171,68 @@ def _apply(folder: Path, step: Step, *, is_first: bool) -> None:
 def _git(folder: Path, *arguments: str, when: str | None = None) -> str:
     dates = {} if when is None else {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
     return run_git(folder, *arguments, extra_environment={**_GIT_ENVIRONMENT, **dates})
+
+
+@dataclass(frozen=True)
+class CommitOutcome:
+    commit: MadeCommit
+    found: tuple[Regression, ...]
+    """Open regressions and improvements of the commit."""
+
+    def _is_planted(self, regression: Regression) -> bool:
+        planted = self.commit.step.planted
+        return planted is not None and (regression.kernel, regression.verdict) == (planted.kernel, planted.verdict)
+
+    @property
+    def is_found(self) -> bool:
+        return any(one.is_confirmed and self._is_planted(one) for one in self.found)
+
+    @property
+    def false_alarms(self) -> tuple[Regression, ...]:
+        """Confirmed changes that were not planted; unconfirmed ones do not count."""
+        return tuple(one for one in self.found if one.is_confirmed and not self._is_planted(one))
+
+    @property
+    def is_correct(self) -> bool:
+        return not self.false_alarms and (self.commit.step.planted is None or self.is_found)
+
+
+def outcomes(commits: Sequence[MadeCommit], regressions: Iterable[Regression]) -> list[CommitOutcome]:
+    """Assign regressions to the commits, in commit order."""
+    open_regressions = [regression for regression in regressions if regression.state is RegressionState.OPEN]
+    return [
+        CommitOutcome(commit, tuple(found for found in open_regressions if found.commit.sha == commit.sha))
+        for commit in commits
+    ]
+
+
+def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
+    """One row per commit: what was planted, what was found."""
+    rows = []
+    for outcome in judged:
+        step, planted = outcome.commit.step, outcome.commit.step.planted
+        words = None if planted is None else f"{planted.kernel} {planted.verdict}: {planted.what}"
+        rows.append((outcome.commit.sha[:8], step.subject, words, _found_text(outcome), _result(outcome)))
+    return make_table(("commit", "subject", "planted", "found", "result"), rows, title="sixteen commits")
+
+
+def _found_text(outcome: CommitOutcome) -> Text:
+    if not outcome.found:
+        return Text("nothing", style="dim")
+    lines = [
+        Text.assemble(
+            verdict(regression.verdict),
+            "" if regression.is_confirmed else " (suspected, not confirmed)",
+            f", {regression.cause}: {regression.summary}",
+        )
+        for regression in outcome.found
+    ]
+    return Text("\n").join(lines)
+
+
+def _result(outcome: CommitOutcome) -> Text:
+    if outcome.false_alarms:
+        return Text("false alarm", style="bold red")
+    if outcome.commit.step.planted is None:
+        return Text("quiet", style="dim")
+    return Text("found", style="bold green") if outcome.is_found else Text("missed", style="bold red")

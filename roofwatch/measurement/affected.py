@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,12 +10,11 @@ from pathlib import Path, PurePosixPath
 
 import typer
 
-from roofwatch.arguments import suite_source
+from roofwatch.arguments import suite_at_commit, suite_source
 from roofwatch.collector.errors import CollectorError, GitError
 from roofwatch.collector.git import find_repository, run_git
 from roofwatch.collector.record.record import SkippedKernel, SkipReason
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import own_suite_at_revision, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
@@ -109,14 +107,7 @@ def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
 
 def _sources(fork_server: ForkServer, path: Path | None, revision: str | None) -> dict[str, str]:
     with ExitStack() as stack:
-        if revision is None:
-            source = suite_source(path)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-affected-"))) / "suite"
-            suite = (
-                own_suite_at_revision(revision, folder) if path is None else suite_at_revision(path, revision, folder)
-            )
-            source = stack.enter_context(suite).source
+        source = suite_source(path) if revision is None else stack.enter_context(suite_at_commit(path, revision)).source
         worker = stack.enter_context(Worker(fork_server, WorkerSettings(source=source, device="cpu")))
         worker.start()
         sources = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).source_digests

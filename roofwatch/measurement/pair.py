@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from roofwatch.arguments import suite_at
+from roofwatch.arguments import suite_at, suite_at_commit
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
 from roofwatch.ci.verdicts import Reason, Thresholds
-from roofwatch.collector.errors import GitError
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import Progress, measure_pair
 from roofwatch.collector.run_plan import Activity, RunPlan, Subject
-from roofwatch.collector.suite import SuiteAt, suite_at_revision
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.run import resumable, write_records
@@ -43,84 +40,66 @@ _BLOCK_ACTIVITIES = (Activity.WARM_UP, Activity.TIMING, Activity.OVERHEAD)
 Judge = Callable[[RunRecord, RunRecord], PullRequestJudgement]
 
 
-@dataclass(frozen=True)
-class PairPlan:
-    """What to compare, and for how long.
+def measure_revisions(
+    path: Path | None,
+    revisions: tuple[str | None, str | None],
+    plan: RunPlan,
+    *,
+    judge: Judge,
+    helps: Callable[[CaseJudgement], bool],
+    budget_s: float,
+    output: Path,
+    title: str,
+    skipped: tuple[SkippedKernel, ...] = (),
+    is_resumed: bool = False,
+    is_discarded: bool = False,
+) -> list[tuple[Path, RunRecord]]:
+    """Measure base and head in one job, and add blocks where they help.
 
     Args:
-        path: Benchmark file or folder; None for the bundled suite, which has no other revision.
+        path: Benchmark file or folder; None for the bundled suite.
         revisions: Of base and head; None for the work tree.
         plan: What to measure; `block_count` blocks before the first interim analysis.
+        judge: Compares the two records.
         helps: Whether more blocks would help a case.
         budget_s: Seconds for more blocks.
         output: Folder of the two records.
+        title: Of the progress bar.
+        skipped: Kernels left out because the change cannot affect them, for the records.
         is_resumed: Continue an interrupted job.
         is_discarded: Discard it.
-        skipped: Kernels left out because the change cannot affect them, for the records.
-    """
 
-    path: Path | None
-    revisions: tuple[str | None, str | None]
-    plan: RunPlan
-    helps: Callable[[CaseJudgement], bool]
-    budget_s: float
-    output: Path
-    is_resumed: bool = False
-    is_discarded: bool = False
-    skipped: tuple[SkippedKernel, ...] = ()
-
-
-@dataclass(frozen=True)
-class MeasuredPair:
-    """The records of base and head, and their files."""
-
-    records: tuple[RunRecord, RunRecord]
-    files: tuple[Path, Path]
-
-
-def measure_revisions(pair: PairPlan, judge: Judge, *, title: str) -> MeasuredPair:
-    """Measure base and head in one job, and add blocks where they help.
+    Returns:
+        Base and head, each with its file.
 
     Raises:
         GitError: there is no such revision.
         CollectorError: a record cannot be written, or the machine or the suite cannot be measured.
     """
-    check_writable(pair.output / "record.json")
+    check_writable(output / "record.json")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-pair-")))
         base, head = (
-            stack.enter_context(_suite(pair.path, revision, folder / side))
-            for side, revision in zip(_SIDES, pair.revisions, strict=True)
+            suite_at(path, None) if revision is None else stack.enter_context(suite_at_commit(path, revision))
+            for revision in revisions
         )
         names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(_SIDES, (base, head), strict=True)]
-        header = make_header({"base": base, "head": head}, pair.plan, pair_id=uuid.uuid4())
+        header = make_header({"base": base, "head": head}, plan, pair_id=uuid.uuid4())
         journal = stack.enter_context(
-            resumable(pair.output / "-".join(names), header, is_resumed=pair.is_resumed, is_discarded=pair.is_discarded)
+            resumable(output / "-".join(names), header, is_resumed=is_resumed, is_discarded=is_discarded)
         )
         on_progress = stack.enter_context(progress(title))
         fork_server = stack.enter_context(ForkServer())
-        more = AdaptiveBlocks(
-            judge,
-            pair.helps,
-            budget_s=pair.budget_s,
-            on_status=lambda text: on_progress(Progress(0, 0, text, is_to_stay=True)),
-        )
+        more = AdaptiveBlocks(judge, helps, budget_s, lambda text: on_progress(Progress(0, 0, text, is_to_stay=True)))
         measured = measure_pair(
-            base, head, pair.plan, fork_server=fork_server, more=more, on_progress=on_progress, journal=journal
+            base, head, plan, fork_server=fork_server, more=more, on_progress=on_progress, journal=journal
         )
-        first, second = (record.model_copy(update={"skipped": pair.skipped}) for record in measured)
-        files = pair.output / f"{names[0]}{RECORD_SUFFIX}", pair.output / f"{names[1]}{RECORD_SUFFIX}"
-        write_records([(files[0], first), (files[1], second)])
+        written = [
+            (output / f"{name}{RECORD_SUFFIX}", record.model_copy(update={"skipped": skipped}))
+            for name, record in zip(names, measured, strict=True)
+        ]
+        write_records(written)
         journal.remove()
-    return MeasuredPair((first, second), files)
-
-
-def _suite(path: Path | None, revision: str | None, folder: Path) -> AbstractContextManager[SuiteAt]:
-    if revision is None:
-        return nullcontext(suite_at(path, None))
-    if path is None:
-        raise GitError("the bundled suite has no revisions: give the path of a benchmark")
-    return suite_at_revision(path, revision, folder)
+    return written
 
 
 def is_undecided(case: CaseJudgement) -> bool:
@@ -138,44 +117,39 @@ def is_noise_floor_unknown(case: CaseJudgement) -> bool:
     return case.comparison is not None and case.comparison.block_count < _NOISE_FLOOR_BLOCKS
 
 
+@dataclass
 class AdaptiveBlocks:
     """Decides after each interim analysis which cases get more blocks: those closest to a verdict, while time is left.
 
     The analyses are those of `roofwatch.ci.ab.compare`, so verdicts remain valid.
-
-    Args:
-        judge: Compares the two records.
-        helps: Whether more blocks would help a case.
-        budget_s: Seconds for more blocks, from the first analysis on.
-        on_status: Called with a status line.
-        clock: Monotonic, in seconds.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        helps: Callable[[CaseJudgement], bool],
-        *,
-        budget_s: float,
-        on_status: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._judge = judge
-        self._helps = helps
-        self._budget_s = budget_s
-        self._on_status = on_status
-        self._clock = clock
-        self._deadline_s: float | None = None
+    judge: Judge
+    helps: Callable[[CaseJudgement], bool]
+    """Whether more blocks would help a case."""
+    budget_s: float
+    """Time for more blocks, from the first analysis on."""
+    on_status: Callable[[str], None]
+    """Called with a status line."""
+    clock: Callable[[], float] = time.monotonic
+    deadline_s: float | None = field(default=None, init=False)
 
     def __call__(self, base: RunRecord, head: RunRecord) -> Mapping[Subject, int]:
         """Number of blocks per side for each case that gets more."""
-        if self._deadline_s is None:
-            self._deadline_s = self._clock() + self._budget_s
-        cases = [case for case in self._judge(base, head).cases if case.comparison is not None]
-        open_cases = sorted(filter(self._helps, cases), key=_blocks_to_go)
-        left_s = self._deadline_s - self._clock()
+        if self.deadline_s is None:
+            self.deadline_s = self.clock() + self.budget_s
+        cases = [case for case in self.judge(base, head).cases if case.comparison is not None]
+        open_cases = sorted(filter(self.helps, cases), key=_blocks_to_go)
+        left_s = self.deadline_s - self.clock()
         wanted = _affordable(open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head))
-        self._on_status(_status(len(cases), len(open_cases), len(wanted), left_s))
+        status = f"{len(cases) - len(open_cases)} of {len(cases)} decided"
+        if open_cases:
+            left = f"{max(0.0, left_s):.0f} s left"
+            more = f"; {left}, not enough for another block"
+            if wanted:
+                more = f", {len(wanted)} of them get more blocks; {left}"
+            status += f", {len(open_cases)} open{more}"
+        self.on_status(status)
         return wanted
 
 
@@ -215,16 +189,6 @@ def _seconds_per_pair(base: RunRecord, head: RunRecord) -> float:
     spent_ns = sum(record.spent_ns.get(activity, 0) for record in records for activity in _BLOCK_ACTIVITIES)
     blocks = sum(len(measured.blocks) for record in records for measured in record.measurements)
     return 2 * spent_ns / 1e9 / max(1, blocks)
-
-
-def _status(judged: int, still_open: int, wanted: int, left_s: float) -> str:
-    decided = f"{judged - still_open} of {judged} decided"
-    if not still_open:
-        return decided
-    left = f"{max(0.0, left_s):.0f} s left"
-    if not wanted:
-        return f"{decided}, {still_open} open; {left}, not enough for another block"
-    return f"{decided}, {still_open} open, {wanted} of them get more blocks; {left}"
 
 
 def noise_floor(base: RunRecord, head: RunRecord, thresholds: Thresholds, *, preset: Preset) -> NoiseFloor:

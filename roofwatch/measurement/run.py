@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.collector.cluster import spread_run
@@ -20,9 +19,17 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.terminal import print_error, progress
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """What to measure, and where to write the record.
+def measure(
+    suite: SuiteAt,
+    plan: RunPlan,
+    destination: Path,
+    *,
+    address: str | None = None,
+    skipped: tuple[SkippedKernel, ...] = (),
+    is_resumed: bool = False,
+    is_discarded: bool = False,
+) -> list[tuple[Path, RunRecord]]:
+    """Measure, and write the records.
 
     Args:
         suite: At its commit.
@@ -32,19 +39,6 @@ class RunRequest:
         skipped: Kernels left out because the change cannot affect them, for the record.
         is_resumed: Continue an interrupted run, if there is one.
         is_discarded: Discard it.
-    """
-
-    suite: SuiteAt
-    plan: RunPlan
-    destination: Path
-    address: str | None = None
-    skipped: tuple[SkippedKernel, ...] = ()
-    is_resumed: bool = False
-    is_discarded: bool = False
-
-
-def measure(request: RunRequest) -> list[tuple[Path, RunRecord]]:
-    """Measure, and write the records.
 
     Returns:
         Each record with its path.
@@ -52,18 +46,20 @@ def measure(request: RunRequest) -> list[tuple[Path, RunRecord]]:
     Raises:
         CollectorError: a record cannot be written, or something cannot be measured; results so far can be resumed.
     """
-    check_writable(request.destination)
-    finished = finished_record(request.destination)
-    if finished is not None and request.is_resumed:
-        return [(request.destination, finished)]
-    options = None if request.address is None else {"is_spread": True}
-    header = make_header({ALONE: request.suite}, request.plan, options=options)
-    with resumable(
-        request.destination, header, is_resumed=request.is_resumed, is_discarded=request.is_discarded
-    ) as journal:
-        records = _collect(request, journal)
-        records = tuple(record.model_copy(update={"skipped": request.skipped}) for record in records)
-        written = list(zip(_paths(request.destination, records), records, strict=True))
+    check_writable(destination)
+    finished = finished_record(destination)
+    if finished is not None and is_resumed:
+        return [(destination, finished)]
+    header = make_header({ALONE: suite}, plan, options=None if address is None else {"is_spread": True})
+    with resumable(destination, header, is_resumed=is_resumed, is_discarded=is_discarded) as journal:
+        with progress(suite.project) as on_progress:
+            if address is not None:
+                records = spread_run(suite, plan, address, on_progress, journal=journal)
+            else:
+                with ForkServer() as fork_server:
+                    records = (collect_run(suite, plan, on_progress, fork_server=fork_server, journal=journal),)
+        records = tuple(record.model_copy(update={"skipped": skipped}) for record in records)
+        written = list(zip(_paths(destination, records), records, strict=True))
         write_records(written[::-1])  # the first one last: if it exists, all do
         journal.remove()
     return written
@@ -133,14 +129,6 @@ def resumable(destination: Path, header: Header, *, is_resumed: bool, is_discard
                     "or with --discard to start again"
                 )
             raise
-
-
-def _collect(request: RunRequest, journal: Journal) -> tuple[RunRecord, ...]:
-    with progress(request.suite.project) as on_progress:
-        if request.address is not None:
-            return spread_run(request.suite, request.plan, request.address, on_progress, journal=journal)
-        with ForkServer() as fork_server:
-            return (collect_run(request.suite, request.plan, on_progress, fork_server=fork_server, journal=journal),)
 
 
 def _paths(destination: Path, records: Sequence[RunRecord]) -> list[Path]:

@@ -20,9 +20,9 @@ from roofwatch.collector.record.results import Counters
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 from roofwatch.collector.workers.protocol import SuiteInfo
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
-from roofwatch.profiles.report import short_name
-from roofwatch.profiles.tables import make_table, percent
+from roofwatch.profiles.report import percent, short_name
 from roofwatch.store.artefacts import name_artefacts
+from roofwatch.terminal import make_table
 
 _MAX_NAMES = 5
 _MAX_KERNELS = 8
@@ -170,7 +170,7 @@ def tables(counters: Sequence[Counters]) -> Iterator[Table]:
     ]
     if facts:
         title = f"{len(counters)} kernels, the first {len(shown)}" if len(counters) > len(shown) else None
-        yield make_table(["", *(short_name(each.function) for each in shown)], facts, title=title)
+        yield make_table(["", *(short_name(each.function) for each in shown)], facts, title=title, left=1)
     for each in shown:
         stalls = list(stalls_of(each.values).items())[:_MAX_STALLS]
         if stalls:

@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.profiles.report import short_name
-from roofwatch.profiles.tables import make_table, percent
+from roofwatch.profiles.report import percent, short_name
+from roofwatch.terminal import make_table
 
 _MAX_MESSAGE = 400
 _FACT_COLUMNS = {
@@ -47,7 +47,9 @@ def _devices(profile: dict[str, Any]) -> Table:
         if collectives:
             overlap = f"{percent(collectives['overlapped_fraction_of_collectives'])} overlap with compute"
             rows.append(("  collectives", collectives["kernels"], "", _us(collectives["union_us"]), "", overlap))
-    return make_table(("device", "activities", "span", "busy", "idle", "busy share"), rows, title=profile["format"])
+    return make_table(
+        ("device", "activities", "span", "busy", "idle", "busy share"), rows, title=profile["format"], left=1
+    )
 
 
 def _kernels(kernels: dict[str, Any]) -> Table:
@@ -71,6 +73,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
         rows,
         title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in total"
         + _left_out(len(rows), kernels["distinct_names"]),
+        left=1,
     )
 
 
@@ -81,7 +84,7 @@ def _transfers(profile: dict[str, Any]) -> Table:
         rows += [
             (short_name(row["name"]), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"])) for row in by_name
         ]
-    return make_table(("copies and fills", "count", "total", "bytes"), rows)
+    return make_table(("copies and fills", "count", "total", "bytes"), rows, left=1)
 
 
 def _launches(launches: dict[str, Any]) -> Table:
@@ -93,7 +96,7 @@ def _launches(launches: dict[str, Any]) -> Table:
     if delay is not None:
         rows.append(("median delay from call to kernel", _us(delay["median_us"])))
         rows.append(("largest delay from call to kernel", _us(delay["max_us"])))
-    return make_table(("launch", "value"), rows)
+    return make_table(("launch", "value"), rows, left=1)
 
 
 def _ncu_kernels(profile: dict[str, Any], top: int | None) -> Table:
@@ -106,7 +109,8 @@ def _ncu_kernels(profile: dict[str, Any], top: int | None) -> Table:
         for kernel in profile["kernels"][:top]
     ]
     columns = ("kernel", "grid", "block", *(title for title, _ in _FACT_COLUMNS.values()), "shared")
-    return make_table(columns, rows, title=profile["format"] + _left_out(len(rows), len(profile["kernels"])))
+    title = profile["format"] + _left_out(len(rows), len(profile["kernels"]))
+    return make_table(columns, rows, title=title, left=1)
 
 
 def _ncu_findings(profile: dict[str, Any], top: int | None) -> Table:

@@ -89,6 +89,11 @@ def short_name(name: str) -> str:
     return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
+def percent(share: float | None) -> str:
+    """Write a share with one decimal."""
+    return "" if share is None else f"{share:.1%}"
+
+
 def _work_ns(time: TimeSpent) -> tuple[int, int]:
     return sum(device.busy_ns for device in time.devices), time.host_inside_ns
 

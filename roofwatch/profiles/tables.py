@@ -1,32 +1,16 @@
-"""Tables of `roofwatch profile`, and helpers that all tables of profiles share."""
+"""Tables of `roofwatch profile`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
 from roofwatch.collector.profiling.profile_program import CapturedKernel
 from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.profiles.report import ProfileReport, short_name
-from roofwatch.terminal import console, printable
-
-
-def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, left: int = 1
-) -> Table:
-    """Make a table whose first `left` columns are aligned left; None is an empty cell."""
-    table = Table(title=None if title is None else printable(title), title_justify="left")
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    return table
-
-
-def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+from roofwatch.profiles.report import ProfileReport, percent, short_name
+from roofwatch.terminal import console, make_table, printable
 
 
 def print_report(report: ProfileReport) -> None:
@@ -95,7 +79,7 @@ def _devices(time: TimeSpent) -> Table:
         )
         for device in time.devices
     ]
-    return make_table(columns, rows)
+    return make_table(columns, rows, left=1)
 
 
 def _time_rows(what: str, count: str, share: str, rows: Sequence[TimeRow], name_count: int) -> Table:
@@ -108,7 +92,7 @@ def _time_rows(what: str, count: str, share: str, rows: Sequence[TimeRow], name_
     if any(row.registers is not None for row in rows):
         columns.append("registers")
         cells = [[*line, row.registers] for line, row in zip(cells, rows, strict=True)]
-    return make_table(columns, cells, title=title)
+    return make_table(columns, cells, title=title, left=1)
 
 
 def _gaps(time: TimeSpent) -> Table:
@@ -149,7 +133,7 @@ def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
         )
         for kernel in kernels
     ]
-    return make_table(columns, rows)
+    return make_table(columns, rows, left=1)
 
 
 def _spills(kernel: CapturedKernel) -> str | None:

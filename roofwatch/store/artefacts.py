@@ -13,10 +13,11 @@ from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.redaction import Redaction
 from roofwatch.db.queries.results import StoredArtefact
-from roofwatch.store.source import Source
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
     from sqlalchemy import Engine
+
+    from roofwatch.store.reading import Source
 
 
 def name_artefacts(

@@ -1,4 +1,4 @@
-"""Stored results from the database."""
+"""Stored results from the database; `ServerSource` has the same methods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series
-from roofwatch.store.source import SeriesQuestion
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -37,62 +36,77 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class DatabaseSource:
-    """A `Source`."""
+    """Every method raises StoreError if it cannot answer."""
 
     engine: Engine
 
     def list_projects(self) -> Sequence[str]:
+        """List the readable projects by name."""
         with reading_session(self.engine) as session:
             return list_projects(session)
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+        """List runs, newest first; all without a limit."""
         with reading_session(self.engine) as session:
             return list_runs(session, project, limit, is_quarantined=is_quarantined)
 
-    def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
-        cases = None if question.case_id is None else [question.case_id]
-        included: IncludedRuns = {
-            "include_pairs": question.include_pairs,
-            "include_dirty": question.include_dirty,
-        }
+    def read_series(
+        self,
+        project: str,
+        *,
+        kernel: str | None = None,
+        metric: str | None = None,
+        case_id: str | None = None,
+        include_pairs: bool = False,
+        include_dirty: bool = False,
+    ) -> Sequence[Series]:
+        """Read series in the order of their keys; None means any."""
+        cases = None if case_id is None else [case_id]
+        included: IncludedRuns = {"include_pairs": include_pairs, "include_dirty": include_dirty}
         with reading_session(self.engine) as session:
-            keys = list_series_keys(
-                session, question.project, kernel=question.kernel, metric=question.metric, cases=cases, **included
-            )
-            return read_series(session, question.project, keys, **included)
+            keys = list_series_keys(session, project, kernel=kernel, metric=metric, cases=cases, **included)
+            return read_series(session, project, keys, **included)
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
+        """List regressions, newest commit first, then by kernel and verdict."""
         with reading_session(self.engine) as session:
             return list_triaged(session, project, None if state is None else {state}, triage=triage)
 
     def resolve_revisions(
         self, project: str, base: str, head: str, runner_class: str | None = None
     ) -> tuple[UUID, UUID]:
+        """Return the runs to compare for two commits (sha, may be abbreviated) or run ids."""
         with reading_session(self.engine) as session:
             return resolve_revisions(session, project, base, head, runner_class=runner_class)
 
     def load_record(self, run_id: UUID) -> RunRecord:
+        """Read the record of a run; fails once its samples are removed."""
         with reading_session(self.engine) as session:
             return load_record(session, run_id)
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
+        """Read the noise floor from the newest calibrations of a run's runner and harness; None without any."""
         with reading_session(self.engine) as session:
             return stored_floor(list_newest_calibrations(session, project, run_id))
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+        """Answer a question of the dashboard."""
         with reading_session(self.engine) as session:
             return question.ask(session, *args, **kwargs)
 
     def list_artefacts(self, run_id: UUID) -> Sequence[StoredArtefact]:
+        """List the files that the record of a run names."""
         with reading_session(self.engine) as session:
             if read_run_state(session, run_id) is None:
                 raise StoreError(f"run {run_id}: not in this database; ingest its record file first, or use --url")
             return list_artefacts(session, run_id)
 
     def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
+        """Write one file to a path, completely or not at all."""
         ArtefactFolder(path.parent).receive(artefact, read_artefact(self.engine, run_id, artefact.sha256), path)
 
     def read_artefact(self, run_id: UUID, sha256: str) -> bytes:
+        """Read the content of one file."""
         return b"".join(read_artefact(self.engine, run_id, sha256))

@@ -1,4 +1,4 @@
-"""Open what is read from, and read the two sides of a comparison."""
+"""Open the database or server that is read, and read the two sides of a comparison."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.store.server import server_to_read
-from roofwatch.store.source import Source
+from roofwatch.store.server_source import ServerSource
 
+if TYPE_CHECKING:  # a client of a server has no SQLAlchemy
+    from roofwatch.store.database_source import DatabaseSource
+
+Source: TypeAlias = "DatabaseSource | ServerSource"
+"""What reads stored results. Both answer the same."""
 _REVISION = re.compile(r"[0-9a-f-]{4,64}")
 """A commit's sha or a run id."""
 
@@ -29,8 +35,6 @@ def open_source(url: str | None) -> Iterator[Source]:
     """
     server = server_to_read(url)
     if server is not None:
-        from roofwatch.store.server_source import ServerSource
-
         yield ServerSource(server)
         return
     from roofwatch.arguments import open_configured_store

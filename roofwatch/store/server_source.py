@@ -1,4 +1,4 @@
-"""Stored results from a server."""
+"""Stored results from a server; `DatabaseSource` has the same methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from roofwatch.db.errors import AgedError
 from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.server import GoneError, Server, TooMuchError
-from roofwatch.store.source import SeriesQuestion
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.question import Question
@@ -56,7 +55,7 @@ _ARTEFACTS = TypeAdapter(list[StoredArtefact])
 
 @dataclass(frozen=True)
 class ServerSource:
-    """A `Source`."""
+    """Every method raises SpoolError if it cannot answer."""
 
     server: Server
 
@@ -68,14 +67,23 @@ class ServerSource:
         size = _PAGE_SIZE if limit is None else min(limit, _PAGE_SIZE)
         return list(islice(self.server.pages("/v1/runs", query, RUNS, size=size), limit))
 
-    def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
+    def read_series(
+        self,
+        project: str,
+        *,
+        kernel: str | None = None,
+        metric: str | None = None,
+        case_id: str | None = None,
+        include_pairs: bool = False,
+        include_dirty: bool = False,
+    ) -> Sequence[Series]:
         query: dict[str, object] = {
-            "project": question.project,
-            "kernel": question.kernel,
-            "metric": question.metric,
-            "case": question.case_id,
-            "include_pairs": question.include_pairs,
-            "include_dirty": question.include_dirty,
+            "project": project,
+            "kernel": kernel,
+            "metric": metric,
+            "case": case_id,
+            "include_pairs": include_pairs,
+            "include_dirty": include_dirty,
         }
         points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
         for one in self._read_span(query, _BEGINNING, _END):

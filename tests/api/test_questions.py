@@ -35,9 +35,9 @@ from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import BisectionRange, Regression
 from roofwatch.store.database_source import DatabaseSource
+from roofwatch.store.reading import Source
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
-from roofwatch.store.source import Source
 from tests.api.conftest import NOW, UNLIMITED, headers_of, make_app
 from tests.api.serving import served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values

@@ -9,7 +9,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import own_suite_at_revision
+from roofwatch.collector.suite import suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 
@@ -67,8 +67,8 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
     plan = RunPlan(targets=(), device="cpu", block_count=1, sampling=sampling)
 
     with (
-        own_suite_at_revision(base_sha, tmp_path / "base") as base,
-        own_suite_at_revision(head_sha, tmp_path / "head") as head,
+        suite_at_revision(None, base_sha, tmp_path / "base") as base,
+        suite_at_revision(None, head_sha, tmp_path / "head") as head,
         ForkServer() as fork_server,
     ):
         records = measure_pair(base, head, plan, fork_server=fork_server)

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import expect
 
-from roofwatch.demo.folder import DemoFolder
+from roofwatch.demo.run import DemoFolder
 from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.served import serving
 

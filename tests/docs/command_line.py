@@ -15,8 +15,8 @@ import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from roofwatch.cli.grammar import DefaultCommandGroup
 from roofwatch.cli.main import app
+from roofwatch.cli.static import DefaultCommandGroup
 from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()

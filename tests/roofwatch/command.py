@@ -1,4 +1,4 @@
-"""The command line as a user runs it: another process."""
+"""Run the command line in another process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ class Done:
 
 
 def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
-    """The command line in a process that is forked from one which has loaded its packages, in a fraction of the time
-    that a start takes; its fork servers are forked too, and not its children.
-    """
+    """Run a command in a process forked from one that has loaded its packages, which saves most of the start."""
     return Done(*run_command([*map(str, arguments)], cwd, _variables(environment)))
 
 
 def started_roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
-    """The same in a process that is started anew, and loads everything itself: for what hangs on that."""
+    """Run a command in a new process, for tests that depend on its imports."""
     done = subprocess.run(
         [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *map(str, arguments)],
         capture_output=True,

@@ -15,10 +15,8 @@ import pytest
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import run_git
 from roofwatch.db.values import CommitRef, RegressionState, Verdict
-from roofwatch.demo.folder import DemoError
-from roofwatch.demo.outcome import outcomes
-from roofwatch.demo.run import run_demo
-from roofwatch.demo.scenario import STEPS, MadeCommit, Step, make_repository
+from roofwatch.demo.run import DemoError, run_demo
+from roofwatch.demo.scenario import STEPS, MadeCommit, Step, make_repository, outcomes
 from tests.builders import make_commit_ref, make_regression
 
 # The first commit, the wrong gradient and the spill: what is found without a time that moved.

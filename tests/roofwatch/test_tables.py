@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from roofwatch.ci.changepoint.detect import NoiseFloor
+from roofwatch.cli.show import runs_table, series_table
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
-from roofwatch.tables import runs, series
 from roofwatch.terminal import print_table
 from tests.builders import NOON, PROJECT, make_commit_ref, make_series_key
 
@@ -29,7 +29,7 @@ def test_nothing_that_a_server_says_drives_the_terminal(capsys: pytest.CaptureFi
         is_unreachable=True,
     )
 
-    print_table(runs([run]))
+    print_table(runs_table([run]))
 
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
@@ -48,7 +48,7 @@ def test_a_metric_that_is_not_known_here_is_shown_as_a_number_and_a_failure_is_c
 
     floors = [None, NoiseFloor(0.0123, 0.0567, 10)]
     both = [Series(make_series_key("of_tomorrow"), points), Series(make_series_key(), points[1:])]
-    print_table(series(both, floors))
+    print_table(series_table(both, floors))
 
     rows = [line for line in capsys.readouterr().out.splitlines() if "rms_norm" in line]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]

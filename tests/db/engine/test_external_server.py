@@ -108,7 +108,7 @@ def test_authentication_error_hides_the_password(server: servers.Server) -> None
 
 
 def test_connection_is_encrypted(with_tls: servers.Server) -> None:
-    with open_store(text_of(with_tls.url, sslmode="verify-full", sslrootcert=str(with_tls.authority))) as engine:
+    with open_store(text_of(with_tls.url, sslmode="verify-full", sslrootcert=str(with_tls.certificate))) as engine:
         assert describe_server(engine).is_encrypted
 
 
@@ -121,8 +121,9 @@ def test_backup_over_tls_requires_tls(with_tls: servers.Server, tmp_path: Path) 
 
 
 def test_untrusted_certificate_is_refused(with_tls: servers.Server, tmp_path: Path) -> None:
-    stranger = str(make_certificate(tmp_path, authority="another").authority)
-    url = text_of(with_tls.url.set(host=servers.HOST), sslmode="verify-full", sslrootcert=stranger)
+    stranger = tmp_path / "another.crt"
+    make_certificate(stranger, tmp_path / "another.key")
+    url = text_of(with_tls.url.set(host=servers.HOST), sslmode="verify-full", sslrootcert=str(stranger))
 
     with pytest.raises(StoreError, match="certificate verify failed"), open_server(url):
         pass

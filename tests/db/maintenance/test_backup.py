@@ -9,10 +9,9 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.backup import restore_backup
+from roofwatch.db.maintenance.backup import restore_backup, write_backup
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
-from roofwatch.store.admin import back_up
 from tests.builders import make_record
 from tests.db.queries.test_records import full_record
 
@@ -44,7 +43,7 @@ def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool
 def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Path) -> None:
     record, later = full_record(), make_record(5)
     ingest_record(store, record)
-    back_up(store, tmp_path / "roofwatch.dump")
+    write_backup(store, tmp_path / "roofwatch.dump")
     ingest_record(store, later)
 
     kept_as = restore(store, tmp_path / "roofwatch.dump")
@@ -61,7 +60,7 @@ def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Pat
 def test_database_with_data_is_replaced_only_on_request(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, make_record())
-    back_up(store, path)
+    write_backup(store, path)
 
     with pytest.raises(StoreError, match=r"is not empty \(table \w+\); back it up, then use --replace"):
         restore(store, path, replaces=False)
@@ -74,7 +73,7 @@ def test_database_with_data_is_replaced_only_on_request(store: Engine, tmp_path:
 
 @pytest.mark.usefixtures("drop_kept_databases")
 def test_old_database_is_kept_on_request(store: Engine, tmp_path: Path) -> None:
-    back_up(store, tmp_path / "roofwatch.dump")
+    write_backup(store, tmp_path / "roofwatch.dump")
     ingest_record(store, make_record())
 
     kept_as = restore(store, tmp_path / "roofwatch.dump", keeps_old=True)
@@ -91,7 +90,7 @@ def test_backup_with_damaged_runs_is_not_restored(store: Engine, tmp_path: Path)
     ingest_record(store, make_record())
     with store.begin() as connection:
         connection.execute(text("UPDATE run SET harness_version = 'another'"))
-    back_up(store, path)
+    write_backup(store, path)
     with store.begin() as connection:
         connection.execute(text("UPDATE run SET harness_version = '1'"))
 
@@ -105,7 +104,7 @@ def test_backup_with_damaged_runs_is_not_restored(store: Engine, tmp_path: Path)
 def test_truncated_backup_is_not_restored(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, full_record())
-    back_up(store, path)
+    write_backup(store, path)
     whole = path.read_bytes()
 
     for length in (len(whole) // 3, len(whole) - 1):
@@ -121,7 +120,7 @@ def test_backup_of_another_program_is_refused(store: Engine, empty_database_url:
     other = create_engine(empty_database_url)
     with other.begin() as connection:
         connection.execute(text("CREATE TABLE something (name text)"))
-    back_up(other, tmp_path / "other.dump")
+    write_backup(other, tmp_path / "other.dump")
     other.dispose()
 
     with pytest.raises(StoreError, match="not a backup of a roofwatch database"):
@@ -129,6 +128,6 @@ def test_backup_of_another_program_is_refused(store: Engine, empty_database_url:
 
 
 def test_backup_is_readable_only_by_its_owner(store: Engine, tmp_path: Path) -> None:
-    back_up(store, tmp_path / "roofwatch.dump")
+    write_backup(store, tmp_path / "roofwatch.dump")
 
     assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600

@@ -33,9 +33,7 @@ def asked(
     records: tuple[RunRecord, RunRecord], *, budget_s: float, times_s: Sequence[float] = (0.0, 0.0)
 ) -> tuple[dict[Subject, int], str]:
     lines: list[str] = []
-    more = AdaptiveBlocks(
-        judge_pull_request, is_undecided, budget_s=budget_s, on_status=lines.append, clock=clock_of(times_s)
-    )
+    more = AdaptiveBlocks(judge_pull_request, is_undecided, budget_s, lines.append, clock_of(times_s))
     return dict(more(*records)), lines[0]
 
 
@@ -56,13 +54,8 @@ def test_cases_close_to_a_verdict_come_first() -> None:
 
 def test_the_budget_starts_with_the_first_analysis() -> None:
     lines: list[str] = []
-    more = AdaptiveBlocks(
-        judge_pull_request,
-        is_undecided,
-        budget_s=100,
-        on_status=lines.append,
-        clock=clock_of([5_000.0, 5_000.0, 5_099.0]),
-    )
+    clock = clock_of([5_000.0, 5_000.0, 5_099.0])
+    more = AdaptiveBlocks(judge_pull_request, is_undecided, 100, lines.append, clock)
     records = make_analysed()
 
     first, second = dict(more(*records)), dict(more(*records))
@@ -89,9 +82,7 @@ def test_a_change_is_confirmed_first_and_once() -> None:
     )
 
     def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
-        ask = AdaptiveBlocks(
-            judge_pull_request, needs_more, budget_s=budget_s, on_status=lambda _: None, clock=clock_of((0.0, 0.0))
-        )
+        ask = AdaptiveBlocks(judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0)))
         return dict(ask(*records))
 
     assert more(first, budget_s=17.0) == {Subject(DECIDED, "eager"): 12}

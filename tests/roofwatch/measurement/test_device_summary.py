@@ -3,7 +3,7 @@ from typing import Any
 
 from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.measurement.run_tables import device_summary
+from roofwatch.records import device_summary
 from tests.builders import NOON, make_blocks, make_measurement, make_record
 from tests.roofwatch.command import SUITES, roofwatch
 

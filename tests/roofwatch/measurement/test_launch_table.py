@@ -3,7 +3,7 @@ from typing import Any
 from rich.table import Table
 
 from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
-from roofwatch.measurement.run_tables import launch_table, memory_table, profile_table
+from roofwatch.tables import launches, memory_use, profiles
 from tests.builders import CASE_ID, NOON, make_activity, make_measurement, make_profile, make_record
 
 
@@ -25,9 +25,9 @@ def cells(table: Table | None) -> dict[str, str]:
 
 
 def test_a_launch_has_busy_gap_delay_and_host_times() -> None:
-    shown = cells(launch_table(make_record(measurements=[on_a_gpu()])))
+    shown = cells(launches(make_record(measurements=[on_a_gpu()])))
 
-    assert launch_table(make_record(measurements=[make_measurement()])) is None
+    assert launches(make_record(measurements=[make_measurement()])) is None
     assert (shown["timer"], shown["cache"], shown["kernels"]) == ("cupti", "cold", "2")
     assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == ("3 µs", "500 ns", "6 µs", "9 µs")
 
@@ -38,14 +38,14 @@ def test_memory_is_shown_if_it_was_counted() -> None:
     )
 
     shown = cells(
-        memory_table(make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)]))
+        memory_use(make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)]))
     )
 
     assert (shown["allocated"], shown["reserved"]) == ("1 MiB", "2 MiB")
     assert (shown["allocations"], shown["fragmentation"]) == ("1,234", "12.5%")
     unshared = memory.model_copy(update={"fragmentation": None})
-    assert cells(memory_table(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
-    assert memory_table(make_record(measurements=[on_a_gpu()])) is None
+    assert cells(memory_use(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
+    assert memory_use(make_record(measurements=[on_a_gpu()])) is None
 
 
 def test_the_longest_profiled_kernels_are_shown() -> None:
@@ -54,7 +54,7 @@ def test_the_longest_profiled_kernels_are_shown() -> None:
     ]
     profile = make_profile(CASE_ID, *rows, busy_ns=10_000, span_ns=12_000, left_out_count=2, left_out_ns=500)
 
-    table = profile_table(make_record(profiles=[profile]))
+    table = profiles(make_record(profiles=[profile]))
 
     shown = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
     assert shown["name"] == ["k0 [red]", "k1 [red]", "k2 [red]", "and 3 more"]

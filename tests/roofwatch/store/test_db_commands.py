@@ -59,7 +59,7 @@ def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_pat
 
     assert (backed_up.status, backed_up.error) == (0, "")
     assert [(part["part"], part["run_count"]) for part in foretold.parsed["parts"]] == [("samples", 2)]
-    assert "raw samples" in pruned.output
+    assert "│ samples" in pruned.output
     assert verified.output == "3 run(s), 1 read back exactly as sent, 2 without pruned parts; no problem(s)\n"
     assert refused.status == 2
     assert "use --replace" in refused.error

@@ -25,10 +25,9 @@ from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
-from roofwatch.store.reading import check_project, read_sides
+from roofwatch.store.reading import Source, check_project, read_sides
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
-from roofwatch.store.source import SeriesQuestion, Source
 from tests.api.serving import served, token_of_today
 from tests.builders import (
     CASE_ID,
@@ -84,12 +83,10 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "runs": lambda source: source.list_runs(PROJECT, 50),
     "some runs": lambda source: source.list_runs(PROJECT, 3),
     "runs in quarantine": lambda source: source.list_runs(PROJECT, 50, is_quarantined=True),
-    "series": lambda source: source.read_series(SeriesQuestion(PROJECT)),
-    "series of pairs": lambda source: source.read_series(
-        SeriesQuestion(PROJECT, metric="median_ns", include_pairs=True)
-    ),
-    "series of one case": lambda source: source.read_series(SeriesQuestion(PROJECT, "rms_norm", case_id=CASE_ID)),
-    "no series": lambda source: source.read_series(SeriesQuestion(PROJECT, "no such kernel", include_dirty=True)),
+    "series": lambda source: source.read_series(PROJECT),
+    "series of pairs": lambda source: source.read_series(PROJECT, metric="median_ns", include_pairs=True),
+    "series of one case": lambda source: source.read_series(PROJECT, kernel="rms_norm", case_id=CASE_ID),
+    "no series": lambda source: source.read_series(PROJECT, kernel="no such kernel", include_dirty=True),
     "regressions": lambda source: source.list_regressions(PROJECT),
     "open regressions": lambda source: source.list_regressions(PROJECT, RegressionState.OPEN),
     "decided regressions": lambda source: source.list_regressions(PROJECT, triage=TriageState.EXPECTED),
