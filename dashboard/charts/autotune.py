@@ -1,4 +1,4 @@
-"""What the autotuner tried for one function: configurations by time, and times over two parameters."""
+"""What the autotuner tried for one function: times over two parameters."""
 
 from __future__ import annotations
 
@@ -10,56 +10,14 @@ import plotly.graph_objects as go
 
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.collector.record.metrics import format_ns
-from roofwatch.dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, lay_out, rows_of
+from roofwatch.dashboard.charts.style import BLUE, lay_out
 from roofwatch.dashboard.wording import shortened
 
-_ROW_PX = 24
-MAX_ROWS = 60
-"""Maximum configurations in a figure, fastest first."""
 _MAX_VALUES = 16
 """Maximum values of a parameter on an axis."""
 _NOT_RUN = "could not run"
 
 Number = int | float
-
-
-def autotune_figure(tuned: Autotuning) -> go.Figure:
-    """Draw configurations by time, fastest on top, named by the settings in which they differ."""
-    every = [one.configuration for one in tuned.timings]
-    settings = dict.fromkeys(name for one in every for name in one)
-    differing = [name for name in settings if len({repr(one.get(name)) for one in every}) > 1] or list(settings)
-    shown = sorted((one for one in tuned.timings if one.time_ns is not None), key=_time_ns)[:MAX_ROWS]
-    failed = [_name(one.configuration, differing) for one in tuned.timings if one.time_ns is None]
-    rows = [*(_name(one.configuration, differing) for one in shown), *failed]
-    figure = go.Figure()
-    for name, is_chosen, symbol, colour in (("tried", False, "circle", BLUE), ("chosen", True, "star", GREEN)):
-        own = [one for one in shown if (one.configuration == tuned.chosen) is is_chosen]
-        names = [_name(one.configuration, differing) for one in own]
-        figure.add_scatter(
-            x=[_time_ns(one) / 1e9 for one in own],
-            y=names,
-            mode="markers",
-            name=name,
-            marker={"color": colour, "symbol": symbol, "size": 12, "line": {"color": GREY, "width": 1}},
-            hovertext=[f"{name}<br>{format_ns(_time_ns(one))}" for name, one in zip(names, own, strict=True)],
-        )
-    if failed:
-        figure.add_scatter(
-            x=[max(map(_time_ns, shown), default=0.0) / 1e9] * len(failed),
-            y=failed,
-            mode="text",
-            text=[f"✕ {_NOT_RUN}"] * len(failed),
-            textposition="middle left",
-            textfont={"color": VERMILLION},
-            name=_NOT_RUN,
-            hoverinfo="skip",
-        )
-    return lay_out(
-        figure,
-        height=120 + _ROW_PX * len(rows),
-        xaxis={"title": "time of a launch (s), lower is better", "tickformat": "~s", "ticksuffix": "s"},
-        yaxis=rows_of(rows),
-    )
 
 
 def landscape_figure(tuned: Autotuning) -> go.Figure | None:
@@ -105,10 +63,6 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
         xaxis={"title": escape(shortened(across, length=40)), "type": "category"},
         yaxis={"title": escape(shortened(down, length=40)), "type": "category", "autorange": "reversed"},
     )
-
-
-def _name(configuration: Mapping[str, object], settings: Sequence[str]) -> str:
-    return escape(shortened(", ".join(f"{name}={configuration[name]}" for name in settings if name in configuration)))
 
 
 def _time_ns(one: AutotuneTiming) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from html import escape
@@ -24,60 +24,76 @@ MAX_ROWS = 40
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A measured case with FLOP and bytes: a point on a roofline."""
+class Point:
+    """A measured case with FLOP per byte, or one that only moves bytes."""
 
     case: CaseRecord
     measurement: Measurement
 
     @property
-    def intensity(self) -> float:
-        """Return FLOP per byte."""
-        return self.case.flop_count / self.case.memory_bytes
-
-    @property
-    def flop_per_s(self) -> float:
-        assert self.measurement.median_ns is not None
-        return self.case.flop_count / self.measurement.median_ns * 1e9
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A measured case that only moves bytes."""
-
-    case: CaseRecord
-    measurement: Measurement
+    def has_arithmetic(self) -> bool:
+        return bool(self.case.flop_count)
 
     @property
     def is_over_links(self) -> bool:
-        """Whether it is a collective, whose bytes move between ranks."""
-        return bool(self.case.bus_bytes)
+        """Whether it is a collective without arithmetic, whose bytes move between ranks."""
+        return not self.has_arithmetic and bool(self.case.bus_bytes)
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.case.flop_count / self.case.memory_bytes
 
     @property
     def rate(self) -> Metric:
+        if self.has_arithmetic:
+            return metric("flop_per_s")
         return metric("bus_bytes_per_s" if self.is_over_links else "memory_bytes_per_s")
 
     @property
-    def bytes_per_s(self) -> float:
-        """Return the rate over each link for a collective, else of the memory."""
+    def per_s(self) -> float:
+        """FLOP per second, or bytes per second over each link of a collective, else of the memory."""
         assert self.measurement.median_ns is not None
-        return (self.case.bus_bytes or self.case.memory_bytes) / self.measurement.median_ns * 1e9
+        amount = self.case.flop_count or self.case.bus_bytes or self.case.memory_bytes
+        return amount / self.measurement.median_ns * 1e9
+
+    @property
+    def hover(self) -> str:
+        measurement = self.measurement
+        assert measurement.median_ns is not None
+        lines = [
+            f"<b>{escape(self.case.case_id)}</b> {escape(measurement.implementation)}",
+            f"{self.rate.format(self.per_s)} in {metric('median_ns').format(measurement.median_ns)}",
+        ]
+        if measurement.utilisation is not None:
+            lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
+        return "<br>".join(lines)
 
 
-def place(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Placed]:
-    """Return the measured cases that have a point on a roofline."""
-    known = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
-    return [Placed(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
+def points_of(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Point]:
+    """Return the measured cases that compute or move bytes."""
+    known = {one.case_id: one for one in cases if one.memory_bytes or (one.bus_bytes and not one.flop_count)}
+    return [Point(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
 
 
-def moved(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Moved]:
-    """Return the measured cases that only move bytes."""
-    known = {case.case_id: case for case in cases if not case.flop_count and (case.bus_bytes or case.memory_bytes)}
-    return [Moved(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
+def _add_points(
+    figure: go.Figure, points: Sequence[Point], x: Callable[[Point], object], y: Callable[[Point], object], size: int
+) -> None:
+    """Draw the points of each implementation."""
+    for index, name in enumerate(sorted({one.measurement.implementation for one in points})):
+        own = [one for one in points if one.measurement.implementation == name]
+        figure.add_scatter(
+            x=list(map(x, own)),
+            y=list(map(y, own)),
+            mode="markers",
+            name=escape(name),
+            marker=marker_of(index, size),
+            hovertext=[one.hover for one in own],
+        )
 
 
 def roofline_figure(
-    placed: Sequence[Placed], ceilings: Sequence[Ceiling], zone: tzinfo, path: Series | None = None
+    placed: Sequence[Point], ceilings: Sequence[Ceiling], zone: tzinfo, path: Series | None = None
 ) -> go.Figure:
     """Draw compute rate over arithmetic intensity, both logarithmic, under the ceilings of the device.
 
@@ -89,16 +105,7 @@ def roofline_figure(
     _add_roofs(figure, placed, ceilings)
     if path is not None:
         _add_path(figure, placed, path, zone)
-    for index, name in enumerate(sorted({one.measurement.implementation for one in placed})):
-        own = [one for one in placed if one.measurement.implementation == name]
-        figure.add_scatter(
-            x=[one.intensity for one in own],
-            y=[one.flop_per_s for one in own],
-            mode="markers",
-            name=escape(name),
-            marker=marker_of(index, 12),
-            hovertext=[_hover(one, metric("flop_per_s").format(one.flop_per_s)) for one in own],
-        )
+    _add_points(figure, placed, lambda one: one.intensity, lambda one: one.per_s, 12)
     return lay_out(
         figure,
         height=480,
@@ -115,7 +122,7 @@ def roofline_figure(
     )
 
 
-def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.Figure:
+def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.Figure:
     """Draw one row per case with the rate of each implementation, and memory ceilings as vertical lines.
 
     Args:
@@ -131,16 +138,7 @@ def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.
             # markers at the ends, because over a single row a line has no length
             marker = {"color": GREY, "symbol": "line-ns-open", "size": _ROW_PX}
             _add_roof(figure, ceiling, [ceiling.per_s] * 2, [rows[0], rows[-1]], index, marker)
-    for index, name in enumerate(sorted({one.measurement.implementation for one in drawn})):
-        own = [one for one in drawn if one.measurement.implementation == name]
-        figure.add_scatter(
-            x=[one.bytes_per_s for one in own],
-            y=[_name(one) for one in own],
-            mode="markers",
-            name=escape(name),
-            marker=marker_of(index),
-            hovertext=[_hover(one, one.rate.format(one.bytes_per_s)) for one in own],
-        )
+    _add_points(figure, drawn, lambda one: one.per_s, _name, 10)
     return lay_out(
         figure,
         height=150 + _ROW_PX * len(rows),
@@ -149,23 +147,11 @@ def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.
     )
 
 
-def _name(one: Moved) -> str:
+def _name(one: Point) -> str:
     return escape(shortened(one.case.case_id))
 
 
-def _hover(one: Placed | Moved, rate: str) -> str:
-    measurement = one.measurement
-    assert measurement.median_ns is not None
-    lines = [
-        f"<b>{escape(one.case.case_id)}</b> {escape(measurement.implementation)}",
-        f"{rate} in {metric('median_ns').format(measurement.median_ns)}",
-    ]
-    if measurement.utilisation is not None:
-        lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
-    return "<br>".join(lines)
-
-
-def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: tzinfo) -> None:
+def _add_path(figure: go.Figure, placed: Sequence[Point], path: Series, zone: tzinfo) -> None:
     """Draw the rates of a case over commits; its intensity is constant."""
     case = next((one.case for one in placed if one.case.case_id == path.key.case_id), None)
     steps = [(point, point.value) for point in path.points if point.value]
@@ -191,7 +177,7 @@ def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: t
     )
 
 
-def _add_roofs(figure: go.Figure, placed: Sequence[Placed], ceilings: Sequence[Ceiling]) -> None:
+def _add_roofs(figure: go.Figure, placed: Sequence[Point], ceilings: Sequence[Ceiling]) -> None:
     """Draw memory ceilings up to the highest compute ceiling, and compute ceilings from the fastest memory on."""
     dtypes = {one.case.dtype for one in placed}
     slopes, every_flat = _measured_first(ceilings, "memory"), _measured_first(ceilings, "compute")

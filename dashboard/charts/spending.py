@@ -9,14 +9,20 @@ from html import escape
 import pandas as pd
 import plotly.graph_objects as go
 
-from roofwatch.dashboard.charts.style import NAMED_PARTS, commit_lines, commit_ticks, lay_out, part_marker
+from roofwatch.dashboard.charts.style import (
+    NAMED_PARTS,
+    OTHERS,
+    UNCOUNTED,
+    commit_lines,
+    commit_ticks,
+    lay_out,
+    part_marker,
+)
 from roofwatch.dashboard.wording import shortened
 from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import CommitRef
 
 NS_PER_HOUR = 3_600e9
-UNCOUNTED = "not counted"
-OTHERS = "all others"
 _TIME_STEPS = ((1.0, "device-hours", "h"), (60.0, "device-minutes", "min"), (3_600.0, "device-seconds", "s"))
 """Per hour, coarsest first."""
 _PREFIXED = {"s", "J"}
@@ -73,7 +79,7 @@ def spending_figure(spent: pd.DataFrame, *, title: str, unit: str, zone: tzinfo)
             x=list(range(len(commits))),
             y=bars[name].tolist(),
             name=label,
-            marker=part_marker(index if index < NAMED_PARTS else None),
+            marker=part_marker(index),
             hovertext=["<br>".join(commit_lines(commit, zone)) for commit in commits],
             hovertemplate=f"<b>%{{y:.3{tick_format}}} {escape(unit)}</b> {label}<br>%{{hovertext}}<extra></extra>",
         )

@@ -31,6 +31,8 @@ _STYLES = (
 )
 NAMED_PARTS = len(_STYLES)
 """Parts with a colour of their own; all others are drawn together."""
+OTHERS, UNCOUNTED = "all others", "not counted"
+"""Names of the parts together that have no colour, and of time that no activity claims."""
 _PATTERNS = ("", "/", ".", "\\", "-", "|")
 DOUBTFUL = "x"
 """Pattern of a bar with a doubtful value."""
@@ -104,11 +106,9 @@ def hatched(shape: str | Sequence[str]) -> dict[str, object]:
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.7)", "solidity": 0.3, "size": 6}
 
 
-def part_marker(index: int | None) -> dict[str, object]:
-    """Return the bars of the n-th part, or of all others for None."""
-    if index is None:
-        return {"color": GREY, "pattern": hatched(pattern_of(len(_PATTERNS) - 1))}
-    return {"color": style_of(index)[0], "pattern": hatched(pattern_of(index))}
+def part_marker(index: int) -> dict[str, object]:
+    """Return the bars of the n-th part; those after the named ones are all others."""
+    return {"color": style_of(index)[0] if index < NAMED_PARTS else GREY, "pattern": hatched(pattern_of(index))}
 
 
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:

@@ -1,11 +1,10 @@
-"""Timelines of a run: device readings and blocks, activities on each stream, and wall time by activity."""
+"""Timelines of a run: device readings and blocks, and activities on each stream."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from html import escape
 from itertools import groupby
@@ -23,9 +22,9 @@ from roofwatch.dashboard.charts.style import (
     BLUE,
     DOUBTFUL,
     GREEN,
-    GREY,
     NAMED_PARTS,
     ORANGE,
+    OTHERS,
     VERMILLION,
     calm_range,
     clock_times,
@@ -39,45 +38,12 @@ from roofwatch.dashboard.charts.style import (
 from roofwatch.dashboard.wording import shortened
 
 _MAX_POINTS = 2_000
-"""Maximum points of a line."""
-_ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX, _ACTIVITY_PX = 22, 110, 24, 60, 34
-_MIN_BLOCK = timedelta(milliseconds=1)
+"""Maximum points of a line, and blocks of an implementation."""
+_ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX = 22, 110, 24, 60
+_MIN_BLOCK_MS = 1.0
 """Minimum length of a bar."""
 MAX_SHOWN = 3_000
 """Maximum activities of a trace, longest first."""
-UNCOUNTED = "not counted"
-
-
-@dataclass(frozen=True)
-class _TimedBlock:
-    measurement: Measurement
-    number: int
-    """Number within its measurement, from 1."""
-    block: Block
-    kernel: str
-
-    @property
-    def length(self) -> timedelta:
-        """Return the total time of its samples."""
-        sampled_ns = sum(self.block.span_ns or self.block.samples_ns) * self.measurement.launches_per_sample
-        return timedelta(microseconds=sampled_ns / 1e3)
-
-    @property
-    def is_degraded(self) -> bool:
-        return self.block.device_state is not None and bool(self.block.device_state.degraded_by)
-
-    @property
-    def hover(self) -> str:
-        state = self.block.device_state
-        lines = [
-            f"<b>{escape(self.measurement.case_id)}</b> {escape(self.measurement.implementation)}",
-            f"block {self.number}: {len(self.block.samples_ns)} samples, median {format_ns(self.block.median_ns)}",
-        ]
-        if state is not None and state.sm_clock_mhz is not None:
-            lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
-        if state is not None and state.degraded_by:
-            lines.append(f"throttled by {escape(', '.join(state.degraded_by))}")
-        return "<br>".join(lines)
 
 
 def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
@@ -85,36 +51,36 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     telemetry = record.telemetry
     panels = {} if telemetry is None else _panels(telemetry)
     reasons = {} if telemetry is None else _reasons(telemetry)
-    kernel_of = {case.case_id: case.kernel for case in record.cases}
-    blocks = [
-        _TimedBlock(one, number, block, kernel_of[one.case_id])
-        for one in record.measurements
-        for number, block in enumerate(one.blocks, start=1)
-    ]
-    kernels = list(dict.fromkeys(one.kernel for one in blocks))
-    strips = [("throttled by", len(reasons)), ("kernel", len(kernels))]
-    rows = [
-        *((title, _PANEL_PX) for title in panels),
-        *((title, max(count, 2) * _ROW_PX) for title, count in strips if count),
-    ]
-    figure = make_subplots(rows=max(len(rows), 1), cols=1, shared_xaxes=True)
+    blocks = _blocks(record)
+    kernels = list(blocks["kernel"].unique())
+    strips = {"throttled by": len(reasons), "kernel": len(kernels)}
+    heights = {
+        **dict.fromkeys(panels, _PANEL_PX),
+        **{title: max(count, 2) * _ROW_PX for title, count in strips.items() if count},
+    }
+    gaps_px = _GAP_PX * max(len(heights) - 1, 0)
+    total_px = sum(heights.values()) + gaps_px
+    row_count = max(len(heights), 1)
+    figure = make_subplots(
+        rows=row_count,
+        cols=1,
+        shared_xaxes=True,
+        row_heights=list(heights.values()) or None,
+        vertical_spacing=_GAP_PX / max(total_px, 1),
+    )
     if telemetry is not None:
         times = clock_times((telemetry.started_at + timedelta(milliseconds=ms) for ms in telemetry.offset_ms), zone)
         for row, lines in enumerate(panels.values(), start=1):
             _add_panel(figure, lines, times, row)
         _add_reasons(figure, reasons, times, len(panels) + 1)
     if kernels:
-        _add_blocks(figure, blocks, zone, len(rows))
-        figure.update_yaxes(rows_of([escape(shortened(kernel)) for kernel in kernels]), row=len(rows), col=1)
-    total_px = sum(height for _, height in rows) + _GAP_PX * max(len(rows) - 1, 0)
-    top = 1.0
-    for row, (title, height) in enumerate(rows, start=1):
-        bottom = top - height / total_px
-        figure.update_yaxes(domain=[max(bottom, 0.0), top], title=title, row=row, col=1)
-        top = bottom - _GAP_PX / total_px
-    figure.update_xaxes(title="time of day", row=max(len(rows), 1), col=1)
+        _add_blocks(figure, blocks, zone, row_count)
+        figure.update_yaxes(rows_of(kernels), row=row_count, col=1)
+    for row, title in enumerate(heights, start=1):
+        figure.update_yaxes(title=title, row=row, col=1)
+    figure.update_xaxes(title="time of day", row=row_count, col=1)
     figure.update_xaxes(type="date")
-    return lay_out(figure, height=total_px + 130 if rows else 200, barmode="overlay")
+    return lay_out(figure, height=total_px + 130 if heights else 200, barmode="overlay")
 
 
 _Line = tuple[str, Sequence[float | None], str, str]
@@ -171,65 +137,77 @@ def _add_panel(figure: go.Figure, lines: Sequence[_Line], times: Sequence[dateti
 
 def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int) -> None:
     for name, is_given in reasons.items():
-        spells = _spells(is_given)
-        lengths = [times[last] - times[first] for first, last in spells]
+        spells = [list(own) for is_set, own in groupby(range(len(is_given)), key=is_given.__getitem__) if is_set]
+        lengths_ms = [
+            (times[min(own[-1] + 1, len(times) - 1)] - times[own[0]]) / timedelta(milliseconds=1) for own in spells
+        ]
         title = escape(shortened(name.replace("_", " ")))
         figure.add_bar(
             orientation="h",
             y=[title] * len(spells),
-            base=[times[first] for first, _ in spells],
-            x=[_milliseconds(length) for length in lengths],
+            base=[times[own[0]] for own in spells],
+            x=lengths_ms,
             marker={"color": VERMILLION, "pattern": hatched(DOUBTFUL)},
             name=f"throttled: {title}",
             showlegend=False,
-            hovertext=[f"{escape(name)} for {length.total_seconds():.1f} s" for length in lengths],
+            hovertext=[f"{escape(name)} for {length_ms / 1e3:.1f} s" for length_ms in lengths_ms],
             row=row,
             col=1,
         )
 
 
-def _spells(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return first and last position of each run of true values."""
-    spells = []
-    for is_set, group in groupby(range(len(flags)), key=lambda at: flags[at]):
-        positions = list(group)
-        if is_set:
-            spells.append((positions[0], min(positions[-1] + 1, len(flags) - 1)))
-    return spells
+def _blocks(record: RunRecord) -> pd.DataFrame:
+    """Return one row per block of samples, in order of measurement."""
+    kernel_of = {case.case_id: case.kernel for case in record.cases}
+    rows = [
+        {
+            "implementation": one.implementation,
+            "kernel": escape(shortened(kernel_of[one.case_id])),
+            "started_at": block.started_at,
+            "ms": max(sum(block.span_ns or block.samples_ns) * one.launches_per_sample / 1e6, _MIN_BLOCK_MS),
+            "is_degraded": block.device_state is not None and bool(block.device_state.degraded_by),
+            "hover": _block_hover(one, number, block),
+        }
+        for one in record.measurements
+        for number, block in enumerate(one.blocks, start=1)
+    ]
+    return pd.DataFrame(rows, columns=["implementation", "kernel", "started_at", "ms", "is_degraded", "hover"])
 
 
-def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, row: int) -> None:
-    for index, implementation in enumerate(sorted({one.measurement.implementation for one in blocks})):
-        own = _longest([one for one in blocks if one.measurement.implementation == implementation])
+def _block_hover(measurement: Measurement, number: int, block: Block) -> str:
+    state = block.device_state
+    lines = [
+        f"<b>{escape(measurement.case_id)}</b> {escape(measurement.implementation)}",
+        f"block {number}: {len(block.samples_ns)} samples, median {format_ns(block.median_ns)}",
+    ]
+    if state is not None and state.sm_clock_mhz is not None:
+        lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
+    if state is not None and state.degraded_by:
+        lines.append(f"throttled by {escape(', '.join(state.degraded_by))}")
+    return "<br>".join(lines)
+
+
+def _add_blocks(figure: go.Figure, blocks: pd.DataFrame, zone: tzinfo, row: int) -> None:
+    for index, (implementation, own) in enumerate(blocks.groupby("implementation")):
+        if len(own) > _MAX_POINTS:
+            own = own.sort_values(["is_degraded", "ms"], ascending=False).head(_MAX_POINTS)
         colour = style_of(index)[0]
         figure.add_bar(
             orientation="h",
-            y=[escape(shortened(one.kernel)) for one in own],
-            base=clock_times((one.block.started_at for one in own), zone),
-            x=[_milliseconds(max(one.length, _MIN_BLOCK)) for one in own],
+            y=list(own["kernel"]),
+            base=clock_times(own["started_at"], zone),
+            x=list(own["ms"]),
             marker={
                 "color": colour,
                 # keeps short blocks visible
                 "line": {"color": colour, "width": 1},
-                "pattern": hatched([DOUBTFUL if one.is_degraded else pattern_of(index) for one in own]),
+                "pattern": hatched([DOUBTFUL if one else pattern_of(index) for one in own["is_degraded"]]),
             },
-            name=escape(implementation),
-            hovertext=[one.hover for one in own],
+            name=escape(str(implementation)),
+            hovertext=list(own["hover"]),
             row=row,
             col=1,
         )
-
-
-def _longest(blocks: Sequence[_TimedBlock]) -> Sequence[_TimedBlock]:
-    """Keep degraded blocks and the longest others, if there are too many."""
-    if len(blocks) <= _MAX_POINTS:
-        return blocks
-    return sorted(blocks, key=lambda one: (one.is_degraded, one.length), reverse=True)[:_MAX_POINTS]
-
-
-def _milliseconds(length: timedelta) -> float:
-    """Return Plotly's unit of lengths on a time axis."""
-    return length.total_seconds() * 1e3
 
 
 def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
@@ -241,8 +219,8 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
         totals[activity.name] += activity.duration_ns
     named = [name for name, _ in totals.most_common(NAMED_PARTS)]
     figure = go.Figure()
-    for index, name in enumerate([*named, None]):
-        own = [one for one in shown if (one.name == name if name is not None else one.name not in named)]
+    for index, name in enumerate([*named, OTHERS]):
+        own = [one for one in shown if (one.name if one.name in named else OTHERS) == name]
         if not own:
             continue
         figure.add_bar(
@@ -250,8 +228,8 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
             y=[_stream(one) for one in own],
             base=[(one.start_ns - began_ns) / 1e9 for one in own],
             x=[one.duration_ns / 1e9 for one in own],
-            marker={**part_marker(None if name is None else index), "line": {"width": 0}},
-            name="all others" if name is None else escape(shortened(name)),
+            marker={**part_marker(index), "line": {"width": 0}},
+            name=escape(shortened(name)),
             hovertext=[
                 f"<b>{escape(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
                 f"from {format_ns(one.start_ns - began_ns)} on"
@@ -270,31 +248,3 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
 
 def _stream(activity: Activity) -> str:
     return escape(f"GPU {activity.device}, stream {activity.stream}")
-
-
-def spent_time_figure(spent_ns: Mapping[str, float], wall_ns: float) -> go.Figure:
-    """Draw one bar per activity of a run, and one for uncounted wall time."""
-    rest_ns = wall_ns - sum(spent_ns.values())
-    parts = dict(spent_ns) | ({UNCOUNTED: rest_ns} if rest_ns > 0 else {})
-    whole_ns = max(wall_ns, sum(parts.values())) or 1.0
-    figure = go.Figure(
-        go.Bar(
-            orientation="h",
-            y=[escape(name.replace("_", " ")) for name in parts],
-            x=[value / 1e9 for value in parts.values()],
-            text=[f"{format_ns(value)}, {value / whole_ns:.0%}" for value in parts.values()],
-            textposition="outside",
-            cliponaxis=False,
-            marker={
-                "color": [GREY if name == UNCOUNTED else BLUE for name in parts],
-                "pattern": hatched([DOUBTFUL if name == UNCOUNTED else "" for name in parts]),
-            },
-        )
-    )
-    return lay_out(
-        figure,
-        height=90 + _ACTIVITY_PX * len(parts),
-        showlegend=False,
-        xaxis={"title": "wall time (s)", "range": [0, 1.2 * max(parts.values(), default=1.0) / 1e9]},
-        yaxis={"autorange": "reversed"},
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
 from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
@@ -173,6 +174,28 @@ def _changes_text(before: StaticFacts | None, now: StaticFacts) -> str:
         return "same machine code"
     facts = facts_in_words(fact_values(before), fact_values(now))
     return f"◆ code changed, {facts}" if facts else "◆ code changed"
+
+
+def show_tried(tuned: Autotuning) -> None:
+    """Show the configurations that the autotuner tried, fastest first, by the settings in which they differ."""
+    every = [one.configuration for one in tuned.timings]
+    settings = dict.fromkeys(name for one in every for name in one)
+    differing = [name for name in settings if len({repr(one.get(name)) for one in every}) > 1] or list(settings)
+
+    def status(one: AutotuneTiming) -> str:
+        if one.time_ns is None:
+            return "✕ could not run"
+        return "★ chosen" if one.configuration == tuned.chosen else "tried"
+
+    def setting_column(name: str) -> Column[AutotuneTiming]:
+        return Column(name, lambda one: str(one.configuration.get(name, "")))
+
+    show_table(
+        sorted(tuned.timings, key=lambda one: math.inf if one.time_ns is None else one.time_ns),
+        Column("time", lambda one: one.time_ns, metric("median_ns").format),
+        Column("result", status),
+        *map(setting_column, differing),
+    )
 
 
 def show_counters(record: RunRecord) -> None:

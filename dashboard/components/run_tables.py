@@ -12,8 +12,10 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts
+from roofwatch.dashboard.charts.style import UNCOUNTED
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import outcome_text, rate_text
+from roofwatch.dashboard.wording import duration_text, outcome_text, rate_text
+from roofwatch.db.queries.results import FleetRun
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,20 @@ def show_ceilings(record: RunRecord) -> None:
         Column("warning", lambda one: "◆ above the datasheet" if id(one) in suspicious else ""),
         Column("method", lambda one: one.method),
         if_empty="This run measured no ceilings.",
+    )
+
+
+def show_spent_time(run: FleetRun) -> None:
+    """Show the wall time of each activity, and of what no activity claims."""
+    rest_ns = max(run.wall_ns - sum(run.spent_ns.values()), 0)
+    parts = {**run.spent_ns, UNCOUNTED: rest_ns} if run.spent_ns else {}
+    whole_ns = sum(parts.values()) or 1
+    show_table(
+        parts,
+        Column("activity", lambda name: name.replace("_", " ")),
+        Column("time", lambda name: parts[name], duration_text),
+        Column("share of the run", lambda name: parts[name] / whole_ns, is_share=True),
+        if_empty="Not recorded.",
     )
 
 

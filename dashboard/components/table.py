@@ -32,6 +32,16 @@ class Column(Generic[RowRead]):
     """Markdown."""
     link: str | None = None
     """Text of the links, if the values are addresses."""
+    is_share: bool = False
+    """Draw a bar: the values are parts of one."""
+
+    @property
+    def config(self) -> Any:
+        if self.link is not None:
+            return st.column_config.LinkColumn(help=self.help, display_text=self.link)
+        if self.is_share:
+            return st.column_config.ProgressColumn(help=self.help, format="percent")
+        return st.column_config.Column(help=self.help)
 
 
 def frame_of(rows: Iterable[Row], columns: Iterable[Column[Row]], *, omit_empty: bool = False) -> pd.DataFrame:
@@ -76,14 +86,7 @@ def show_table(
     st.dataframe(
         frame.style.format(formats, na_rep=NO_VALUE),
         hide_index=True,
-        column_config={
-            column.title: (
-                st.column_config.LinkColumn(help=column.help, display_text=column.link)
-                if column.link is not None
-                else st.column_config.Column(help=column.help)
-            )
-            for column in shown
-        },
+        column_config={column.title: column.config for column in shown},
         placeholder=NO_VALUE,
         height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
         key=key,

@@ -13,7 +13,6 @@ from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.ci.diagnosis.record_evidence import collect_evidence
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
-from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import autotune, roofline
@@ -23,6 +22,7 @@ from roofwatch.dashboard.components.kernel_tables import (
     show_counters,
     show_diagnoses,
     show_static,
+    show_tried,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
@@ -118,7 +118,9 @@ def _show_roofline(view: View, part: RunRecord) -> None:
     if not any(measurement.blocks for measurement in part.measurements):
         st.info("This run has no measurement of this kernel.", icon=":material/show_chart:")
         return
-    placed, moves = roofline.place(part.cases, part.measurements), roofline.moved(part.cases, part.measurements)
+    points = roofline.points_of(part.cases, part.measurements)
+    placed = [one for one in points if one.has_arithmetic]
+    moves = [one for one in points if not one.has_arithmetic]
     dtypes = sorted({case.dtype for case in part.cases})
     published = datasheet_ceilings(part.environment.device_name, dtypes)
     ceilings = [*(ceiling for ceiling in part.ceilings if ceiling.source == "measured"), *published]
@@ -140,7 +142,7 @@ def _show_roofline(view: View, part: RunRecord) -> None:
         )
 
 
-def _show_bandwidth(moves: Sequence[roofline.Moved], ceilings: Sequence[Ceiling], *, key: str) -> None:
+def _show_bandwidth(moves: Sequence[roofline.Point], ceilings: Sequence[Ceiling], *, key: str) -> None:
     """Show bandwidths of cases that have no point on a roofline."""
     st.plotly_chart(roofline.bandwidth_figure(moves, ceilings), key=key)
     count = len({one.case.case_id for one in moves})
@@ -222,20 +224,14 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
     chosen = tuned[view.link.choose("Choice", list(tuned), parameter="tuned")]
     landscape = autotune.landscape_figure(chosen)
     if landscape is None:
-        _show_tried(chosen)
+        show_tried(chosen)
         return
     st.plotly_chart(landscape, key="landscape")
     st.caption(
         "Each cell is the fastest configuration with these values of the two parameters that explain "
         "most of the time; stronger colour is faster. ★ is the chosen one, ✕ failed."
     )
-    view.link.unfold("Every configuration by its time", lambda: _show_tried(chosen), parameter="configurations")
-
-
-def _show_tried(tuned: Autotuning) -> None:
-    st.plotly_chart(autotune.autotune_figure(tuned), key="autotune")
-    if len(tuned.timings) > autotune.MAX_ROWS:
-        st.caption(f"The fastest {autotune.MAX_ROWS} of {len(tuned.timings)} configurations.")
+    view.link.unfold("Every configuration by its time", lambda: show_tried(chosen), parameter="configurations")
 
 
 def _show_counters(part: RunRecord) -> None:

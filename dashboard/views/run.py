@@ -23,7 +23,6 @@ from roofwatch.dashboard.charts.timelines import (
     MAX_SHOWN,
     device_timeline_figure,
     run_timeline_figure,
-    spent_time_figure,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.run_tables import (
@@ -32,6 +31,7 @@ from roofwatch.dashboard.components.run_tables import (
     show_failures,
     show_launches,
     show_profile,
+    show_spent_time,
 )
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (
@@ -66,18 +66,20 @@ def show() -> None:
             default=next((run.run_id for run in found if not run.is_quarantined), None),
         )
         record = _narrowed(data.ask(questions.load_record, UUID(run_id)), view)
-        _show_head(view, record)
-        if runs[run_id].is_quarantined:
+        run = runs[run_id]
+        _show_head(view, run, record)
+        if run.is_quarantined:
             st.warning(
                 "This run is in quarantine: it is from an untrusted source. It is shown here only, and "
                 "does not count anywhere until it is released.",
                 icon=":material/gpp_maybe:",
             )
         else:
-            _show_comparison(view, runs[run_id], found)
+            _show_comparison(view, run, found)
         _show_outcomes(record)
         _show_timeline(record, view.zone)
-        _show_spent_time(record)
+        st.subheader("Time breakdown", anchor=False)
+        show_spent_time(run)
         show_launches(record)
         _show_profile(view, record)
         st.subheader("Ceilings", anchor=False)
@@ -100,7 +102,7 @@ def _narrowed(record: RunRecord, view: View) -> RunRecord:
     )
 
 
-def _show_head(view: View, record: RunRecord) -> None:
+def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     commit = record.commit
     dirty = ", with uncommitted changes" if commit.is_dirty else ""
     st.markdown(
@@ -113,7 +115,7 @@ def _show_head(view: View, record: RunRecord) -> None:
     energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]
     columns = st.columns(4)
     columns[0].metric(
-        "Took", duration_text(_wall_ns(record)), border=True, help=f"From {written(record.started_at, view.zone)} on."
+        "Took", duration_text(run.wall_ns), border=True, help=f"From {written(record.started_at, view.zone)} on."
     )
     columns[1].metric("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", border=True)
     columns[2].metric("Failed", failed, border=True)
@@ -123,10 +125,6 @@ def _show_head(view: View, record: RunRecord) -> None:
         border=True,
         help="From the device's counter, first to last reading.",
     )
-
-
-def _wall_ns(record: RunRecord) -> float:
-    return (record.finished_at - record.started_at).total_seconds() * 1e9
 
 
 def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
@@ -184,14 +182,6 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
         st.caption("No device readings; there are none on a CPU.")
     elif telemetry.message:
         st.caption(f"Not all was read: {code_span(telemetry.message)}")
-
-
-def _show_spent_time(record: RunRecord) -> None:
-    st.subheader("Time breakdown", anchor=False)
-    if not record.spent_ns:
-        st.text("Not recorded.")
-        return
-    st.plotly_chart(spent_time_figure(record.spent_ns, _wall_ns(record)), key="spent")
 
 
 def _show_profile(view: View, record: RunRecord) -> None:

@@ -12,10 +12,11 @@ import pytest
 from roofwatch.ci.ab.noise_floor import CaseNoise
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
-from roofwatch.dashboard.charts.autotune import autotune_figure, landscape_figure
+from roofwatch.dashboard.charts.autotune import landscape_figure
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.charts.runners import ceiling_history_figure, noise_figure, runner_history_figure
-from roofwatch.dashboard.charts.spending import OTHERS, spending_figure, summed
+from roofwatch.dashboard.charts.spending import spending_figure, summed
+from roofwatch.dashboard.charts.style import OTHERS
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -82,14 +83,6 @@ def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
             for configuration, time_ns in zip(configurations, times_ns, strict=True)
         ),
     )
-
-
-def test_configurations_are_named_by_what_differs_and_the_chosen_one_is_a_star() -> None:
-    figure = autotune_figure(make_autotuning(3_000.0, 1_000.0, 2_000.0, chosen=1))
-    assert list(figure.layout.yaxis.categoryarray)[::-1] == ["BLOCK=256", "BLOCK=512", "BLOCK=128"]
-    chosen, tried = trace(figure, "chosen"), trace(figure, "tried")
-    assert (list(chosen.y), list(chosen.x)) == (["BLOCK=256"], [pytest.approx(1e-6)])
-    assert chosen.marker.symbol != tried.marker.symbol
 
 
 def tried_on_a_grid() -> Autotuning:

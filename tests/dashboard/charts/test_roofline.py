@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.dashboard.charts.roofline import bandwidth_figure, moved, place, roofline_figure
+from roofwatch.dashboard.charts.roofline import bandwidth_figure, points_of, roofline_figure
 from tests.builders import (
     CASE_ID,
     make_case,
@@ -29,14 +29,14 @@ CASE = make_case(flop_count=40_000.0, memory_bytes=20_000.0)
 
 
 def test_a_case_stands_at_its_intensity_and_rate() -> None:
-    placed = place([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
+    placed = points_of([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
     point = trace(roofline_figure(placed, CEILINGS, UTC), "eager")
     assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
     assert "25.0% of the memory roof" in point.hovertext[0]
 
 
 def test_roofs_meet_at_the_ridge() -> None:
-    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS, UTC)
+    figure = roofline_figure(points_of([CASE], [make_measurement()]), CEILINGS, UTC)
     dram = trace(figure, "roof: dram 10 GB/s")
     flat = trace(figure, "roof: float32 1 TFLOP/s")
     assert (dram.x[1], dram.y[1]) == pytest.approx((100.0, 1e12))
@@ -44,12 +44,12 @@ def test_roofs_meet_at_the_ridge() -> None:
 
 
 def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
-    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS, UTC)
+    figure = roofline_figure(points_of([CASE], [make_measurement()]), CEILINGS, UTC)
     assert not [name for name in names(figure) if "bfloat16" in name]
 
 
 def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
-    placed = place([CASE], [make_measurement()])
+    placed = points_of([CASE], [make_measurement()])
     path = trace(
         roofline_figure(placed, CEILINGS, UTC, make_series([20_000.0, None, 10_000.0])), "path of eager over commits"
     )
@@ -60,7 +60,7 @@ def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
 
 
 def test_text_from_records_is_escaped() -> None:
-    placed = place([make_case()], [make_measurement(implementation=HOSTILE)])
+    placed = points_of([make_case()], [make_measurement(implementation=HOSTILE)])
     key = make_series_key(case_id=CASE_ID, implementation=HOSTILE)
     figure = roofline_figure(
         placed,
@@ -89,7 +89,7 @@ def by_name(figure: go.Figure) -> dict[str, Any]:
 
 
 def test_a_case_stands_at_the_rate_at_which_it_moves_bytes() -> None:
-    found = moved([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
+    found = points_of([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
     point = by_name(figure)["eager"]
     assert (list(point.x), list(point.y)) == ([pytest.approx(4e9)], [COPY])
@@ -99,14 +99,14 @@ def test_a_case_stands_at_the_rate_at_which_it_moves_bytes() -> None:
 
 
 def test_only_the_memory_s_ceilings_are_drawn_those_of_the_datasheet_as_that() -> None:
-    traces = by_name(bandwidth_figure(moved([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS))
+    traces = by_name(bandwidth_figure(points_of([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS))
     assert set(traces) == {"eager", "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"}
     assert list(traces["roof: dram 10 GB/s"].x) == [1e10, 1e10]
     assert traces["roof: dram 20 GB/s, datasheet"].line.dash == "dot"
 
 
 def test_a_collective_stands_at_the_bandwidth_of_its_links_without_the_memory_s_ceilings() -> None:
-    found = moved([copying(bus_bytes=20_000.0)], [make_measurement(COPY, median_ns=10_000.0)])
+    found = points_of([copying(bus_bytes=20_000.0)], [make_measurement(COPY, median_ns=10_000.0)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
     assert set(by_name(figure)) == {"eager"}
     assert list(by_name(figure)["eager"].x) == [pytest.approx(2e9)]

@@ -11,10 +11,8 @@ import pytest
 from roofwatch.collector.profiling.activities import Activity
 from roofwatch.dashboard.charts.timelines import (
     MAX_SHOWN,
-    UNCOUNTED,
     device_timeline_figure,
     run_timeline_figure,
-    spent_time_figure,
     thinned,
 )
 from tests.builders import make_measurement, make_record
@@ -100,12 +98,6 @@ def test_text_from_records_is_escaped_on_the_timeline() -> None:
     case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
     record = make_record(measurements=[make_measurement(case_id, implementation=HOSTILE)])
     assert "<img" not in as_html(run_timeline_figure(record, UTC))
-
-
-def test_what_no_activity_claims_of_a_run_is_not_counted() -> None:
-    (bars,) = spent_time_figure({"check": 3e9, "timing": 1e9}, 5e9).data
-    assert dict(zip(bars.y, bars.x, strict=True)) == {"check": 3.0, "timing": 1.0, UNCOUNTED: 1.0}
-    assert bars.text[0] == "3 s, 60%"
 
 
 def make_activity(name: str = "softmax", *, start_ns: int = 0, duration_ns: int = 1_000, **fields: Any) -> Activity:

@@ -82,8 +82,11 @@ def test_the_kernel_view_has_what_the_autotuner_tried_the_counters_and_the_error
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
     app = open_view("kernel", kernel="softmax", configurations="open")
-    # the roofline, and of the autotuner the landscape and the list
-    assert figures(app) == 3
+    # the roofline and the landscape of the autotuner
+    assert figures(app) == 2
+    tried = table(app, "result")
+    assert tried["time"].is_monotonic_increasing
+    assert tried["result"].tolist().count("★ chosen") == 1
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
     assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]

@@ -42,6 +42,9 @@ def test_a_run_tells_how_long_it_took_how_it_ended_and_what_failed(
     assert "Failed 1" in said
     assert "Energy of the devices" not in said
     assert "Energy of the device 12 kJ" in said
+    spent = table(app, "share of the run")
+    assert spent["activity"].tolist()[-1] == "not counted"
+    assert spent["share of the run"].sum() == pytest.approx(1)
     failures = table(app, "message")
     assert failures["case"].tolist() == [GEMM]
     assert failures["outcome"].tolist() == ["✕ out of memory"]
@@ -156,7 +159,7 @@ def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, stor
     assert not app.warning
     assert len(app.get("download_button")) == 1
     assert "ui.perfetto.dev" in texts(app)
-    assert figures(app) == 3
+    assert figures(app) == 2
 
 
 @pytest.mark.parametrize(
