@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
@@ -84,7 +84,6 @@ class ComparedCase:
     """One case and implementation; a side is None if its run does not have it."""
 
     case_id: str
-    kernel: str
     implementation: str
     base: MeasuredCase | None
     head: MeasuredCase | None
@@ -94,6 +93,10 @@ class ComparedCase:
     """Whether machine code changed, over all targets; empty if neither side compiled any."""
     refusal: str = ""
     """Why the times cannot be compared; empty if they can."""
+
+    @property
+    def kernel(self) -> str:
+        return self.case_id.partition("/")[0]
 
     @property
     def relative_change(self) -> float | None:
@@ -120,30 +123,22 @@ class ComparedCase:
         return bool(self.change_points), self.has_new_outcome, self.is_one_sided, moved
 
 
-class Shown(StrEnum):
-    """Which rows of a comparison are shown."""
-
-    EVERYTHING = "everything"
-    JUDGED = "with a stored verdict"
-    OTHER_OUTCOMES = "outcome changed"
-    ONE_SIDE = "on one side only"
-    OTHER_CODE = "machine code changed"
-    REFUSED = "not comparable"
-
-    def admits(self, row: ComparedCase) -> bool:
-        return {
-            Shown.EVERYTHING: True,
-            Shown.JUDGED: bool(row.change_points),
-            Shown.OTHER_OUTCOMES: row.has_new_outcome,
-            Shown.ONE_SIDE: row.is_one_sided,
-            Shown.OTHER_CODE: row.code_change.startswith("changed"),
-            Shown.REFUSED: bool(row.refusal),
-        }[self]
+SHOWN: Mapping[str, Callable[[ComparedCase], bool]] = {
+    "everything": lambda _: True,
+    "with a stored verdict": lambda row: bool(row.change_points),
+    "outcome changed": lambda row: row.has_new_outcome,
+    "on one side only": lambda row: row.is_one_sided,
+    "machine code changed": lambda row: row.code_change.startswith("changed"),
+    "not comparable": lambda row: bool(row.refusal),
+}
+"""Which rows of a comparison are shown."""
 
 
 def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regression]) -> list[ComparedCase]:
     """Compare every case and implementation of two runs, most relevant first."""
-    base_cases, head_cases = _by_key(base), _by_key(head)
+    base_cases, head_cases = (
+        {(case.case_id, case.implementation): case for case in side.cases} for side in (base, head)
+    )
     base_static, head_static = _static_by_key(base), _static_by_key(head)
     refusal = why_not_comparable(base.summary, head.summary)
     changes = defaultdict[tuple[str, str], list[ChangePoint]](list)
@@ -151,22 +146,17 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
         # compiled code does not depend on the runner
         if change.series.runner_class in {"", head.summary.runner_class}:
             changes[change.series.case_id, change.series.implementation].append(change)
-    rows = []
-    for key in base_cases.keys() | head_cases.keys():
-        before, now = base_cases.get(key), head_cases.get(key)
-        either = now or base_cases[key]
-        rows.append(
-            ComparedCase(
-                case_id=either.case_id,
-                kernel=either.kernel,
-                implementation=either.implementation,
-                base=before,
-                head=now,
-                change_points=tuple(changes.get(key, ())),
-                code_change=_code_change(base_static[key], head_static[key]),
-                refusal=str(_refusal(before, now, refusal) or ""),
-            )
+    rows = [
+        ComparedCase(
+            *key,
+            base=base_cases.get(key),
+            head=head_cases.get(key),
+            change_points=tuple(changes[key]),
+            code_change=_code_change(base_static[key], head_static[key]),
+            refusal=str(_refusal(base_cases.get(key), head_cases.get(key), refusal) or ""),
         )
+        for key in base_cases | head_cases
+    ]
     return sorted(rows, key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation))
 
 
@@ -199,10 +189,6 @@ def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark
     return whole or refuse_medians(Timing(base.timer, base.cache), Timing(head.timer, head.cache))
 
 
-def _by_key(detail: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
-    return {(case.case_id, case.implementation): case for case in detail.cases}
-
-
 _Hashes = dict[tuple[str, str], str | None]
 """Code hash by function and target."""
 
@@ -220,8 +206,8 @@ def _code_change(base: _Hashes, head: _Hashes) -> str:
         return ""
     if not base or not head:
         return "only on the base" if base else "only on the head"
-    places = base.keys() | head.keys()
-    changed = {target for at in places for _, target in [at] if base.get(at) != head.get(at)}
+    places = base | head
+    changed = {place[1] for place in places if base.get(place) != head.get(place)}
     if not changed:
         return "same everywhere"
     names = ", ".join(sorted(changed, key=natural_order))

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from roofwatch.ci.report import markdown
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.comparison import (
+    SHOWN,
     By,
     ComparedCase,
-    Shown,
     compare_runs,
     run_for,
     runs_by,
     title_of,
     why_not_comparable,
 )
-from roofwatch.dashboard.components.compare_tables import NOT_COMPARED, comparison_columns, offer_files
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.table import frame_of, show_table
-from roofwatch.dashboard.wording import choice_text, code_span, written
+from roofwatch.dashboard.components.table import NO_VALUE, Column, frame_of, show_table
+from roofwatch.dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent, written
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import RunDetail
+from roofwatch.db.queries.results import MeasuredCase, RunDetail
 
+_METRICS = {
+    "utilisation": "Achieved share of the roofline: base → head. Comparable across devices.",
+    "host_ns": "Host time to issue a launch: base → head; lower is better.",
+    "peak_allocated_bytes": "Peak tensor memory during a launch: base → head; lower is better.",
+}
+"""Further metrics with their help text; columns without any value are left out."""
+_NOT_COMPARED = "not compared"
+_TIME_HELP = "Median of the samples; lower is better."
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _EVERY_KERNEL = "all"
 _MAX_RUNS = 500
 """Runs among which sides other than commits are found."""
@@ -53,7 +67,7 @@ def show() -> None:
         kernel = view.link.choose(
             "Kernel", [_EVERY_KERNEL, *sorted({row.kernel for row in rows})], parameter="kernel", place=third
         )
-        shown = Shown(view.link.choose("Show", [*Shown], parameter="show", place=fourth))
+        is_shown = SHOWN[view.link.choose("Show", list(SHOWN), parameter="show", place=fourth)]
         refusal = why_not_comparable(base.summary, head.summary)
         if refusal is not None:
             st.warning(
@@ -62,13 +76,13 @@ def show() -> None:
             )
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
             st.info("The head is older than the base. Verdicts are stored from old to new: swap the two to see them.")
-        rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel) and shown.admits(row)]
+        rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel) and is_shown(row)]
         if not rows:
             st.info("No case matches: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
         columns = comparison_columns(rows)
         # one reason for all rows is shown above
-        shown_columns = [column for column in columns if refusal is None or column.title != NOT_COMPARED]
+        shown_columns = [column for column in columns if refusal is None or column.title != _NOT_COMPARED]
         show_table(rows, *shown_columns, key=MAIN_FIGURE)
         st.caption(
             "Times are medians; lower is better. *change* is their plain difference and may be noise. "
@@ -161,6 +175,128 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
         for record in records
     )
     st.plotly_chart(distribution_figure(before, after), key="distribution")
+
+
+def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase]]:
+    """Return the columns of a comparison; why rows are not compared and further metrics only if any row has them."""
+    write_ns = metric("median_ns").format
+
+    def metric_column(name: str) -> Column[ComparedCase]:
+        return Column(metric(name).title, lambda row: _metric_text(name, row), help=_METRICS[name])
+
+    further: list[Column[ComparedCase]] = [
+        Column(_NOT_COMPARED, lambda row: row.refusal, help="How base and head were timed differently."),
+        *map(metric_column, _METRICS),
+    ]
+    return [
+        Column("stored verdict", _verdict_text, help="Stored change points of this case between the two commits."),
+        Column("case", lambda row: row.case_id),
+        Column("implementation", lambda row: row.implementation),
+        Column("base time", lambda row: row.base and row.base.median_ns, write_ns, _TIME_HELP),
+        Column("head time", lambda row: row.head and row.head.median_ns, write_ns, _TIME_HELP),
+        Column(
+            "change",
+            lambda row: row.relative_change,
+            percent,
+            "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
+        ),
+        *(column for column in further if any(map(column.value, rows))),
+        Column("outcome", _outcomes_text, help="How the measurement ended: base → head."),
+        Column(
+            "accuracy",
+            lambda row: _both(row, _error_text),
+            help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}.",
+        ),
+        Column(
+            "machine code",
+            lambda row: row.code_change,
+            help="If machine code is equal, kernel code is not the cause of a change.",
+        ),
+    ]
+
+
+def offer_files(table: pd.DataFrame, name: str) -> None:
+    """Show download buttons; a file is written when its button is clicked."""
+    place = st.container(horizontal=True)
+    titles = {"base time": "base time (ns)", "head time": "head time (ns)", "change": "relative change"}
+    writers = {"CSV": ("csv", to_csv), "Parquet": ("parquet", to_parquet), "Markdown": ("md", to_markdown)}
+    for kind, (ending, write) in writers.items():
+        place.download_button(
+            kind,
+            partial(write, table.rename(columns=titles)),
+            file_name=f"roofwatch-{name}.{ending}",
+            icon=":material/download:",
+            on_click="ignore",
+            key=f"export {ending}",
+        )
+
+
+def to_csv(frame: pd.DataFrame) -> bytes:
+    """Escape values that a spreadsheet would evaluate as a formula.
+
+    Source: OWASP, CSV Injection (https://owasp.org/www-community/attacks/CSV_Injection).
+    """
+
+    def inert(value: object) -> object:
+        return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINS_A_FORMULA) else value
+
+    return frame.map(inert).to_csv(index=False).encode()
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    return bytes(frame.to_parquet(index=False))
+
+
+def to_markdown(frame: pd.DataFrame) -> bytes:
+    def cell(value: Any) -> str:
+        if isinstance(value, str):
+            return markdown.code(value) if value else ""
+        return "" if pd.isna(value) else f"{value:.6g}"
+
+    rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return "\n".join([*markdown.table([str(column) for column in frame.columns], rows), ""]).encode()
+
+
+def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str:
+    """Write `base → head`, or one value if both are equal."""
+    base, head = (None if case is None else write(case) for case in (row.base, row.head))
+    return head or base or "" if base is None or head is None or base == head else f"{base} → {head}"
+
+
+def _metric_text(name: str, row: ComparedCase) -> str:
+    def write(case: MeasuredCase) -> str | None:
+        value = getattr(case, name)
+        return None if value is None else metric(name).format(value)
+
+    return _both(row, write)
+
+
+def _verdict_text(row: ComparedCase) -> str:
+    """Write `◆ regressed 1a2b3c4d` for each commit and metric."""
+    texts = [
+        f"{VERDICT_MARKS[change.verdict].text} {change.commit.short_sha}"
+        + ("" if change.series.metric == "median_ns" else f" ({change.series.definition.title})")
+        for change in row.change_points
+    ]
+    return ", ".join(dict.fromkeys(texts)) or NO_VALUE
+
+
+def _outcomes_text(row: ComparedCase) -> str:
+    text = _both(row, lambda case: outcome_text(case.outcome))
+    if row.is_one_sided:
+        return f"only on the {'head' if row.base is None else 'base'}: {text}"
+    return text
+
+
+def _error_text(case: MeasuredCase) -> str | None:
+    """Write the result of the accuracy check, if there was one."""
+    if case.accuracy_outcome is None:
+        return None
+    if case.rmse_ratio is None:
+        return outcome_text(case.accuracy_outcome)
+    mark, _, word = outcome_text(case.accuracy_outcome).partition(" ")
+    error = metric("rmse_ratio").format(case.rmse_ratio)
+    return f"{mark} {error}" if case.accuracy_outcome is Outcome.OK else f"{mark} {error} {word}"
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ from roofwatch.dashboard.components.regressions import (
     kernel_markdown,
     most_urgent_first,
     owners_of,
+    show_trail,
+    show_triage,
     standing_marks,
     trend_of,
     worst_caption,
 )
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.components.triage import show_trail, show_triage
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     age_text,

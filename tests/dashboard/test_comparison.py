@@ -11,14 +11,14 @@ import pytest
 
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
 from roofwatch.dashboard.comparison import (
-    Shown,
+    SHOWN,
     change_points_between,
     compare_runs,
     why_not_comparable,
 )
-from roofwatch.dashboard.components.compare_tables import comparison_columns, to_csv
 from roofwatch.dashboard.components.evidence import code_columns, worst_first
 from roofwatch.dashboard.components.table import frame_of
+from roofwatch.dashboard.views.compare import comparison_columns, to_csv
 from tests.builders import (
     CASE_ID,
     make_change_point,
@@ -97,7 +97,7 @@ def test_a_case_that_was_timed_in_another_way_has_no_change_and_says_why(differi
 
 def test_what_is_exported_has_no_change_where_the_page_has_none() -> None:
     rows = compared({"cache": "cold"})
-    assert [row.implementation for row in rows if Shown.REFUSED.admits(row)] == ["other"]
+    assert [row.implementation for row in rows if SHOWN["not comparable"](row)] == ["other"]
     exported = pd.read_csv(io.BytesIO(to_csv(frame_of(rows, comparison_columns(rows)))))
     assert exported["change"].isna().tolist() == [False, True]
     assert exported["not compared"].fillna("").tolist() == ["", "cache hot and cold"]
