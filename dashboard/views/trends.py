@@ -144,67 +144,55 @@ def _narrow(
     second: DeltaGenerator,
 ) -> list[SeriesKey]:
     """Choose kernels, cases, metrics and runner classes; return the selected series."""
+    link = view.link
     at_kernel, at_case, at_metric = first
+
+    def choose_further(
+        label: str,
+        options: Sequence[str],
+        parameter: str,
+        *,
+        placeholder: str = "none",
+        title: Callable[[str], str] = str,
+    ) -> list[str]:
+        # a choice without options is hidden, unless the address asks for one, which gives a notice
+        if not options and not link.asked_or_chosen(parameter):
+            return []
+        return link.choose_some(label, options, parameter=parameter, placeholder=placeholder, title=title, place=second)
+
+    def title_of(metric: str) -> str:
+        return METRICS[metric].title
+
     kernels = sorted({key.kernel for key in keys})
-    kernel = view.link.choose(
-        "Kernel",
-        kernels,
-        parameter="kernel",
-        default=None if start is None else start.kernel,
-        place=at_kernel,
-    )
+    start_kernel = None if start is None else start.kernel
+    kernel = link.choose("Kernel", kernels, parameter="kernel", default=start_kernel, place=at_kernel)
     left = [key for key in keys if key.kernel == kernel]
     begun = start if start in left else None
-    metrics = [known for known in METRICS if known in {key.metric for key in left}]
-    chosen_metric = view.link.choose(
-        "Metric",
-        metrics,
-        parameter="metric",
-        title=lambda name: METRICS[name].title,
-        default=None if begun is None else begun.metric,
-        place=at_metric,
-    )
-    cases = sorted({key.case_id for key in left if key.metric == chosen_metric}, key=natural_order)
-    case = view.link.choose(
-        "Case", cases, parameter="case", default=None if begun is None else begun.case_id, place=at_case
-    )
-    others = [known for known in metrics if known != chosen_metric]
-    further = beside = further_kernels = list[str]()
-    # a choice without options is hidden, unless the address asks for one, which gives a notice
-    if others or view.link.asked_or_chosen("further"):
-        further = view.link.choose_some(
-            "More metrics",
-            others,
-            parameter="further",
-            title=lambda name: METRICS[name].title,
-            placeholder="none",
-            place=second,
-        )
-    other_kernels = [known for known in kernels if known != kernel]
-    if other_kernels or view.link.asked_or_chosen("kernels"):
-        further_kernels = view.link.choose_some(
-            "More kernels", other_kernels, parameter="kernels", placeholder="none", place=second
-        )
-    cases_of = {kernel: cases, **{one: _cases_of(keys, one, chosen_metric) for one in further_kernels}}
-    other_cases = [known for own in cases_of.values() for known in own if known != case]
-    if other_cases or view.link.asked_or_chosen("beside"):
-        beside = view.link.choose_some(
-            "Second series", other_cases, parameter="beside", placeholder="no other", place=second
-        )
+    known = {key.metric for key in left}
+    metrics = [metric for metric in METRICS if metric in known]
+    start_metric = None if begun is None else begun.metric
+    metric = link.choose("Metric", metrics, parameter="metric", title=title_of, default=start_metric, place=at_metric)
+    cases = _cases_of(keys, kernel, metric)
+    start_case = None if begun is None else begun.case_id
+    case = link.choose("Case", cases, parameter="case", default=start_case, place=at_case)
+    further = choose_further("More metrics", [one for one in metrics if one != metric], "further", title=title_of)
+    further_kernels = choose_further("More kernels", [one for one in kernels if one != kernel], "kernels")
+    cases_of = {one: _cases_of(keys, one, metric) for one in (kernel, *further_kernels)}
+    other_cases = [one for own in cases_of.values() for one in own if one != case]
+    beside = choose_further("Second series", other_cases, "beside", placeholder="no other")
     # a kernel without a chosen case shows its first
     first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]
     shown_cases = {case, *beside, *first_cases}
-    left = [key for key in keys if key.metric in {chosen_metric, *further} and key.case_id in shown_cases]
+    left = [key for key in keys if key.metric in {metric, *further} and key.case_id in shown_cases]
     for label, parameter, part_of in _NARROWED_BY:
         # machine code has no runner and times have no target: keep series without that part
         parts = sorted({part_of(key) for key in left} - {""}, key=natural_order)
         if parts:
             start_part = None if begun is None else part_of(begun)
             default = start_part if start_part in parts else parts[0]
-            chosen = view.link.choose_some(label, parts, parameter=parameter, default=[default], place=second)
+            chosen = link.choose_some(label, parts, parameter=parameter, default=[default], place=second)
             left = [key for key in left if part_of(key) in {"", *chosen}]
-    order = {name: at for at, name in enumerate([chosen_metric, *further])}
-    return sorted(left, key=lambda key: order[key.metric])
+    return sorted(left, key=lambda key: [metric, *further].index(key.metric))
 
 
 def _cases_of(keys: Sequence[SeriesKey], kernel: str, metric: str) -> list[str]:
