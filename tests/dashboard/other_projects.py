@@ -1,4 +1,4 @@
-"""Projects beside the one with a history: one whose every text is an attack, one with more rows than a page shows."""
+"""A project in which every text is an attack."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ HOSTILE_PROJECT = "hostile/project"
 HOSTILE = (
     "<img src=x onerror=globalThis.wasRun=1><script>globalThis.wasRun=1</script>[a](javascript:globalThis.wasRun=1)"
 )
-LONG_PROJECT, LONG_COUNT = "long/project", 230
-"""With a regression of so many change points, which are more than a page shows at once."""
 
 
 def store_hostile_project(engine: Engine) -> None:
@@ -58,11 +56,3 @@ def store_hostile_project(engine: Engine) -> None:
         reason=HOSTILE,
         actor=HOSTILE,
     )
-
-
-def store_long_table(engine: Engine) -> None:
-    for number in range(2):
-        ingest_record(engine, make_record(number, project=LONG_PROJECT))
-    series = (make_series_key(project=LONG_PROJECT, implementation=f"variant {n}") for n in range(LONG_COUNT))
-    moved = tuple(make_change_point(1, series=one) for one in series)
-    replace_regressions(engine, LONG_PROJECT, [make_regression(1, project=LONG_PROJECT, change_points=moved)])

@@ -13,7 +13,7 @@ from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.served import serving
 
 _WIDTH_PX = 1_280
-_FIGURE, _TABLE = ".js-plotly-plot .main-svg", "[data-testid=stHtml] table"
+_FIGURE, _TABLE = ".js-plotly-plot .main-svg", "[data-testid=stDataFrame]"
 _COLOURS = 192
 """Of a picture: as many as a page of text and lines needs, for a third of the size."""
 _SAMPLES = "base, medians of its blocks"

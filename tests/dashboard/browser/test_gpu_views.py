@@ -81,7 +81,7 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
         ("/fleet?show=activity", 1, "fleet-activity"),
         (
             f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}&diagnoses=open&configurations=open",
-            3,
+            2,
             "kernel-gpu",
         ),
     ],

@@ -18,7 +18,6 @@ from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_histor
 from tests.dashboard.other_projects import (
     HOSTILE_PROJECT,
     store_hostile_project,
-    store_long_table,
 )
 from tests.dashboard.served import serving
 from tests.databases import Databases
@@ -83,15 +82,12 @@ def empty_dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
-    """Address of a dashboard with the history of one project, one whose every text is an attack, and one with a long
-    table.
-    """
+    """Address of a dashboard with the history of one project, and one whose every text is an attack."""
     url = databases.make("template1")
     engine = create_engine(url)
     migrate.upgrade(engine)
     store_history(engine)
     store_hostile_project(engine)
-    store_long_table(engine)
     engine.dispose()
     with serving(database_url=url.render_as_string(hide_password=False)) as served:
         yield served.address
