@@ -81,25 +81,24 @@ class Permalink:
 
     def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
         """Choose yes or no; the default is no."""
-        key = self._key(parameter)
-        asked = self._asked(parameter, label, [_YES, _NO])
-        if asked is not None:
-            st.session_state[key] = asked == [_YES]
-        is_on = (place or st).toggle(label, key=key)
+        is_on = (place or st).toggle(label, key=self._flag(parameter, label, _YES, _NO))
         self._chosen[parameter] = [_YES if is_on else _NO]
         return is_on
 
     def unfold(self, label: str, show: Callable[[], None], *, parameter: str) -> None:
         """Show an expander, and its content only if it is open."""
-        key = self._key(parameter)
-        asked = self._asked(parameter, label, [_OPEN, _FOLDED])
-        if asked is not None:
-            st.session_state[key] = asked == [_OPEN]
-        part = st.expander(label, key=key, on_change="rerun")
+        part = st.expander(label, key=self._flag(parameter, label, _OPEN, _FOLDED), on_change="rerun")
         if part.open:
             self._chosen[parameter] = [_OPEN]
             with part:
                 show()
+
+    def _flag(self, parameter: str, label: str, on: str, off: str) -> str:
+        """Set a flag as the address asks for; return its key."""
+        key, asked = self._key(parameter), self._asked(parameter, label, [on, off])
+        if asked is not None:
+            st.session_state[key] = asked == [on]
+        return key
 
     def pin(self, *, parameter: str, picked: str | None) -> str | None:
         """Return what was selected on a figure last, else what the address asks for.
@@ -108,10 +107,10 @@ class Permalink:
             parameter: Name in the address.
             picked: Current selection on the figure.
         """
-        key = self._key(parameter)
+        key, asked = self._key(parameter), self._asked(parameter)
         if picked is not None:
             st.session_state[key] = picked
-        elif (asked := self._asked(parameter)) is not None:
+        elif asked is not None:
             st.session_state[key] = asked[0]
         pinned: str | None = st.session_state.get(key)
         if pinned is not None:
