@@ -45,7 +45,7 @@ SIGN_IN = Settings(
 @pytest.mark.parametrize(
     "entry", ["engineer@example.com", "Engineer@Example.com", "@example.com", f"{PROJECT}=engineer@example.com"]
 )
-def test_an_address_a_domain_or_either_for_the_project_gives_the_right(entry: str) -> None:
+def test_an_address_or_domain_may_triage(entry: str) -> None:
     assert may_triage(ENGINEER, PROJECT, [entry])
 
 
@@ -57,13 +57,13 @@ def test_nothing_else_does(entry: str) -> None:
 
 
 @pytest.mark.parametrize("verified", [False, "false", None, 1, "yes"])
-def test_an_address_that_the_provider_does_not_vouch_for_is_none(verified: object) -> None:
+def test_an_unverified_address_is_ignored(verified: object) -> None:
     person = person_of({"sub": "1", "email": "engineer@example.com", "email_verified": verified})
     assert person.email == ""
     assert not may_triage(person, PROJECT, ["@example.com", "engineer@example.com", "", "@"])
 
 
-def test_whoever_may_not_is_refused_by_what_writes(
+def test_a_decision_without_triage_rights_is_refused(
     store: Engine, database_url: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regression = store_history(store)[0]
@@ -82,11 +82,11 @@ def test_whoever_may_not_is_refused_by_what_writes(
     assert (entry.person, entry.after, entry.reason) == ("engineer@example.com", "invalid", "noise")
 
 
-def test_without_a_provider_nobody_signs_in() -> None:
+def test_without_a_provider_there_are_no_secrets() -> None:
     assert sign_in_secrets(Settings()) == {}
 
 
-def test_a_part_of_the_settings_is_refused_with_what_is_missing_and_no_secret_in_the_words() -> None:
+def test_incomplete_sign_in_settings_are_refused_without_printing_secrets() -> None:
     partial = SIGN_IN.model_copy(update={"sign_in_client_id": None})
     with pytest.raises(DashboardError, match="sign_in_client_id") as refusal:
         sign_in_secrets(partial)

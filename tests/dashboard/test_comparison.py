@@ -30,7 +30,7 @@ from tests.builders import (
 from tests.dashboard.values import make_failed_case, make_measured_case, make_run_detail
 
 
-def test_judged_comes_before_broken_before_one_sided_before_moved() -> None:
+def test_rows_are_sorted_by_relevance() -> None:
     def named(name: str, **fields: Any) -> Any:
         return make_measured_case(implementation=name, **fields)
 
@@ -89,13 +89,13 @@ def compared(differing: dict[str, Any]) -> Any:
         ({"cache": "cold"}, "cache hot and cold"),
     ],
 )
-def test_a_case_that_was_timed_in_another_way_has_no_change_and_says_why(differing: dict[str, Any], why: str) -> None:
+def test_a_case_timed_differently_has_no_change_but_a_reason(differing: dict[str, Any], why: str) -> None:
     rows = {row.implementation: row for row in compared(differing)}
     assert (rows["other"].refusal, rows["other"].relative_change) == (why, None)
     assert (rows["alike"].refusal, rows["alike"].relative_change) == ("", pytest.approx(0.1))
 
 
-def test_what_is_exported_has_no_change_where_the_page_has_none() -> None:
+def test_exported_rows_that_are_not_comparable_have_no_change() -> None:
     rows = compared({"cache": "cold"})
     assert [row.implementation for row in rows if SHOWN["not comparable"](row)] == ["other"]
     exported = pd.read_csv(io.BytesIO(to_csv(frame_of(rows, comparison_columns(rows)))))
@@ -117,7 +117,7 @@ def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgemen
     return compare_static(*sides, base_toolchain={}, head_toolchain={}).judged
 
 
-def test_a_target_has_one_row_with_what_moved_and_what_got_worse_comes_first() -> None:
+def test_changed_code_has_one_row_per_target_worst_first() -> None:
     rows = judged(
         {
             "sm_80": {"registers": (64, 72), "local_bytes": (0, 0)},
@@ -133,7 +133,7 @@ def test_a_target_has_one_row_with_what_moved_and_what_got_worse_comes_first() -
 
 
 @pytest.mark.parametrize("beginning", ["=", "+", "-", "@", "\t"])
-def test_a_spreadsheet_takes_no_text_for_a_formula(beginning: str) -> None:
+def test_exported_text_is_never_a_formula(beginning: str) -> None:
     csv = to_csv(pd.DataFrame({"kernel": [f"{beginning}1+1"]})).decode()
 
     assert f"'{beginning}1+1" in csv

@@ -25,7 +25,7 @@ def narrowed(**chosen: list[str]) -> Filters:
     return Filters(FACETS, chosen)
 
 
-def test_without_a_choice_everything_is_admitted_known_or_not() -> None:
+def test_empty_filters_admit_everything() -> None:
     everything = narrowed()
     assert not everything.is_narrow
     assert everything.admits_case("never/seen")
@@ -47,7 +47,7 @@ def test_cases_are_narrowed_by_family_dtype_and_tag(parameter: str, value: str, 
     assert {case for case in (SOFTMAX, MATMUL) if filters.admits_case(case)} == admitted
 
 
-def test_an_owner_has_the_kernels_that_are_theirs_and_nobody_s_kernels_are_nobody_s() -> None:
+def test_kernels_are_filtered_by_owner() -> None:
     owners = {"softmax": ("@ml/kernels", "ada@example.com")}
     filters = Filters(FACETS, {"owner": ["ada@example.com"]}, owners)
     assert (filters.admits_case(SOFTMAX), filters.admits_case(MATMUL)) == (True, False)
@@ -65,9 +65,7 @@ def test_an_owner_has_the_kernels_that_are_theirs_and_nobody_s_kernels_are_nobod
         (["decode", "zipf"], set()),
     ],
 )
-def test_tags_of_different_groups_must_all_hold_those_of_one_stand_for_each_other(
-    tags: list[str], admitted: set[str]
-) -> None:
+def test_tags_of_one_group_are_alternatives_and_groups_are_combined(tags: list[str], admitted: set[str]) -> None:
     known = {
         "big decode": ("llama", "70b", "decode", "tp8", "full"),
         "big prefill": ("llama", "70b", "prefill", "tp1", "full", "zipf"),

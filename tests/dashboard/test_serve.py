@@ -28,9 +28,7 @@ def text_of(url: URL) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_answers_when_its_address_is_told_and_a_signal_that_ends_it_is_no_failure(
-    database_url: URL, number: signal.Signals
-) -> None:
+def test_the_printed_address_answers_and_sigterm_exits_with_zero(database_url: URL, number: signal.Signals) -> None:
     with serving(database_url=text_of(database_url)) as served:
         assert served.address.startswith("http://127.0.0.1:")
         assert status_of(served.address) == 200
@@ -40,7 +38,7 @@ def test_it_answers_when_its_address_is_told_and_a_signal_that_ends_it_is_no_fai
 
 
 @pytest.mark.slow
-def test_the_embedded_database_is_stopped_when_the_command_that_opened_it_is_told_to_end(tmp_path: Path) -> None:
+def test_sigterm_stops_the_embedded_database(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     command = [sys.executable, "-P", "-m", "roofwatch", "dashboard"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ROOFWATCH_DATA_DIR": str(folder)}
@@ -63,7 +61,7 @@ def test_serving_writes_nothing_into_the_home_folder(database_url: URL, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_packages_of_the_folder_it_is_started_in_do_not_get_in_the_way(database_url: URL, tmp_path: Path) -> None:
+def test_folders_of_the_working_directory_are_not_imported(database_url: URL, tmp_path: Path) -> None:
     for name in ("db", "ci", "dashboard", "streamlit"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('not the one you want')")
@@ -71,7 +69,7 @@ def test_packages_of_the_folder_it_is_started_in_do_not_get_in_the_way(database_
         assert status_of(served.address) == 200
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

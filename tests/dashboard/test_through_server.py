@@ -31,7 +31,7 @@ def _refuse() -> None:
 
 
 @pytest.mark.slow
-def test_no_view_needs_a_database_and_who_cannot_be_asked_is_told(
+def test_views_read_through_a_server_and_report_when_it_is_down(
     open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     slower = store_history(store)[0]
@@ -80,9 +80,7 @@ def _shown(app: AppTest) -> str:
     return texts(app)
 
 
-def test_what_is_named_when_it_is_served_is_read_whatever_the_settings_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_command_line_options_override_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://one")
     # put back afterwards, whatever is set meanwhile
     monkeypatch.setenv("ROOFWATCH_DATA_DIR", "elsewhere")

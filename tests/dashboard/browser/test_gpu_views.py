@@ -52,7 +52,7 @@ def watched(browser: Browser, dashboard: tuple[str, str]) -> Iterator[Watched]:
         watched.close()
 
 
-def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_leads_to_its_comparison(
+def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_comparison(
     watched: Watched, dashboard: tuple[str, str]
 ) -> None:
     watched.open(f"/run?run={dashboard[1]}")
@@ -87,9 +87,7 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
     ],
     ids=["health", "history", "ceilings", "fleet", "kernel"],
 )
-def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
-    watched: Watched, path: str, figures: int, name: str
-) -> None:
+def test_views_of_gpu_runs_have_no_console_errors(watched: Watched, path: str, figures: int, name: str) -> None:
     watched.open(path)
     expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
     expect(watched.page.locator(PLOT)).to_have_count(figures)
@@ -99,7 +97,7 @@ def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
     assert watched.complaints == []
 
 
-def test_a_comparison_is_filtered_and_downloaded_and_the_filter_goes_along_to_the_next_view(watched: Watched) -> None:
+def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watched: Watched) -> None:
     watched.open(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
     watched.page.get_by_role("button", name="Filters").click()
     watched.choose("Kernel family", "reduction")

@@ -105,9 +105,7 @@ def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> No
     watched.wait_until_shown()
 
 
-def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
-    context: BrowserContext, setting: Setting
-) -> None:
+def test_a_decision_is_shown_to_other_readers_with_its_reason(context: BrowserContext, setting: Setting) -> None:
     mine = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(mine, setting, TRIAGER)
     mine.page.get_by_label("Why", exact=True).fill("The new epilogue; I am at it")
@@ -140,7 +138,7 @@ def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
     assert setting.provider.refusals == []
 
 
-def test_who_may_not_decide_is_told_so_and_finds_no_button(context: BrowserContext, setting: Setting) -> None:
+def test_a_person_without_triage_rights_has_no_form(context: BrowserContext, setting: Setting) -> None:
     watched = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(watched, setting, IMPOSTOR)
     expect(watched.main.get_by_text("may not triage")).to_be_visible()

@@ -118,7 +118,7 @@ def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_with_data_fits_the_screen_light_and_dark_and_complains_of_nothing(
+def test_views_with_data_fit_the_screen_light_and_dark_without_errors(
     light: BrowserContext, dashboard: str, view: str
 ) -> None:
     watched = watch(light, dashboard)
@@ -161,9 +161,7 @@ def turn_dark(watched: Watched, *, has_figure: bool) -> None:
         expect(inked.first).not_to_have_css("fill", figure_ink)
 
 
-def test_from_the_overview_a_keyboard_alone_or_a_click_leads_to_the_cause_and_another_to_the_trend(
-    light: BrowserContext, dashboard: str
-) -> None:
+def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserContext, dashboard: str) -> None:
     commit = make_commit(SLOWER_AT)
     watched = watch(light, dashboard)
     watched.open(in_project("/", "example/project"))
@@ -209,7 +207,7 @@ def go_back(watched: Watched, title: str) -> None:
 
 
 @pytest.mark.slow
-def test_hovering_over_a_point_names_its_commit_and_a_click_tells_of_it_and_stays_in_the_address(
+def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
     light: BrowserContext, another: BrowserContext, dashboard: str
 ) -> None:
     commit = make_commit(SLOWER_AT)

@@ -29,7 +29,7 @@ from tests.builders import (
 from tests.dashboard.values import HOSTILE, as_html, make_fleet_run, make_point, make_series, names, trace
 
 
-def test_times_stand_at_the_reader_s_clock_above_the_device_s_clock_and_temperature() -> None:
+def test_the_history_of_a_runner_shows_local_times_clock_and_temperature() -> None:
     points = (
         make_point(0, 40_000.0, sm_clock_mhz=1_980.0, temperature_c=55.0),
         make_point(1, None, outcome=Outcome.CRASHED),
@@ -66,7 +66,7 @@ def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
     return CaseNoise(**defaults | fields)
 
 
-def test_the_noise_floor_stands_beside_what_can_be_told_with_more_blocks() -> None:
+def test_the_noise_figure_shows_floor_and_detectable_changes() -> None:
     figure = noise_figure([make_noise()])
     assert [one.x[0] for one in figure.data] == [0.01, 0.05, 0.04, 0.035]
     assert len({one.marker.symbol for one in figure.data}) == 4
@@ -104,7 +104,7 @@ def tried_on_a_grid() -> Autotuning:
     )
 
 
-def test_the_landscape_of_the_autotuner_has_a_cell_for_the_two_numbers_that_say_most() -> None:
+def test_the_autotuner_landscape_shows_the_two_most_important_numbers() -> None:
     figure = landscape_figure(tried_on_a_grid())
     assert figure is not None
     (cells,) = figure.data
@@ -119,7 +119,7 @@ def test_the_landscape_of_the_autotuner_has_a_cell_for_the_two_numbers_that_say_
     assert cells.z[1][0] == 0 < cells.z[0][0] < cells.z[0][2]
 
 
-def test_one_number_makes_no_landscape_and_names_in_it_are_escaped() -> None:
+def test_a_landscape_needs_two_numbers_and_escapes_names() -> None:
     assert landscape_figure(make_autotuning(3_000.0, 1_000.0, 2_000.0)) is None
     assert landscape_figure(make_autotuning(None)) is None
     grid = tried_on_a_grid()
@@ -151,7 +151,7 @@ def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
     assert "<img" not in as_html(runner_history_figure(series, UTC))
 
 
-def test_every_sample_stands_below_the_curve_of_its_side() -> None:
+def test_a_distribution_reaches_from_the_first_to_the_last_sample() -> None:
     figure = distribution_figure(make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0))
     curves = {one.name: one for one in figure.data if one.mode == "lines"}
     head = curves["head, 6 samples"]

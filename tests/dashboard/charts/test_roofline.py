@@ -28,7 +28,7 @@ CEILINGS = (
 CASE = make_case(flop_count=40_000.0, memory_bytes=20_000.0)
 
 
-def test_a_case_stands_at_its_intensity_and_rate() -> None:
+def test_a_case_is_drawn_at_its_intensity_and_rate() -> None:
     placed = points_of([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
     point = trace(roofline_figure(placed, CEILINGS, UTC), "eager")
     assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
@@ -88,7 +88,7 @@ def by_name(figure: go.Figure) -> dict[str, Any]:
     return {one.name: one for one in figure.data}
 
 
-def test_a_case_stands_at_the_rate_at_which_it_moves_bytes() -> None:
+def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
     found = points_of([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
     point = by_name(figure)["eager"]
@@ -98,14 +98,14 @@ def test_a_case_stands_at_the_rate_at_which_it_moves_bytes() -> None:
     assert figure.layout.xaxis.title.text == "memory rate (B/s), higher is better"
 
 
-def test_only_the_memory_s_ceilings_are_drawn_those_of_the_datasheet_as_that() -> None:
+def test_bandwidths_have_measured_and_datasheet_memory_ceilings() -> None:
     traces = by_name(bandwidth_figure(points_of([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS))
     assert set(traces) == {"eager", "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"}
     assert list(traces["roof: dram 10 GB/s"].x) == [1e10, 1e10]
     assert traces["roof: dram 20 GB/s, datasheet"].line.dash == "dot"
 
 
-def test_a_collective_stands_at_the_bandwidth_of_its_links_without_the_memory_s_ceilings() -> None:
+def test_a_collective_is_drawn_at_its_link_bandwidth_without_memory_ceilings() -> None:
     found = points_of([copying(bus_bytes=20_000.0)], [make_measurement(COPY, median_ns=10_000.0)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
     assert set(by_name(figure)) == {"eager"}

@@ -48,7 +48,7 @@ def test_a_bar_is_as_long_as_the_samples_of_its_block() -> None:
     assert triton.x[0] == pytest.approx(sum(samples_ns) * 10 / 1e6, rel=1e-3)
 
 
-def test_what_held_the_device_back_is_a_bar_as_long_as_it_did_and_its_blocks_are_crossed() -> None:
+def test_throttling_is_a_bar_and_its_blocks_are_crossed() -> None:
     figure = run_timeline_figure(gpu_record(HOT_AT), UTC)
     assert "throttled by" in axis_titles(figure)
     (held,) = traces(figure, "throttled: hw thermal slowdown")
@@ -60,7 +60,7 @@ def test_what_held_the_device_back_is_a_bar_as_long_as_it_did_and_its_blocks_are
     assert "throttled by hw_thermal_slowdown" in triton.hovertext[0]
 
 
-def test_a_run_of_many_readings_keeps_few_points_and_its_extremes() -> None:
+def test_many_readings_are_thinned_to_their_extremes() -> None:
     values: list[float | None] = [1.0] * 50_000
     values[12_345], values[33_333], values[40_000] = 900.0, -5.0, None
     kept = thinned(values)
@@ -69,7 +69,7 @@ def test_a_run_of_many_readings_keeps_few_points_and_its_extremes() -> None:
     assert kept == sorted(kept)
 
 
-def test_of_thousands_of_blocks_those_that_tell_of_each_moment_stay() -> None:
+def test_of_thousands_of_blocks_degraded_and_long_ones_are_drawn() -> None:
     record = gpu_record(HOT_AT)
     held_back = record.measurements[0].blocks[0]
     assert held_back.device_state is not None
@@ -112,7 +112,7 @@ def make_activity(name: str = "softmax", *, start_ns: int = 0, duration_ns: int 
     return Activity(name=name, start_ns=start_ns, duration_ns=duration_ns, **defaults | fields)
 
 
-def test_a_stream_of_a_device_is_a_row_and_time_begins_at_its_first_activity() -> None:
+def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:
     figure = device_timeline_figure(
         [make_activity(start_ns=5_000), make_activity("copy", start_ns=9_000, stream=20, kind="memcpy")]
     )
@@ -121,13 +121,13 @@ def test_a_stream_of_a_device_is_a_row_and_time_begins_at_its_first_activity() -
     assert list(copied.base) == [pytest.approx(4e-6)]
 
 
-def test_the_names_that_took_most_have_a_colour_and_the_rest_share_one() -> None:
+def test_the_longest_activities_have_colours_and_the_rest_share_one() -> None:
     activities = [make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)]
     names = [one.name for one in device_timeline_figure(activities).data]
     assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
 
 
-def test_of_very_many_activities_the_longest_are_drawn() -> None:
+def test_only_the_longest_activities_are_drawn() -> None:
     activities = [make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)]
     (bars,) = device_timeline_figure(activities).data
     assert len(bars.x) == MAX_SHOWN

@@ -69,7 +69,7 @@ def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
         assert len(set(style)) == 3
 
 
-def test_series_are_named_by_what_tells_them_apart() -> None:
+def test_series_are_named_by_their_differences() -> None:
     keys = [make_series_key(implementation=name) for name in ("eager", "triton")]
     assert series_names([make_series([1.0], key=key) for key in keys]) == ["eager", "triton"]
     assert series_names([make_series([1.0])]) == [make_series_key().label]
@@ -105,7 +105,7 @@ def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again
     assert "driver 550.1 → &lt;b&gt;3.7.0" in mark.hovertext[0]
 
 
-def test_points_of_a_thinned_series_lie_where_their_commits_do() -> None:
+def test_points_of_a_thinned_series_keep_their_positions() -> None:
     places = {sha_of(0): 0, sha_of(1): 700, sha_of(2): 4_999}
     figure = drawn([make_series([1e6, 9e6, 1e6])], [], places=places)
     assert list(figure.data[0].x) == [0, 700, 4_999]
@@ -141,7 +141,7 @@ def measured_with(*settings: RunSetting | None, runner_class: str = "A") -> Seri
     return replace(series, points=tuple(replace(point, setting=setting) for point, setting in points))
 
 
-def test_a_change_names_what_was_and_what_is() -> None:
+def test_a_setting_change_names_old_and_new_value() -> None:
     (change,) = setting_changes([measured_with(OLD, OLD, NEW, NEW)])
 
     assert change.commit.sha == sha_of(2)
@@ -154,7 +154,7 @@ def timed_by(*timings: str, case_id: str = "softmax/n=1/float32/fwd") -> Series:
     return replace(series, points=tuple(replace(point, timing=timing) for point, timing in points))
 
 
-def test_another_timer_or_cache_state_is_told_once_for_all_series_of_which_it_is_true() -> None:
+def test_a_change_of_timer_or_cache_state_is_listed_once_for_all_series() -> None:
     changed = timed_by("host, hot", "host, hot", "host, cold")
     likewise = timed_by("host, hot", "host, hot", "host, cold", case_id="swiglu/n=1/float32/fwd")
     untimed = timed_by("", "", "", case_id="rope/n=1/float32/fwd")

@@ -50,14 +50,14 @@ def test_comparing_says_on_which_targets_the_machine_code_changed(open_view: Ope
     assert rows["stored verdict"][0] == f"◆ regressed {sha_of(SPILLS_AT)[:8]} (local memory per thread)"
 
 
-def test_what_exists_on_one_side_only_is_said(open_view: OpenView, store: Engine) -> None:
+def test_one_sided_rows_are_marked(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record(0, measurements=[make_measurement(implementation="gone")]))
     ingest_record(store, make_record(1, measurements=[make_measurement(implementation="new")]))
     rows = table(open_view("compare"), "outcome").set_index("implementation")["outcome"]
     assert rows.to_dict() == {"gone": "only on the base: ✓ ok", "new": "only on the head: ✓ ok"}
 
 
-def test_runs_of_different_runner_classes_are_not_set_against_each_other(open_view: OpenView, store: Engine) -> None:
+def test_runs_of_different_runner_classes_are_not_compared(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record(0))
     ingest_record(store, make_record(1, environment=make_environment(device_name="Another CPU")))
     app = open_view("compare")
@@ -87,9 +87,7 @@ def test_toolchains_are_compared_on_one_runner_class(open_view: OpenView, store:
     assert table(app, "change")["change"][0] == pytest.approx(0.2)
 
 
-def test_a_branch_is_spoken_for_by_its_newest_run_on_the_runner_of_the_other(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_branches_are_compared_by_their_newest_runs_on_one_runner(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record(0, measurements=measured(10_000.0)))
     on_a_branch = make_commit(1, branch="faster")
     ingest_record(store, make_record(1, commit=on_a_branch, measurements=measured(9_000.0)))
@@ -100,9 +98,7 @@ def test_a_branch_is_spoken_for_by_its_newest_run_on_the_runner_of_the_other(
     assert table(app, "change")["base time"][0] == 9_000.0
 
 
-def test_what_was_measured_beside_the_time_has_columns_and_what_was_not_has_none(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_further_metrics_have_columns_only_if_measured(open_view: OpenView, store: Engine) -> None:
     for number, peak_bytes in enumerate((2**20, 2**21)):
         memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**22, allocation_count=1)
         taking = make_measurement(implementation="triton", memory=memory)
@@ -114,7 +110,7 @@ def test_what_was_measured_beside_the_time_has_columns_and_what_was_not_has_none
     assert "host time of a launch" not in rows
 
 
-def test_rows_can_be_narrowed_to_what_changed_its_outcome(open_view: OpenView, store: Engine) -> None:
+def test_rows_can_be_filtered_by_kind_of_difference(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record(0, measurements=[make_measurement(implementation="gone"), make_measurement()]))
     ingest_record(store, make_record(1, measurements=[make_measurement()]))
 
@@ -130,7 +126,7 @@ def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engi
     assert open_view("compare", samples="yes").get("plotly_chart")
 
 
-def test_the_page_leaves_the_change_out_and_says_why(open_view: OpenView, store: Engine) -> None:
+def test_the_table_shows_why_a_row_has_no_change(open_view: OpenView, store: Engine) -> None:
     for number, cache, median_ns in ((0, CacheState.HOT, 10_000.0), (1, CacheState.COLD, 4_000.0)):
         blocks = make_blocks([median_ns] * 2)
         ingest_record(store, make_record(number, measurements=[make_measurement(cache=cache, blocks=blocks)]))

@@ -38,7 +38,7 @@ MISSING = {"project": "no/such", "kernel": HOSTILE, "metric": "x", "base": "x", 
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_without_any_run_a_view_says_which_commands_bring_one(open_view: OpenView, view: str) -> None:
+def test_empty_views_show_the_first_commands(open_view: OpenView, view: str) -> None:
     app = open_view(view)
     assert not app.exception
     assert "roofwatch run" in texts(app)
@@ -78,9 +78,7 @@ def test_an_address_with_values_that_do_not_exist_falls_back_with_a_notice(
     assert address(app)["project"] == [PROJECT]
 
 
-def test_an_unreachable_database_is_one_clear_error_with_the_way_out(
-    open_view: OpenView, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_database_is_one_error_with_advice(open_view: OpenView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/nothing")
     app = open_view("trends")
     assert not app.exception
@@ -90,9 +88,7 @@ def test_an_unreachable_database_is_one_clear_error_with_the_way_out(
     assert "ROOFWATCH_DATABASE_URL" in texts(app)
 
 
-def test_a_database_that_goes_away_is_said_and_found_again_when_it_is_back(
-    open_view: OpenView, store: Engine, database_url: URL
-) -> None:
+def test_a_lost_database_is_an_error_until_it_is_back(open_view: OpenView, store: Engine, database_url: URL) -> None:
     store_history(store)
     store.dispose()
     app = open_view("overview")
@@ -114,9 +110,7 @@ def test_a_database_that_goes_away_is_said_and_found_again_when_it_is_back(
     assert not app.error
 
 
-def test_project_and_filters_follow_the_reader_to_other_views_and_their_addresses(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_project_and_filters_are_kept_between_views(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     store_history(store, project="another/project")
     app = open_view("overview")
@@ -154,7 +148,7 @@ def _store_hostile_project(store: Engine) -> None:
 
 
 @pytest.mark.parametrize(("view", "asked"), EVERY_PART)
-def test_text_from_records_reaches_markdown_only_inside_code(
+def test_text_from_records_is_markdown_only_inside_code(
     open_view: OpenView, store: Engine, view: str, asked: dict[str, str]
 ) -> None:
     _store_hostile_project(store)

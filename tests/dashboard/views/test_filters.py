@@ -150,14 +150,14 @@ def test_two_commits_are_compared_on_the_runner_class_that_is_chosen(
     assert not app.warning
 
 
-def test_where_nothing_is_within_the_filters_a_view_says_to_widen_them(look: Callable[..., AppTest]) -> None:
+def test_views_without_matches_advise_to_widen_the_filters(look: Callable[..., AppTest]) -> None:
     nothing = {"branch": "calibrated", "class": OTHER.runner_class}
     for view in ("overview", "regression", "trends", "kernel", "run", "runners", "fleet"):
         said = texts(look(view, **nothing))
         assert "widen them" in said or "widen the filters" in said, view
 
 
-def test_a_silent_runner_stays_in_sight_behind_newer_runs_of_another(
+def test_a_silent_runner_is_listed_although_another_has_newer_runs(
     look: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_most(monkeypatch, 1)

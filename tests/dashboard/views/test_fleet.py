@@ -35,7 +35,7 @@ def test_a_price_turns_hours_into_money(
     assert address(app)["show"] == ["runner-money"]
 
 
-def test_the_fleet_s_bars_show_what_is_asked_for(open_view: OpenView, records: list[RunRecord]) -> None:
+def test_the_bars_of_the_fleet_can_be_chosen(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("fleet")
     for show in ("runner", "family", "runner-energy", "family-energy", "activity"):
         choice(app, "Show").set_value(show).run()

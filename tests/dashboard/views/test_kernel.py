@@ -57,9 +57,7 @@ def test_the_kernel_view_shows_the_error_of_every_check(open_view: OpenView, sto
     assert checks.loc[(RMS_NORM_BWD, "eager"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
 
 
-def test_the_kernel_view_tells_whether_the_best_is_beyond_the_noise(
-    open_view: OpenView, records: list[RunRecord]
-) -> None:
+def test_the_kernel_view_compares_the_best_with_the_second_best(open_view: OpenView, records: list[RunRecord]) -> None:
     best = table(open_view("kernel", kernel="softmax"), "significant?").set_index("case")
     assert best.loc[SOFTMAX, "best"] == "triton"
     assert best.loc[SOFTMAX, "lead"] == "+55.0% against eager"
@@ -78,14 +76,12 @@ def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
     assert "40 µs" in diagnoses.loc[(SOFTMAX, "triton"), "why"]
 
 
-def test_the_kernel_view_has_what_the_autotuner_tried_the_counters_and_the_errors(
-    open_view: OpenView, records: list[RunRecord]
-) -> None:
+def test_the_kernel_view_shows_autotuning_counters_and_errors(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("kernel", kernel="softmax", configurations="open")
     # the roofline and the landscape of the autotuner
     assert figures(app) == 2
     tried = table(app, "result")
-    assert tried["time"].is_monotonic_increasing
+    assert tried["time"].dropna().is_monotonic_increasing
     assert tried["result"].tolist().count("★ chosen") == 1
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
     assert counters["l2 hit share"] == "12.0%"
@@ -111,7 +107,7 @@ def copying(case_id: str = COPY, **fields: Any) -> Any:
     ],
     ids=["memory", "links", "nothing"],
 )
-def test_the_kernel_view_is_never_empty_without_a_word(
+def test_the_kernel_view_explains_missing_rooflines(
     open_view: OpenView, store: Engine, fields: dict[str, Any], count: int, words: str
 ) -> None:
     ingest_record(store, make_record(cases=(copying(**fields),), measurements=[make_measurement(COPY)]))

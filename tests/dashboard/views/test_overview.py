@@ -33,7 +33,7 @@ def rows(app: AppTest, judged: list[Regression]) -> list[str]:
     return [by_row[line] for line in written if line in by_row]
 
 
-def test_open_regressions_come_first_the_newest_on_top_and_the_rest_apart(open_view: OpenView, store: Engine) -> None:
+def test_open_regressions_come_first_and_others_are_folded(open_view: OpenView, store: Engine) -> None:
     judged = store_history(store)
     app = open_view("overview", improvements="open", settled="open")
     assert rows(app, judged) == [
@@ -57,9 +57,7 @@ def test_the_order_of_the_open_regressions_can_be_chosen(open_view: OpenView, st
     assert address(app)["order"] == ["largest change"]
 
 
-def test_what_moved_with_the_clock_accuses_nobody_and_is_listed_all_the_same(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_inconclusive_changes_are_listed_separately(open_view: OpenView, store: Engine) -> None:
     judged = store_history(store)
     moved = replace(judged[0], verdict=Verdict.INCONCLUSIVE, cause=Cause.CLOCK)
     replace_regressions(store, PROJECT, [moved, *judged[1:]])
@@ -70,9 +68,7 @@ def test_what_moved_with_the_clock_accuses_nobody_and_is_listed_all_the_same(
     ]
 
 
-def test_what_somebody_settled_waits_for_nobody_and_what_is_acknowledged_does(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_acknowledged_regressions_stay_open_and_expected_ones_do_not(open_view: OpenView, store: Engine) -> None:
     judged = store_history(store)
     slower, spills, broken, *_ = judged
     decide(store, slower, TriageState.EXPECTED)
@@ -98,9 +94,7 @@ def test_a_row_names_the_worst_change_with_its_levels_and_the_likeliest_cause(
         assert part in said
 
 
-def test_the_table_of_movements_says_what_the_heat_map_does_within_the_window(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_kernel_changes_are_listed_as_a_table(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     app = open_view("overview", window="all", table="open")
     moved = table(app, "change of the time").set_index("kernel")
@@ -130,9 +124,7 @@ def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
     ]
 
 
-def test_the_false_alarm_rate_counts_what_was_refuted_or_called_invalid_among_what_is_decided(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_the_false_alarm_rate_counts_refuted_and_invalid_regressions(open_view: OpenView, store: Engine) -> None:
     _, _, broken, *_ = store_history(store)
     decide(store, broken, TriageState.INVALID)
     app = open_view("overview")
@@ -169,7 +161,7 @@ def test_each_row_names_the_owner_of_its_kernel(open_view: OpenView) -> None:
     assert said.count("ada@example.com") == 1
 
 
-def test_rules_that_cannot_be_read_cost_no_view(
+def test_views_work_without_readable_alert_rules(
     open_view: OpenView, store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_history(store)

@@ -116,7 +116,7 @@ def other_value(widget: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("view", VIEWS)
-def test_whoever_opens_the_address_sees_what_was_chosen_by_every_widget(open_view: OpenView, view: str) -> None:
+def test_an_address_restores_every_widget(open_view: OpenView, view: str) -> None:
     app = open_view(view, **VIEWS[view], **dict.fromkeys(PARTS.get(view, ()), _OPEN))
     done: set[str] = set()
     while waiting := [one for one in widgets(app) if key_of(one) not in done]:

@@ -106,7 +106,7 @@ def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chose
     assert dismissed.summary in texts(open_view("regression", regression=of(dismissed)))
 
 
-def test_base_and_head_are_laid_side_by_side(open_view: OpenView, store: Engine) -> None:
+def test_base_and_head_are_shown_side_by_side(open_view: OpenView, store: Engine) -> None:
     store_move(store)
     app = open_view("regression")
     facts = table(app, "judged")
@@ -129,7 +129,7 @@ def test_the_difference_of_the_disassembly_is_shown_on_request(open_view: OpenVi
     assert "+HMMA R2" in texts(app)
 
 
-def test_a_side_whose_run_is_gone_is_said(open_view: OpenView, store: Engine) -> None:
+def test_a_removed_run_is_a_notice(open_view: OpenView, store: Engine) -> None:
     store_move(store)
     point = make_change_point(1)
     series = replace(point.series, runner_class="a runner that never was")
@@ -139,7 +139,7 @@ def test_a_side_whose_run_is_gone_is_said(open_view: OpenView, store: Engine) ->
     assert "no longer stored" in texts(app)
 
 
-def test_a_bisection_that_was_asked_for_it_is_shown(open_view: OpenView, store: Engine) -> None:
+def test_a_requested_bisection_is_shown(open_view: OpenView, store: Engine) -> None:
     slower = store_history(store)[0]
     series = slower.change_points[0].series
     asked = BisectionRange(PROJECT, series.case_id, series.implementation, sha_of(SLOWER_AT - 1), sha_of(SLOWER_AT))
@@ -149,9 +149,7 @@ def test_a_bisection_that_was_asked_for_it_is_shown(open_view: OpenView, store: 
 
 
 @pytest.mark.parametrize("view", ["overview", "regression"])
-def test_without_a_provider_nobody_is_offered_to_sign_in_or_decide(
-    open_view: OpenView, store: Engine, view: str
-) -> None:
+def test_without_a_provider_there_is_no_sign_in_or_triage_form(open_view: OpenView, store: Engine, view: str) -> None:
     store_history(store)
     assert [one.label for one in open_view(view).button] == []
 
@@ -159,7 +157,7 @@ def test_without_a_provider_nobody_is_offered_to_sign_in_or_decide(
 LINKS = SourceLinks.of_project("https://github.com/{project}", "owner/kernels")
 
 
-def test_a_commit_and_a_line_have_the_site_s_own_addresses() -> None:
+def test_commits_and_lines_link_to_the_repository() -> None:
     assert LINKS.commit("abc") == "[`abc`](https://github.com/owner/kernels/commit/abc)"
     assert LINKS.line("abc", "kernels/soft max.py", 12) == (
         "[`kernels/soft max.py:12`](https://github.com/owner/kernels/blob/abc/kernels/soft%20max.py#L12)"
@@ -167,11 +165,11 @@ def test_a_commit_and_a_line_have_the_site_s_own_addresses() -> None:
 
 
 @pytest.mark.parametrize("file", ["../../evil/repo/blob/x.py", "a/../../x.py", "/etc/passwd", "a\\..\\x.py"])
-def test_a_file_outside_of_the_repository_has_no_address(file: str) -> None:
+def test_a_file_outside_the_repository_has_no_link(file: str) -> None:
     assert LINKS.line("abc", file, 1) == code_span(f"{file}:1")
 
 
-def test_what_a_record_says_cannot_end_the_link() -> None:
+def test_text_from_records_cannot_end_a_link() -> None:
     named, _, address = LINKS.line("abc", "a)](javascript:alert(1)) [x](y", 1).rpartition("](")
     assert named == "[`a)](javascript:alert(1)) [x](y:1`"
     assert not set("()[] ") & set(address.removesuffix(")"))

@@ -32,9 +32,7 @@ from tests.dashboard.seen import address, choice, figures, read_at_most, table, 
 TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
 
 
-def test_a_run_tells_how_long_it_took_how_it_ended_and_what_failed(
-    open_view: OpenView, records: list[RunRecord]
-) -> None:
+def test_a_run_shows_its_duration_outcomes_and_failures(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("run", run=str(records[-1].run_id))
     said = texts(app)
     assert "Took 30 s" in said
@@ -57,7 +55,7 @@ def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, reco
     assert ceilings.loc["cache", "datasheet"] == ""
 
 
-def test_a_run_shows_what_its_launches_take_of_the_host_and_of_the_memory(open_view: OpenView, store: Engine) -> None:
+def test_a_run_shows_host_time_and_memory_per_launch(open_view: OpenView, store: Engine) -> None:
     memory = MemoryUse(peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=3)
     known = make_measurement(implementation="triton", memory=memory)
     blocks = tuple(block.model_copy(update={"host_ns": 4_000.0}) for block in known.blocks)
@@ -78,9 +76,7 @@ def test_a_run_shows_what_its_launches_take_of_the_host_and_of_the_memory(open_v
     ]
 
 
-def test_a_run_shows_which_kernels_a_case_launches_and_what_of_the_time_each_took(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_a_run_shows_launched_kernels_with_their_share_of_time(open_view: OpenView, store: Engine) -> None:
     gemm = make_activity("void gemm<128>(<b>)", count=6, total_ns=6_000, grid=(8, 1, 1), registers=64)
     copy = make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_500, bytes=2**20)
     profile = make_profile(CASE_ID, gemm, copy, span_ns=10_000, busy_ns=8_000, left_out_count=2, left_out_ns=500)
@@ -105,7 +101,7 @@ def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: 
     assert f"head={sha_of(3)}" in link.proto.query_string
 
 
-def test_a_run_of_a_cpu_says_that_nobody_watched(open_view: OpenView, store: Engine) -> None:
+def test_a_run_on_a_cpu_has_no_device_readings(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record())
     app = open_view("run")
     assert "No device readings" in texts(app)
@@ -114,7 +110,7 @@ def test_a_run_of_a_cpu_says_that_nobody_watched(open_view: OpenView, store: Eng
     assert "no profiles" in texts(app)
 
 
-def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
+def test_an_older_run_opens_by_its_address(
     open_view: OpenView, records: list[RunRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_most(monkeypatch, 2)
@@ -125,7 +121,7 @@ def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
     assert not app.warning
 
 
-def test_a_run_whose_samples_have_aged_out_is_said_to_be_that_and_no_error(open_view: OpenView, store: Engine) -> None:
+def test_a_run_without_kept_samples_is_a_notice(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record())
     with store.begin() as connection:
         connection.execute(text("DELETE FROM sample_set"))
@@ -153,7 +149,7 @@ def read_trace(open_view: OpenView, store: Engine, content: bytes) -> Any:
     return read.set_value(True).run()
 
 
-def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, store: Engine) -> None:
+def test_a_stored_trace_is_drawn_and_downloadable(open_view: OpenView, store: Engine) -> None:
     app = read_trace(open_view, store, TRACE.read_bytes())
     assert not app.exception
     assert not app.warning
@@ -170,7 +166,7 @@ def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, stor
         (b'{"other": 1}', "not a trace of torch.profiler"),
     ],
 )
-def test_a_trace_that_cannot_be_read_is_a_notice_and_can_still_be_taken_away(
+def test_an_unreadable_trace_is_a_notice_and_downloadable(
     open_view: OpenView, store: Engine, content: bytes, words: str
 ) -> None:
     app = read_trace(open_view, store, content)
@@ -200,7 +196,7 @@ def marked(options: list[str]) -> list[bool]:
     return [WORDS in option for option in options]
 
 
-def test_a_list_of_runs_says_which_their_branch_has_left(open_view: OpenView, rewritten: Engine) -> None:
+def test_runs_that_are_no_longer_on_their_branch_are_marked(open_view: OpenView, rewritten: Engine) -> None:
     app = open_view("run")
 
     # the newest run first
@@ -212,7 +208,7 @@ def test_a_list_of_runs_says_which_their_branch_has_left(open_view: OpenView, re
     assert any("previous run" in one.proto.label for one in of_left.get("page_link"))
 
 
-def test_commits_to_compare_are_marked_and_none_that_was_left_is_chosen(open_view: OpenView, rewritten: Engine) -> None:
+def test_compared_commits_are_marked_and_start_on_the_branch(open_view: OpenView, rewritten: Engine) -> None:
     app = open_view("compare")
 
     # in the order of their counts, the highest first
@@ -231,7 +227,7 @@ def half_trusted(store: Engine) -> Engine:
     return store
 
 
-def test_a_quarantined_run_is_listed_marked_and_opens_by_its_link(open_view: OpenView, half_trusted: Engine) -> None:
+def test_a_quarantined_run_is_marked_and_opens_by_its_link(open_view: OpenView, half_trusted: Engine) -> None:
     app = open_view("run")
     assert address(app)["run"] == [str(TRUSTED[-1].run_id)]
     assert [one.startswith("⊘ quarantined") for one in choice(app, "Run").options] == [True, False, False]
@@ -244,9 +240,7 @@ def test_a_quarantined_run_is_listed_marked_and_opens_by_its_link(open_view: Ope
     assert not linked.get("page_link")
 
 
-def test_the_overview_tells_how_many_runs_are_in_quarantine_and_leads_there(
-    open_view: OpenView, half_trusted: Engine
-) -> None:
+def test_the_overview_counts_quarantined_runs_and_links_to_them(open_view: OpenView, half_trusted: Engine) -> None:
     def links(**asked: str) -> list[str]:
         told = [one.proto for one in open_view("overview", **asked).get("page_link") if "quarantine" in one.proto.label]
         return [f"{one.label} {one.page}?{one.query_string}" for one in told]
@@ -257,7 +251,7 @@ def test_the_overview_tells_how_many_runs_are_in_quarantine_and_leads_there(
     assert links(branch="main") == []
 
 
-def test_a_quarantined_run_counts_for_no_other_view(open_view: OpenView, half_trusted: Engine) -> None:
+def test_other_views_ignore_quarantined_runs(open_view: OpenView, half_trusted: Engine) -> None:
     compared = open_view("compare")
     assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])
     assert table(open_view("fleet"), "per commit")["runs"].tolist() == [2]

@@ -16,7 +16,7 @@ from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, gpu, store_gpu_histo
 from tests.dashboard.seen import table, texts
 
 
-def test_every_runner_class_has_its_last_result_its_rhythm_and_its_noise(open_view: OpenView, store: Engine) -> None:
+def test_every_runner_class_shows_its_last_result_interval_and_noise(open_view: OpenView, store: Engine) -> None:
     store_gpu_history(store)
     ingest_record(store, make_record(9))
     health = table(open_view("runners"), "runner class").set_index("runner class")
@@ -31,29 +31,27 @@ def test_every_runner_class_has_its_last_result_its_rhythm_and_its_noise(open_vi
     assert health.loc[make_environment().runner_class, "state"] == "○ too few results to tell"
 
 
-def test_the_noise_of_a_case_stands_beside_what_can_be_detected(open_view: OpenView, records: list[RunRecord]) -> None:
+def test_the_noise_table_shows_floor_and_detectable_changes(open_view: OpenView, records: list[RunRecord]) -> None:
     noise = table(open_view("runners", runner=gpu().runner_class), "A/A verdict")
     assert noise["case"].tolist() == [SOFTMAX]
     assert 0.03 < noise["detectable with 40 blocks"].item() <= noise["detectable with 8 blocks"].item()
     assert noise["A/A verdict"].tolist() == ["✓ none"]
 
 
-def test_the_history_of_a_case_counts_runs_in_which_the_device_was_not_itself(
-    open_view: OpenView, records: list[RunRecord]
-) -> None:
+def test_the_history_of_a_case_counts_degraded_runs(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("runners", show="history of a case", case=SOFTMAX, implementation="triton")
     # six runs and both sides of the calibration
     assert "8 runs" in texts(app)
     assert "in 1 of them" in texts(app)
 
 
-def test_the_ceilings_of_a_runner_stand_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
+def test_ceilings_of_a_runner_are_shown_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
     ceilings = table(open_view("runners", show="ceilings"), "datasheet").set_index("ceiling")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["cache", "datasheet"] == "not known"
 
 
-def test_what_differs_between_environments_that_compare_is_told(open_view: OpenView, store: Engine) -> None:
+def test_differences_between_comparable_environments_are_listed(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record(0))
     ingest_record(store, make_record(1, environment=make_environment(triton_version="3.8.0", os="Linux 6.9")))
     ingest_record(store, make_record(2, harness_version="2"))

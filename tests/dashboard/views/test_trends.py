@@ -69,7 +69,7 @@ def test_a_failed_run_has_no_value_in_the_table_of_trends(open_view: OpenView, s
     assert values["outcome"][BROKEN_AT] == "✕ incorrect"
 
 
-def test_trends_offer_what_can_never_run_here_only_if_there_is_nothing_else(open_view: OpenView, store: Engine) -> None:
+def test_trends_offer_unsupported_implementations_only_without_others(open_view: OpenView, store: Engine) -> None:
     never = make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED)
     ingest_record(store, make_record(0, measurements=[never]))
     assert many(open_view("trends"), "Implementations").options == ["triton"]
@@ -96,9 +96,7 @@ def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: Op
     assert "utilisation" in texts(app)
 
 
-def test_a_runner_that_measured_a_branch_alone_is_offered_where_that_branch_is_chosen(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_a_runner_of_one_branch_is_offered_for_that_branch(open_view: OpenView, store: Engine) -> None:
     elsewhere, on_main = make_environment(device_name="Other CPU"), make_environment()
     ingest_record(store, make_record(0))
     ingest_record(store, make_record(1, commit=make_commit(1, branch="faster"), environment=elsewhere))
@@ -116,14 +114,14 @@ def test_a_runner_that_measured_a_branch_alone_is_offered_where_that_branch_is_c
     assert "These series have no runs on the chosen branch" in texts(nothing)
 
 
-def test_a_box_over_a_trend_is_the_first_and_last_commit_beneath_it() -> None:
+def test_a_box_selects_its_first_and_last_commit() -> None:
     trend = Trend((), {"a": 0, "b": 1, "d": 3, "e": 4}, 5, 5)
     assert commits_within(trend, [{"x": [3.6, 0.7]}]) == ("b", "d")
     assert commits_within(trend, [{"x": [0.6, 1.4]}]) is None
     assert commits_within(trend, []) is None
 
 
-def test_any_stretch_of_a_history_can_be_asked_for(open_view: OpenView, store: Engine) -> None:
+def test_the_address_may_ask_for_any_window(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, window="3", end=sha_of(COMMIT_COUNT - 2), values="open")
     shown = [sha_of(number)[:8] for number in range(COMMIT_COUNT - 4, COMMIT_COUNT - 1)]
@@ -133,9 +131,7 @@ def test_any_stretch_of_a_history_can_be_asked_for(open_view: OpenView, store: E
 
 
 @pytest.mark.slow
-def test_a_commit_that_the_address_pins_tells_who_made_it_what_was_measured_and_where_to_look_further(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_a_commit_in_the_address_is_shown_with_author_values_and_links(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     commit = make_commit(SLOWER_AT)
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, commit=commit.sha)
@@ -150,9 +146,7 @@ def test_a_commit_that_the_address_pins_tells_who_made_it_what_was_measured_and_
     assert address(app)["commit"] == [commit.sha]
 
 
-def test_a_reader_who_asks_for_nothing_sees_the_newest_regression_that_stands(
-    open_view: OpenView, store: Engine
-) -> None:
+def test_trends_open_on_the_newest_open_regression(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     app = open_view("trends")
     assert choice(app, "Kernel").value == "rms_norm"
