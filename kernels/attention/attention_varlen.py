@@ -97,7 +97,7 @@ attention_varlen_spec = KernelSpec(
             ],
             dtypes=["float16"],
             directions=["bwd"],
-        ),
+        )
     ],
     flop_count=attention_varlen_flop_count,
     memory_bytes=attention_varlen_memory_bytes,

@@ -16,12 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of, tile_of_program
-from roofwatch.kernels.operands import (
-    is_stored_transposed,
-    require_equal,
-    require_operands,
-    supports_tma,
-)
+from roofwatch.kernels.operands import is_stored_transposed, require_equal, require_operands, supports_tma
 from roofwatch.kernels.shapes import model_cases, only, projections
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
 

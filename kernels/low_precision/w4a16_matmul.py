@@ -35,12 +35,7 @@ from roofwatch.kernels.low_precision.packing import (
     unpack_int4,
     unpacked,
 )
-from roofwatch.kernels.operands import (
-    require_contiguous,
-    require_equal,
-    require_integers,
-    require_operands,
-)
+from roofwatch.kernels.operands import require_contiguous, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 

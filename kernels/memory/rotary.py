@@ -115,20 +115,7 @@ def _launch(q, k, cos, sin, q_out, k_out, *, is_back):
     config = rotary_config(max(H, H_KV), D)
     n_tiles = triton.cdiv(H, config["BLOCK_H"]) + triton.cdiv(H_KV, config["BLOCK_H"])
     _rotary_kernel[(B * T * n_tiles,)](
-        q,
-        k,
-        cos,
-        sin,
-        q_out,
-        k_out,
-        *q.stride()[:3],
-        *k.stride()[:3],
-        T,
-        H,
-        H_KV,
-        D // 2,
-        IS_BACK=is_back,
-        **config,
+        q, k, cos, sin, q_out, k_out, *q.stride()[:3], *k.stride()[:3], T, H, H_KV, D // 2, IS_BACK=is_back, **config
     )
 
 

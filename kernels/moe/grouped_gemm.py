@@ -19,12 +19,7 @@ from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
 from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
-from roofwatch.kernels.operands import (
-    require_equal,
-    require_integers,
-    require_operands,
-    supports_tma,
-)
+from roofwatch.kernels.operands import require_equal, require_integers, require_operands, supports_tma
 from roofwatch.kernels.shapes import expert_tokens, model_cases
 from roofwatch.kernels.target import Target, current_target, persistent_program_count
 
@@ -170,10 +165,7 @@ def grouped_gemm_memory_bytes(case: Case) -> float:
 
 
 # Mixtral's experts fit on one GPU; those of the others are split over 8
-_WORKLOADS = [
-    *expert_tokens([MIXTRAL_8X7B]),
-    *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8),
-]
+_WORKLOADS = [*expert_tokens([MIXTRAL_8X7B]), *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8)]
 _SHAPE = ("T", "E", "top_k", "hidden", "ffn")
 
 grouped_gemm_spec = KernelSpec(

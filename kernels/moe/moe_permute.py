@@ -173,11 +173,7 @@ def moe_permute_reference(x: Tensor, experts: Tensor, n_experts: int) -> Permute
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {
-        "x": make.normal(case["T"], case["hidden"]),
-        "experts": chosen_experts(case, make),
-        "n_experts": case["E"],
-    }
+    return {"x": make.normal(case["T"], case["hidden"]), "experts": chosen_experts(case, make), "n_experts": case["E"]}
 
 
 def moe_permute_flop_count(case: Case) -> float:

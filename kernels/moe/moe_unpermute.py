@@ -101,7 +101,7 @@ moe_unpermute_spec = KernelSpec(
                 {"T": 0, "top_k": 2, "hidden": 64},
             ],
             dtypes=["float16"],
-        ),
+        )
     ],
     flop_count=moe_unpermute_flop_count,
     memory_bytes=moe_unpermute_memory_bytes,

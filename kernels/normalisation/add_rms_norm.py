@@ -218,17 +218,7 @@ def _add_rms_norm_op(x, residual, weight, eps, out, new_residual, rstd):
     n_rows, n_cols = x.shape
     kernel = _add_rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _add_rms_norm_long_kernel
     kernel[(n_rows,)](
-        x,
-        residual,
-        weight,
-        out,
-        new_residual,
-        rstd,
-        x.stride(0),
-        residual.stride(0),
-        n_cols,
-        eps,
-        **row_config(n_cols),
+        x, residual, weight, out, new_residual, rstd, x.stride(0), residual.stride(0), n_cols, eps, **row_config(n_cols)
     )
 
 
@@ -270,11 +260,7 @@ add_rms_norm_spec = KernelSpec(
     family="normalisation",
     inputs=_inputs,
     reference=add_rms_norm_reference,
-    cases=[
-        *small_rows(),
-        *model_cases(token_rows()),
-        *model_cases(only(token_rows(), "prefill"), directions=["bwd"]),
-    ],
+    cases=[*small_rows(), *model_cases(token_rows()), *model_cases(only(token_rows(), "prefill"), directions=["bwd"])],
     edges=[
         *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),

@@ -61,11 +61,7 @@ layer_norm_spec = KernelSpec(
     family="normalisation",
     inputs=_inputs,
     reference=layer_norm_reference,
-    cases=[
-        *small_rows(),
-        *model_cases(token_rows()),
-        *model_cases(only(token_rows(), "prefill"), directions=["bwd"]),
-    ],
+    cases=[*small_rows(), *model_cases(token_rows()), *model_cases(only(token_rows(), "prefill"), directions=["bwd"])],
     edges=[
         *cases(shapes=[{"n_rows": 63, "n_cols": 100}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 1, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),

@@ -38,10 +38,7 @@ def rms_norm_reference(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {
-        "x": make.normal(case["n_rows"], case["n_cols"]),
-        "weight": make.uniform(case["n_cols"], low=0.5, high=1.5),
-    }
+    return {"x": make.normal(case["n_rows"], case["n_cols"]), "weight": make.uniform(case["n_cols"], low=0.5, high=1.5)}
 
 
 def rms_norm_flop_count(case: Case) -> float:
@@ -67,10 +64,7 @@ rms_norm_spec = KernelSpec(
     family="normalisation",
     inputs=_inputs,
     reference=rms_norm_reference,
-    cases=[
-        *small_rows(),
-        *model_cases(token_rows(), directions=["fwd", "bwd"]),
-    ],
+    cases=[*small_rows(), *model_cases(token_rows(), directions=["fwd", "bwd"])],
     edges=[
         *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
@@ -290,9 +284,7 @@ def _cuda_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
     grad_weight_shares = x.new_empty(n_blocks, n_cols, dtype=torch.float32)
     layout = row_layout(x, weight, grad_out, grad_x, grad_weight_shares, most_threads=512)
     _cuda_kernel("rms_norm_grad_kernel", x.dtype, weight.dtype, layout).launch(
-        n_blocks,
-        layout.n_threads,
-        (x, weight, rstd, grad_out, grad_x, grad_weight_shares, x.stride(0), n_rows, n_cols),
+        n_blocks, layout.n_threads, (x, weight, rstd, grad_out, grad_x, grad_weight_shares, x.stride(0), n_rows, n_cols)
     )
     sum_rows(grad_weight_shares, grad_weight)
 

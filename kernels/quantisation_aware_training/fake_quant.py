@@ -226,9 +226,7 @@ def ternary_fake_quant(x: Tensor) -> Tensor:
 
 _nonary_fake_quant = _define_operator("nonary_fake_quant", highest=4)
 nonary_fake_quant_spec = _fake_quant_spec(
-    "nonary_fake_quant",
-    4,
-    source="Esser et al., Learned Step Size Quantization, 2019 (arXiv 1902.08153), section 2.1",
+    "nonary_fake_quant", 4, source="Esser et al., Learned Step Size Quantization, 2019 (arXiv 1902.08153), section 2.1"
 )
 
 

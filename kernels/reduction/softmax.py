@@ -48,10 +48,7 @@ softmax_spec = KernelSpec(
     family="reduction",
     inputs=_inputs,
     reference=softmax_reference,
-    cases=[
-        *small_rows(),
-        *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
-    ],
+    cases=[*small_rows(), *model_cases(vocabulary_rows(), directions=["fwd", "bwd"])],
     edges=[
         *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
         *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),

@@ -18,12 +18,7 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from roofwatch.kernels.operands import (
-    require_contiguous,
-    require_equal,
-    require_integers,
-    require_operands,
-)
+from roofwatch.kernels.operands import require_contiguous, require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import model_cases, only, weights_first, with_choice
 from roofwatch.kernels.target import Target, current_target
 
@@ -96,17 +91,7 @@ def _block_sparse_matmul_op(blocks, row_pointers, column_indices, x, out):
     n_block_rows = row_pointers.shape[0] - 1
     config = block_sparse_matmul_config(block, N, x.element_size(), current_target())
     _block_sparse_matmul_kernel[(n_block_rows * triton.cdiv(N, config["BLOCK_N"]),)](
-        blocks,
-        row_pointers,
-        column_indices,
-        x,
-        out,
-        n_block_rows,
-        N,
-        x.stride(0),
-        out.stride(0),
-        BLOCK=block,
-        **config,
+        blocks, row_pointers, column_indices, x, out, n_block_rows, N, x.stride(0), out.stride(0), BLOCK=block, **config
     )
 
 

@@ -145,12 +145,7 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     bits = torch.tensor([first | second << 2 for first, second in _KEPT_PAIRS], dtype=torch.uint8, device=make.device)
     low, high = bits[make.integers(M, K // 4, high=len(_KEPT_PAIRS), dtype="int32")].reshape(M, K // 8, 2).unbind(-1)
     values, metadata = make.normal(M, K // 2), low | high << 4
-    return {
-        "values": values,
-        "metadata": metadata,
-        "x": make.normal(K, N),
-        "weight": unfold_2_4(values, metadata),
-    }
+    return {"values": values, "metadata": metadata, "x": make.normal(K, N), "weight": unfold_2_4(values, metadata)}
 
 
 def matmul_2_4_flop_count(case: Case) -> float:
