@@ -58,6 +58,44 @@ def load_factors(a_ptrs, b_ptrs, n_left, K_IS_EVEN: tl.constexpr):
 
 
 @triton.jit
+def product_of(
+    a_ptr,
+    b_ptr,
+    offs_m,
+    offs_n,
+    first_k,
+    end_k,
+    M,
+    N,
+    K,
+    a_row_stride,
+    b_row_stride,
+    B_IS_TRANSPOSED: tl.constexpr,
+    K_IS_EVEN: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Sum `a[m, k] b[k, n]` over k from `first_k` up to `end_k`, for a tile of an M x N result.
+
+    Rows and columns past the end wrap around, which is cheaper than masked loads; they must not be stored.
+    """
+    offs_k = first_k + tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
+    if B_IS_TRANSPOSED:
+        b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
+        b_step = BLOCK_K
+    else:
+        b_ptrs = b_ptr + offs_k.to(tl.int64)[:, None] * b_row_stride + (offs_n % N)[None, :]
+        b_step = tl.cast(b_row_stride, tl.int64) * BLOCK_K
+    acc = tl.zeros((offs_m.shape[0], offs_n.shape[0]), tl.float32)
+    for start in range(first_k, end_k, BLOCK_K):
+        a, b = load_factors(a_ptrs, b_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+        acc = dot(a, b, acc)
+        a_ptrs += BLOCK_K
+        b_ptrs += b_step
+    return acc
+
+
+@triton.jit
 def store_product(out_ptr, product, offs_m, offs_n, M, N, row_stride):
     """Store a tile of an M x N result in the result's dtype."""
     out_ptrs = out_ptr + offs_m.to(tl.int64)[:, None] * row_stride + offs_n[None, :]

@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of, tile_of_program
+from roofwatch.kernels.building_blocks.tiles import dot, product_of, store_product, tile_of, tile_of_program
 from roofwatch.kernels.operands import is_stored_transposed, require_equal, require_operands, supports_tma
 from roofwatch.kernels.shapes import model_cases, only, projections
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
@@ -91,21 +91,9 @@ def _matmul_kernel(
     tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    # rows and columns past the end wrap around and are not stored: cheaper than masked loads
-    a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
-    if B_IS_TRANSPOSED:
-        b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
-        b_step = BLOCK_K
-    else:
-        b_ptrs = b_ptr + offs_k.to(tl.int64)[:, None] * b_row_stride + (offs_n % N)[None, :]
-        b_step = tl.cast(b_row_stride, tl.int64) * BLOCK_K
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        a, b = load_factors(a_ptrs, b_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-        acc = dot(a, b, acc)
-        a_ptrs += BLOCK_K
-        b_ptrs += b_step
+    acc = product_of(
+        a_ptr, b_ptr, offs_m, offs_n, 0, K, M, N, K, a_row_stride, b_row_stride, B_IS_TRANSPOSED, K_IS_EVEN, BLOCK_K
+    )
     store_product(out_ptr, acc, offs_m, offs_n, M, N, out_row_stride)
 
 

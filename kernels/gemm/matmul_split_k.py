@@ -12,7 +12,7 @@ from torch import Tensor
 
 from roofwatch import KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, sum_shares
+from roofwatch.kernels.building_blocks.tiles import product_of, store_product, sum_shares
 from roofwatch.kernels.gemm.matmul import (
     empty_product,
     factors,
@@ -52,21 +52,23 @@ def _split_kernel(
     first_k = split * k_per_split
     offs_m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = first_k + tl.arange(0, BLOCK_K)
-    # rows and columns past the end wrap around and are not stored
-    a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
-    if B_IS_TRANSPOSED:
-        b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
-        b_step = BLOCK_K
-    else:
-        b_ptrs = b_ptr + offs_k.to(tl.int64)[:, None] * b_row_stride + (offs_n % N)[None, :]
-        b_step = tl.cast(b_row_stride, tl.int64) * BLOCK_K
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(first_k, tl.minimum(first_k + k_per_split, K), BLOCK_K):
-        a, b = load_factors(a_ptrs, b_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-        acc = dot(a, b, acc)
-        a_ptrs += BLOCK_K
-        b_ptrs += b_step
+    end_k = tl.minimum(first_k + k_per_split, K)
+    acc = product_of(
+        a_ptr,
+        b_ptr,
+        offs_m,
+        offs_n,
+        first_k,
+        end_k,
+        M,
+        N,
+        K,
+        a_row_stride,
+        b_row_stride,
+        B_IS_TRANSPOSED,
+        K_IS_EVEN,
+        BLOCK_K,
+    )
     store_product(partial_ptr + split.to(tl.int64) * M * N, acc, offs_m, offs_n, M, N, N)
 
 

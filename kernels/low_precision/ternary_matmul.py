@@ -10,7 +10,7 @@ channel. With few tiles, K is split over programs, and a second kernel adds the 
 Source: Ma et al., The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits, 2024 (arXiv 2402.17764).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -20,7 +20,7 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import groups_per_split, sum_shares, tile_of_program
+from roofwatch.kernels.building_blocks.tiles import groups_per_split, store_product, sum_shares, tile_of_program
 from roofwatch.kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
 from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale
 from roofwatch.kernels.operands import require_equal, require_operands
@@ -95,35 +95,29 @@ def _ternary_matmul_kernel(
         acc = tl.dot(x, weight, acc, out_dtype=tl.int32)
         x_ptrs += 4 * BLOCK_BYTES
         packed_ptrs += BLOCK_BYTES
-    mask_m = offs_m < M
-    mask_n = offs_n < N
-    x_scale = tl.load(x_scale_ptr + offs_m, mask=mask_m, other=0.0) / 64.0  # [BLOCK_M]
-    weight_scale = tl.load(weight_scale_ptr + offs_n, mask=mask_n, other=0.0)  # [BLOCK_N]
+    x_scale = tl.load(x_scale_ptr + offs_m, mask=offs_m < M, other=0.0) / 64.0  # [BLOCK_M]
+    weight_scale = tl.load(weight_scale_ptr + offs_n, mask=offs_n < N, other=0.0)  # [BLOCK_N]
     share = acc.to(tl.float32) * x_scale[:, None] * weight_scale[None, :]
-    row = (split * M + offs_m).to(tl.int64)
-    share_ptrs = share_ptr + row[:, None] * N + offs_n[None, :]
-    mask = mask_m[:, None] & mask_n[None, :]
-    tl.store(share_ptrs, share.to(share_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, BLOCK_N]
+    store_product(share_ptr + split.to(tl.int64) * M * N, share, offs_m, offs_n, M, N, N)
 
 
-class Tiling(NamedTuple):
-    """Tile sizes and launch options."""
+def ternary_matmul_config(M: int, target: Target) -> dict[str, int]:
+    """Choose narrow tiles for few rows, else the largest that fit all targets without register spills.
 
-    BLOCK_M: int
-    BLOCK_N: int
-    BLOCK_BYTES: int
-    """Bytes of packed weights along K, four weights each."""
-    num_warps: int
-    num_stages: int
-
-
-def ternary_matmul_config(M: int, target: Target) -> Tiling:
-    """Choose narrow tiles for few rows, else the largest that fit all targets without register spills."""
+    A byte has four weights.
+    """
     num_stages = 2 if target.backend == "hip" else 4
     if M <= MAX_FEW_ROWS:
-        return Tiling(16, 64, 128, 4, num_stages)
+        return {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_BYTES": 128, "num_warps": 4, "num_stages": num_stages}
     block_m = min(triton.next_power_of_2(M), 128)
-    return Tiling(block_m, 128, 32, 8 if block_m == 128 else 4, min(num_stages, 3))
+    n_warps = 8 if block_m == 128 else 4
+    return {
+        "BLOCK_M": block_m,
+        "BLOCK_N": 128,
+        "BLOCK_BYTES": 32,
+        "num_warps": n_warps,
+        "num_stages": min(num_stages, 3),
+    }
 
 
 def _empty_out(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
@@ -135,9 +129,9 @@ def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
     M = x.shape[0]
     N, n_bytes = packed.shape
     target = current_target()
-    tiling = ternary_matmul_config(M, target)
-    n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
-    n_steps = triton.cdiv(n_bytes, tiling.BLOCK_BYTES)
+    config = ternary_matmul_config(M, target)
+    n_tiles = triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])
+    n_steps = triton.cdiv(n_bytes, config["BLOCK_BYTES"])
     steps = groups_per_split(n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
     n_splits = triton.cdiv(n_steps, steps)
     shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
@@ -152,10 +146,10 @@ def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
         n_bytes,
         x.stride(0),
         packed.stride(0),
-        steps * tiling.BLOCK_BYTES,
+        steps * config["BLOCK_BYTES"],
         GROUP_M=_GROUP_M,
         N_CHIPLETS=target.chiplet_count,
-        **tiling._asdict(),
+        **config,
     )
     if n_splits > 1:
         sum_shares(shares, out)

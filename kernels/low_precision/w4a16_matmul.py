@@ -15,7 +15,7 @@ With few tiles, K is split over programs, and a second kernel adds the partial s
 Source: Lin et al., AWQ: Activation-aware Weight Quantization, 2023 (arXiv 2306.00978).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -25,7 +25,7 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, sum_shares, tile_of_program
+from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, store_product, sum_shares, tile_of_program
 from roofwatch.kernels.low_precision.packing import (
     NIBBLE_COLUMNS,
     as_floats,
@@ -128,10 +128,8 @@ def _w4a16_few_rows_kernel(
         scale_ptrs += 8 * n_words
     share = columns_joined(acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7, BLOCK_M, N_WORDS)
     offs_n = 8 * first_word + tl.arange(0, 8 * N_WORDS)
-    row = (split * M + offs_m).to(tl.int64)
-    mask = (offs_m < M)[:, None] & (offs_n < 8 * n_words)[None, :]
-    share_ptrs = share_ptr + row[:, None] * (8 * n_words) + offs_n[None, :]
-    tl.store(share_ptrs, share.to(share_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, 8 * N_WORDS]
+    N = 8 * n_words
+    store_product(share_ptr + split.to(tl.int64) * M * N, share, offs_m, offs_n, M, N, N)
 
 
 @triton.jit
@@ -187,36 +185,19 @@ def _w4a16_tiles_kernel(
         acc = dot(x, _weights(level, zero, scale[None, :]), acc)
         x_ptrs += BLOCK_K
         packed_ptrs += BLOCK_K * n_words
-    row = (split * M + offs_m).to(tl.int64)
-    share_ptrs = share_ptr + row[:, None] * (8 * n_words) + offs_n[None, :]
-    mask = (offs_m < M)[:, None] & mask_n[None, :]
-    tl.store(share_ptrs, acc.to(share_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, 8 * N_WORDS]
+    N = 8 * n_words
+    store_product(share_ptr + split.to(tl.int64) * M * N, acc, offs_m, offs_n, M, N, N)
 
 
-class Tiling(NamedTuple):
-    """Tile sizes and launch options."""
-
-    block_m: int
-    n_words: int
-    """Words of eight columns per tile."""
-    groups_per_split: int
-    num_warps: int
-    num_stages: int
-
-
-def w4a16_matmul_config(M: int, N: int, K: int, target: Target, n_multiprocessors: int) -> Tiling:
-    """Choose tiles, and splits of K for `_PROGRAMS_PER_MULTIPROCESSOR` programs per multiprocessor."""
-    n_groups = K // GROUP_SIZE
+def w4a16_matmul_config(M: int, target: Target) -> dict[str, int]:
+    """Choose narrow tiles for few rows, else larger ones. A word has eight columns."""
     is_amd = target.backend == "hip"
     if M <= MAX_FEW_ROWS:
         # AMD's warps are twice as wide
-        block_m, n_words, num_warps, num_stages = 16, 32, 2 if is_amd else 4, 2 if is_amd else 4
-    else:
-        block_m, n_words, num_stages = min(triton.next_power_of_2(M), 128), 16, 2 if is_amd else 3
-        num_warps = 8 if block_m == 128 else 4
-    n_tiles = triton.cdiv(M, block_m) * triton.cdiv(N, 8 * n_words)
-    groups = groups_per_split(n_groups, n_tiles, n_multiprocessors, _PROGRAMS_PER_MULTIPROCESSOR)
-    return Tiling(block_m, n_words, groups, num_warps, num_stages)
+        return {"BLOCK_M": 16, "N_WORDS": 32, "num_warps": 2 if is_amd else 4, "num_stages": 2 if is_amd else 4}
+    block_m = min(triton.next_power_of_2(M), 128)
+    num_warps = 8 if block_m == 128 else 4
+    return {"BLOCK_M": block_m, "N_WORDS": 16, "num_warps": num_warps, "num_stages": 2 if is_amd else 3}
 
 
 def _empty_out(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:
@@ -227,32 +208,19 @@ def _empty_out(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) ->
 def _w4a16_matmul_op(x, packed, scale, packed_zero, out):
     M, K = x.shape
     n_words = packed.shape[1]
-    N = 8 * n_words
     target = current_target()
-    tiling = w4a16_matmul_config(M, N, K, target, multiprocessor_count(x))
+    config = w4a16_matmul_config(M, target)
     n_groups = K // GROUP_SIZE
-    n_splits = triton.cdiv(n_groups, tiling.groups_per_split)
-    n_tiles = triton.cdiv(M, tiling.block_m) * triton.cdiv(n_words, tiling.n_words)
-    shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
-    operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), tiling.groups_per_split)
+    n_tiles = triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(n_words, config["N_WORDS"])
+    groups = groups_per_split(n_groups, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
+    n_splits = triton.cdiv(n_groups, groups)
+    shares = x.new_empty(n_splits, *out.shape, dtype=torch.float32) if n_splits > 1 else out
+    operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), groups)
     if M <= MAX_FEW_ROWS:
-        _w4a16_few_rows_kernel[n_tiles, n_splits](
-            *operands,
-            BLOCK_M=tiling.block_m,
-            N_WORDS=tiling.n_words,
-            num_warps=tiling.num_warps,
-            num_stages=tiling.num_stages,
-        )
+        _w4a16_few_rows_kernel[n_tiles, n_splits](*operands, **config)
     else:
         _w4a16_tiles_kernel[n_tiles, n_splits](
-            *operands,
-            BLOCK_M=tiling.block_m,
-            BLOCK_K=_BLOCK_K,
-            N_WORDS=tiling.n_words,
-            GROUP_M=_GROUP_M,
-            N_CHIPLETS=target.chiplet_count,
-            num_warps=tiling.num_warps,
-            num_stages=tiling.num_stages,
+            *operands, BLOCK_K=_BLOCK_K, GROUP_M=_GROUP_M, N_CHIPLETS=target.chiplet_count, **config
         )
     if n_splits > 1:
         sum_shares(shares, out)
