@@ -67,7 +67,7 @@ MOE_MODELS = (MIXTRAL_8X7B, QWEN3_235B_A22B, DEEPSEEK_V3)
 LANGUAGE_MODELS = (*DENSE_MODELS, *MOE_MODELS)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DiffusionConfig:
     """Published dimensions of a diffusion model at one image size.
 
@@ -88,28 +88,12 @@ class DiffusionConfig:
     source: str
 
 
-SDXL = DiffusionConfig(
-    name="sdxl",
-    hidden=1280,
-    n_heads=20,
-    n_tokens=32 * 32,
-    channels={128: 320, 64: 640, 32: 1280},
-    source="stabilityai/stable-diffusion-xl-base-1.0 unet/config.json; Podell et al., 2023 (arXiv 2307.01952)",
-)
-DIT_XL_2 = DiffusionConfig(
-    name="dit_xl_2",
-    hidden=1152,
-    n_heads=16,
-    n_tokens=32 * 32,
-    channels={},
-    source="Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), table 1, 512 x 512",
-)
-FLUX_1 = DiffusionConfig(
-    name="flux_1",
-    hidden=3072,
-    n_heads=24,
-    n_tokens=64 * 64 + 512,
-    channels={},
-    source="black-forest-labs/FLUX.1-dev transformer/config.json, 1024 x 1024 with 512 tokens of text",
-)
+_SDXL = "stabilityai/stable-diffusion-xl-base-1.0 unet/config.json; Podell et al., 2023 (arXiv 2307.01952)"
+_DIT = "Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), table 1, 512 x 512"
+_FLUX = "black-forest-labs/FLUX.1-dev transformer/config.json, 1024 x 1024 with 512 tokens of text"
+
+# name, hidden, n_heads, n_tokens, channels, source
+SDXL = DiffusionConfig("sdxl", 1280, 20, 32 * 32, {128: 320, 64: 640, 32: 1280}, _SDXL)
+DIT_XL_2 = DiffusionConfig("dit_xl_2", 1152, 16, 32 * 32, {}, _DIT)
+FLUX_1 = DiffusionConfig("flux_1", 3072, 24, 64 * 64 + 512, {}, _FLUX)
 DIFFUSION_TRANSFORMERS = (DIT_XL_2, FLUX_1)

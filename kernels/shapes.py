@@ -75,6 +75,11 @@ def with_choice(workloads: Iterable[Workload], **choice: int | str) -> list[Work
     return [replace(workload, shape={**workload.shape, **choice}) for workload in workloads]
 
 
+def with_dimensions(workloads: Iterable[Workload], *names: str) -> list[Workload]:
+    """Reduce every shape to these dimensions."""
+    return [replace(workload, shape={name: workload.shape[name] for name in names}) for workload in workloads]
+
+
 PHASES = (("prefill", PREFILL_TOKENS), ("decode", DECODE_SEQUENCES))
 
 

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch.kernels.attention.tiles import LOWEST, add_scores
+from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
@@ -166,19 +167,14 @@ def tokens_per_split(max_tokens: int, n_key_heads: int, n_multiprocessors: int, 
     return max(n_tiles, 2) * block_n
 
 
-def launch_decode(
-    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor, out: Tensor
-) -> None:
-    """Compute `out`.
+def _empty_out(
+    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
+) -> Tensor:
+    return q.new_empty(q.shape)
 
-    Args:
-        q: [B, H, D].
-        key_cache: [n_blocks, block_size, H_KV, D].
-        value_cache: [n_blocks, block_size, H_KV, D].
-        block_tables: [B, blocks_per_sequence] int32.
-        context_lengths: [B] int32.
-        out: [B, H, D], contiguous.
-    """
+
+@operator("paged_decode_attention", _empty_out)
+def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
     B, H, D = q.shape
     block_size, H_KV = key_cache.shape[1:3]
     max_tokens = block_tables.shape[1] * block_size
@@ -187,29 +183,28 @@ def launch_decode(
     n_splits = max(triton.cdiv(max_tokens, per_split), 1)
     split_out = out if n_splits == 1 else q.new_empty(B, H, n_splits, D, dtype=torch.float32)
     lse = q.new_empty(B, H, n_splits, dtype=torch.float32)
-    with torch.cuda.device_of(q):
-        _paged_decode_attention_kernel[(B * n_splits * H_KV,)](
-            q,
-            key_cache,
-            value_cache,
-            block_tables,
-            context_lengths,
-            split_out,
-            lse,
-            q.stride()[:2],
-            key_cache.stride()[:3],
-            value_cache.stride()[:3],
-            block_tables.shape[1],
-            H_KV,
-            H // H_KV,
-            n_splits,
-            per_split,
-            math.log2(math.e) / math.sqrt(D),
-            BLOCK_SIZE=block_size,
-            D=D,
-            **config,
+    _paged_decode_attention_kernel[(B * n_splits * H_KV,)](
+        q,
+        key_cache,
+        value_cache,
+        block_tables,
+        context_lengths,
+        split_out,
+        lse,
+        q.stride()[:2],
+        key_cache.stride()[:3],
+        value_cache.stride()[:3],
+        block_tables.shape[1],
+        H_KV,
+        H // H_KV,
+        n_splits,
+        per_split,
+        math.log2(math.e) / math.sqrt(D),
+        BLOCK_SIZE=block_size,
+        D=D,
+        **config,
+    )
+    if n_splits > 1:
+        _merge_splits_kernel[(B * H,)](
+            split_out, lse, context_lengths, out, H, n_splits, per_split, D=D, BLOCK_D=config["BLOCK_D"]
         )
-        if n_splits > 1:
-            _merge_splits_kernel[(B * H,)](
-                split_out, lse, context_lengths, out, H, n_splits, per_split, D=D, BLOCK_D=config["BLOCK_D"]
-            )

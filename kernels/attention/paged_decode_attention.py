@@ -15,23 +15,11 @@ import torch
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels.attention.decoding import launch_decode
+from roofwatch.kernels.attention.decoding import decode_op
 from roofwatch.kernels.attention.tiling import require_heads
-from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.models import LLAMA_3_1_70B
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
 from roofwatch.kernels.shapes import decode_attention, model_cases, only, with_choice
-
-
-def _empty_out(
-    q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
-) -> Tensor:
-    return q.new_empty(q.shape)
-
-
-@operator("paged_decode_attention", _empty_out)
-def _paged_decode_attention_op(q, key_cache, value_cache, block_tables, context_lengths, out):
-    launch_decode(q, key_cache, value_cache, block_tables, context_lengths, out)
 
 
 def paged_decode_attention_reference(
@@ -150,7 +138,7 @@ def paged_decode_attention(
     require_integers(name, dtype=torch.int32, dims=2, like=q, block_tables=block_tables)
     require_integers(name, dtype=torch.int32, dims=1, like=q, context_lengths=context_lengths)
     require_equal(name, "the sequences", q=len(q), block_tables=len(block_tables), context_lengths=len(context_lengths))
-    return _paged_decode_attention_op(q, key_cache, value_cache, block_tables, context_lengths)
+    return decode_op(q, key_cache, value_cache, block_tables, context_lengths)
 
 
 @paged_decode_attention_spec.implementation("torch", directions=["fwd"], compile=True)

@@ -5,6 +5,7 @@ are new tensors, as in the out-of-place variant of NVIDIA/nccl-tests. Bus bytes 
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,21 +68,17 @@ def _implement(spec: KernelSpec, *, deterministic: bool) -> Callable[[Collective
     """Register a launcher as `nccl` for GPU tensors and as `gloo` for CPU tensors."""
 
     def register(launch: Collective) -> Collective:
-        for library in _DEVICE_OF:
+        def with_device(device: str, x: Tensor, rank: int) -> Tensor:
+            if x.device.type != device:
+                raise UnsupportedError(f"needs {device} tensors, got {x.device.type}")
+            return launch(x, rank)
+
+        for library, device in _DEVICE_OF.items():
             add = spec.implementation("torch", name=library, directions=["fwd"], deterministic=deterministic)
-            add(_with_library(library, launch))
+            add(partial(with_device, device))
         return launch
 
     return register
-
-
-def _with_library(library: str, launch: Collective) -> Collective:
-    def launch_with_library(x: Tensor, rank: int) -> Tensor:
-        if x.device.type != _DEVICE_OF[library]:
-            raise UnsupportedError(f"needs {_DEVICE_OF[library]} tensors, got {x.device.type}")
-        return launch(x, rank)
-
-    return launch_with_library
 
 
 def _require_group(kernel: str, x: Tensor, rank: int) -> None:

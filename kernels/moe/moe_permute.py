@@ -16,7 +16,7 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
+from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases, with_dimensions
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16
@@ -130,8 +130,8 @@ ROUTINGS = ("uniform", "zipf", "all_to_one")
 def routed(workloads: Iterable[Workload], *dimensions: str) -> list[Workload]:
     """Repeat the workloads for each routing, with the dimensions that a kernel needs."""
     return [
-        Workload({**{name: workload.shape[name] for name in dimensions}, "routing": routing}, workload.tags | {routing})
-        for workload in workloads
+        Workload({**workload.shape, "routing": routing}, workload.tags | {routing})
+        for workload in with_dimensions(workloads, *dimensions)
         for routing in ROUTINGS
     ]
 

@@ -17,7 +17,7 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
+from roofwatch.kernels.shapes import expert_tokens, model_cases, with_dimensions
 
 MAX_EXPERTS = 4096
 """A longer row would not fit into registers."""
@@ -126,12 +126,6 @@ def moe_topk_routing_memory_bytes(case: Case) -> float:
     return case["T"] * (case["E"] * case.itemsize + 8 * case["top_k"])
 
 
-def _workloads() -> list[Workload]:
-    return [
-        Workload({name: found.shape[name] for name in ("T", "E", "top_k")}, found.tags) for found in expert_tokens()
-    ]
-
-
 moe_topk_routing_spec = KernelSpec(
     name="moe_topk_routing",
     family="MoE",
@@ -139,7 +133,7 @@ moe_topk_routing_spec = KernelSpec(
     reference=moe_topk_routing_reference,
     cases=[
         *cases(shapes=[{"T": 1024, "E": 64, "top_k": 6}], tags=["small"]),
-        *model_cases(_workloads(), dtypes=["float32"]),
+        *model_cases(with_dimensions(expert_tokens(), "T", "E", "top_k"), dtypes=["float32"]),
     ],
     edges=cases(
         shapes=[

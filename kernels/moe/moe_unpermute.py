@@ -13,7 +13,7 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
+from roofwatch.kernels.shapes import expert_tokens, model_cases, with_dimensions
 
 
 @triton.jit
@@ -79,11 +79,6 @@ def moe_unpermute_memory_bytes(case: Case) -> float:
     return (top_k + 1) * T * case["hidden"] * case.itemsize + 8 * T * top_k
 
 
-def _workloads() -> list[Workload]:
-    kept = ("T", "top_k", "hidden")
-    return [Workload({name: found.shape[name] for name in kept}, found.tags) for found in expert_tokens()]
-
-
 moe_unpermute_spec = KernelSpec(
     name="moe_unpermute",
     family="MoE",
@@ -91,7 +86,7 @@ moe_unpermute_spec = KernelSpec(
     reference=moe_unpermute_reference,
     cases=[
         *cases(shapes=[{"T": 512, "top_k": 4, "hidden": 1024}], dtypes=["float32", "bfloat16"], tags=["small"]),
-        *model_cases(_workloads()),
+        *model_cases(with_dimensions(expert_tokens(), "T", "top_k", "hidden")),
     ],
     edges=[
         *cases(

@@ -18,10 +18,8 @@ from tests.kernels.read_together import ReadTogether
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
     from roofwatch.collector.accuracy.evaluation import patch_interpreter
-    from tests.kernels.quick_interpreter import interpret_quickly
 
     patch_interpreter()
-    interpret_quickly()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
     folder = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]

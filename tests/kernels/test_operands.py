@@ -1,99 +1,74 @@
-"""What the launchers refuse: none of these launches anything."""
-
-from collections.abc import Callable
+"""Rejected operands and the messages: nothing here is launched."""
 
 import pytest
 import torch
+from torch import Tensor
 
+from roofwatch import InputMaker, KernelSpec
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention
 from roofwatch.kernels.gemm.matmul import matmul
-from roofwatch.kernels.mlp.gated_activation import swiglu
+from roofwatch.kernels.mlp.gated_activation import geglu, swiglu
 from roofwatch.kernels.normalisation.rms_norm import rms_norm
 from roofwatch.kernels.reduction.softmax import softmax
+from tests.kernels.test_suite import launched_alone, smallest
 
 SQUARE = torch.zeros(64, 64)
 HEADS = torch.zeros(1, 2, 64, 64)
-WIDE = torch.zeros(1, 1, 4, 257)
-Call = Callable[[torch.Tensor], torch.Tensor]
-
-CALLS: dict[str, tuple[str, torch.Tensor, Call]] = {
-    # name of the call: operand that varies, a good value of it, the call
-    "softmax": ("x", SQUARE, softmax),
-    "rms_norm": ("x", SQUARE, lambda x: rms_norm(x, SQUARE[0])),
-    "swiglu gate": ("gate", SQUARE, lambda gate: swiglu(gate, SQUARE)),
-    "swiglu up": ("up", SQUARE, lambda up: swiglu(SQUARE, up)),
-    "matmul a": ("a", SQUARE, lambda a: matmul(a, SQUARE)),
-    "matmul b": ("b", SQUARE, lambda b: matmul(SQUARE, b)),
-    "attention q": ("q", HEADS, lambda q: attention(q, HEADS, HEADS)),
-    "attention k": ("k", HEADS, lambda k: attention(HEADS, k, HEADS)),
-    "attention v": ("v", HEADS, lambda v: attention(HEADS, HEADS, v)),
-}
+UNREAD = {("block_sparse_matmul", "weight"), ("matmul_2_4", "weight")}
+OF_ANY_SHAPE = {"key_scale", "value_scale"}
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "matmul b"])  # which may lie transposed
-def test_an_operand_that_is_strided_along_its_last_dim_is_refused_by_name(name: str):
-    operand, good, call = CALLS[name]
-    with pytest.raises(KernelError) as raised:
-        call(good.transpose(-1, -2))
-    strides = (1, 64) if good.ndim == 2 else (8192, 4096, 1, 64)
-    assert str(raised.value) == (
-        f"{name.split()[0]}: {operand} must be contiguous along its last dim, got strides {strides}; "
-        f"call {operand}.contiguous()"
-    )
+def of_another_dtype(value: Tensor) -> Tensor:
+    return value.double() if value.is_floating_point() else value.to(torch.int16)
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_dtype_that_is_not_served_is_refused_with_those_that_are(name: str):
-    operand, good, call = CALLS[name]
-    with pytest.raises(KernelError, match=rf"{operand} is torch.float64, .*bfloat16; call {operand}\.float\(\)"):
-        call(good.double())
+def with_another_dim(value: Tensor) -> Tensor:
+    return value[None]
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_another_number_of_dims_is_refused(name: str):
-    operand, good, call = CALLS[name]
-    with pytest.raises(KernelError, match=rf"{operand} must have {good.ndim} dims, got shape \(1, "):
-        call(good[None])
+def on_another_device(value: Tensor) -> Tensor:
+    return value.to("meta")
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "softmax"])  # which has one operand
-def test_operands_on_two_devices_are_refused(name: str):
-    _, good, call = CALLS[name]
-    with pytest.raises(KernelError, match=r"is on (meta|cpu), .* on (meta|cpu); call"):
-        call(good.to("meta"))
+@pytest.mark.parametrize("change", [of_another_dtype, with_another_dim, on_another_device])
+@pytest.mark.parametrize("spec", launched_alone(), ids=lambda spec: spec.name)
+def test_every_kernel_rejects_an_operand_of_another_dtype_rank_or_device(spec: KernelSpec, change):
+    made = spec.inputs(smallest(spec), InputMaker(smallest(spec)))
+    read = {
+        name: value for name, value in made.items() if isinstance(value, Tensor) and (spec.name, name) not in UNREAD
+    }
+    for name, value in read.items():
+        if (change is with_another_dim and name in OF_ANY_SHAPE) or (change is on_another_device and len(read) == 1):
+            continue
+        with pytest.raises(KernelError, match=f"^{spec.name}: "):
+            spec.implementations["triton"].launch(**{**made, name: change(value)})
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: softmax(SQUARE.t()),
+            r"softmax: x must be contiguous along its last dim, got strides \(1, 64\); call x.contiguous\(\)",
+        ),
+        (lambda: softmax(SQUARE.double()), r"x is torch.float64, must be one of .*bfloat16; call x\.float\(\)"),
+        (lambda: matmul(SQUARE, SQUARE[None]), r"b must have 2 dims, got shape \(1, 64, 64\); call b.reshape"),
+        (lambda: matmul(SQUARE, SQUARE.to("meta")), r"b is on meta, a on cpu; call b.to\('cpu'\)"),
         (lambda: rms_norm(SQUARE, SQUARE[0, :63]), r"the columns must be equal, got weight \(63,\), x \(64,\)"),
         (lambda: swiglu(SQUARE, SQUARE[:63]), r"the shapes must be equal, got gate \(64, 64\), up \(63, 64\)"),
-        (lambda: swiglu(SQUARE, SQUARE.half()), "the dtypes must be equal, got gate torch.float32, up torch.float16"),
+        (
+            lambda: geglu(SQUARE, SQUARE.half()),
+            "geglu: the dtypes must be equal, got gate torch.float32, up",
+        ),
         (lambda: matmul(SQUARE, SQUARE[:63]), "a's columns and b's rows must be equal, got a 64, b 63"),
         (lambda: attention(HEADS, HEADS, HEADS[:, :1]), r"the shapes must be equal, .* v \(1, 1, 64, 64\)"),
+        (
+            lambda: matmul(SQUARE, SQUARE.clone().requires_grad_()),
+            r"b requires a gradient, .* forward only; call it under torch.no_grad\(\) or pass b.detach\(\)",
+        ),
     ],
 )
-def test_operands_that_do_not_fit_together_are_refused_with_what_they_have(call, message):
-    with pytest.raises(KernelError, match=message):
-        call()
-
-
-@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("matmul")])
-def test_a_forward_only_kernel_refuses_to_cut_the_autograd_graph(name: str):
-    operand, good, call = CALLS[name]
-    with pytest.raises(
-        KernelError, match=rf"{operand} requires a gradient, .* forward only; call it under torch.no_grad"
-    ):
-        call(good.clone().requires_grad_())
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: attention(WIDE, WIDE, WIDE), "257 dims, at most 256 .*call torch"),
-    ],
-)
-def test_more_than_the_registers_hold_is_refused_with_what_to_call_instead(call, message):
+def test_a_message_names_the_operand_and_the_way_out(call, message: str):
     with pytest.raises(KernelError, match=message):
         call()

@@ -15,10 +15,11 @@ from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.low_precision.w4a16_matmul import MAX_FEW_ROWS
 from roofwatch.kernels.operands import DTYPES
 from roofwatch.kernels.registry import suite
 from roofwatch.spec import Direction, Implementation, Language
-from tests.kernels.builders import check, check_stand_in
+from tests.kernels.builders import check, check_stand_in, make_case
 from tests.kernels.conftest import IS_INTERPRETED
 
 # What one block may have. Source: CUDA C++ Programming Guide, compute capabilities; AMD CDNA 3 and CDNA 4 white papers.
@@ -161,6 +162,17 @@ def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
             yield argument
 
 
+TILES_FOR_MORE_ROWS = {
+    name: [make_case(name, dtype, M=M, N=1024, K=256) for M in (MAX_FEW_ROWS + 1, 64, 8192)]
+    for name, dtype in (("ternary_matmul", "int8"), ("w4a16_matmul", "bfloat16"))
+}
+
+
+def compiled_cases(spec: KernelSpec) -> list[Case]:
+    quick = [case for case in spec.cases if "quick" in case.tags]
+    return [*first_of_each_kind(quick), *TILES_FOR_MORE_ROWS.get(spec.name, [])]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize(
@@ -170,7 +182,7 @@ def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
         for spec in launched_alone()
         for implementation in spec.implementations.values()
         if implementation.language is not Language.TORCH
-        for case in first_of_each_kind(case for case in spec.cases if "quick" in case.tags)
+        for case in compiled_cases(spec)
         if case.direction in implementation.directions
     ],
 )

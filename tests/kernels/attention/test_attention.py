@@ -111,6 +111,7 @@ def test_a_query_without_keys_gets_zeros():
         ({"k": HEADS[:, :, :9], "v": HEADS[:, :, :9]}, "lengths under a causal mask must be equal, got q 64, k 9"),
         ({"q": torch.zeros(1, 3, 64, 64)}, "3 heads of q are no multiple of k's 2; call k.repeat_interleave"),
         ({"q": HEADS[..., :32]}, "batch and head dim must be equal"),
+        (dict.fromkeys("qkv", torch.zeros(1, 1, 4, 257)), "257 dims, at most 256 .*call torch"),
     ],
 )
 def test_what_a_mask_or_a_head_cannot_mean_is_refused(arguments, message):

@@ -68,12 +68,9 @@ def test_a_slice_of_a_joint_cache_is_read_where_it_lies(device: str):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("block_tables", lambda value: value.long(), "block_tables is torch.int64, must be torch.int32"),
         ("context_lengths", lambda value: value[:1], "the sequences must be equal, got q 2, .* context_lengths 1"),
         ("value_cache", lambda value: value[:, :8], "the shapes must be equal"),
-        ("key_cache", lambda value: value.half(), "the dtypes must be equal"),
         ("q", lambda value: value[:, :3], "3 heads of q are no multiple of k's 2"),
-        ("q", lambda value: value.requires_grad_(), "q requires a gradient, .* forward only"),
     ],
 )
 def test_operands_that_do_not_fit_together_are_refused(name: str, change, message: str):

@@ -34,9 +34,7 @@ def test_each_block_is_given_its_own_scales(device: str, M: int):
     [
         ("x_scale", torch.ones(2, 1), r"x_scale must be float32 of shape \(2, 2\).*quantise by blocks of 128"),
         ("weight_scale", torch.ones(3, 2), r"weight_scale must be float32 of shape \(2, 2\).*quantise by blocks"),
-        ("weight_scale", torch.ones(2, 2).t()[:, ::1].bfloat16(), "weight_scale is torch.bfloat16"),
         ("weight", torch.ones(130, 199).to(torch.float8_e4m3fn), "the columns must be equal, got x 200, weight 199"),
-        ("x", torch.ones(2, 200), r"x is torch.float32.*x\.to\(torch.float8_e4m3fn\)"),
     ],
 )
 def test_an_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):

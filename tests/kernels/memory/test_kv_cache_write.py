@@ -112,17 +112,13 @@ def test_a_cache_that_is_changed_is_no_fault_and_another_input_is():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"key": torch.randn(3, 16)}, r"key must have 3 dims.*key\.reshape"),
         ({"key": torch.randn(3, 8, 2).transpose(1, 2)}, r"key must be contiguous along its last dim"),
         ({"value": torch.randn(3, 4, 8)[:, ::2]}, r"value must be contiguous per token; call value\.contiguous\(\)"),
-        ({"value": torch.randn(3, 2, 8).half()}, "the dtypes must be equal"),
         ({"value": torch.randn(2, 2, 8)}, "the shapes must be equal"),
         ({"key_cache": torch.randn(3, 2, 16)}, "the caches' shapes must be equal"),
         ({"key_cache": torch.randn(3, 2, 2, 16)[..., :8]}, "key_cache must be contiguous per block"),
-        ({"slots": torch.tensor([1, 2, 3], dtype=torch.int32)}, r"slots\.to\(torch\.int64\)"),
         ({"slots": torch.tensor([1, 2])}, "tokens and slots must be equal"),
         ({"key_scale": torch.ones(1)}, "takes no key_scale; omit key_scale"),
-        ({"key": torch.randn(3, 2, 8, requires_grad=True)}, r"key\.detach\(\)"),
     ],
 )
 def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):

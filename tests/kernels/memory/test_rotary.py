@@ -54,8 +54,7 @@ def test_turning_there_and_back_gives_what_was(device: str):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"q": torch.randn(1, 5, 8)}, r"q must have 4 dims.*q\.reshape"),
-        ({"q": torch.randn(1, 5, 8, 3).transpose(2, 3)}, r"q must be contiguous along its last dim.*q\.contiguous\(\)"),
+        ({"q": torch.randn(1, 5, 0, 8)}, "q has no heads; pass at least one"),
         ({"q": torch.randn(1, 5, 3, 7)}, "the head dim must be even, got 7; pad"),
         ({"k": torch.randn(1, 4, 2, 8)}, "batch, tokens and head dim must be equal"),
         ({"cos": torch.randn(5, 8)}, "tokens and pairs must be equal"),

@@ -52,9 +52,6 @@ def test_what_lies_behind_an_experts_last_row_never_reaches_its_products(device:
     [
         (torch.zeros(2, 5, 3), offsets_of(2, 2), "tokens' and weights' K must be equal, got tokens 4, weights 5"),
         (torch.zeros(2, 4, 3), offsets_of(2, 1, 1), "the experts must be equal, got weights 2, offsets 3"),
-        (torch.zeros(2, 4, 3), offsets_of(2, 2).long(), r"offsets is torch.int64, .*; call offsets.to\(torch.int32\)"),
-        (torch.zeros(4, 3), offsets_of(2, 2), "weights must have 3 dims"),
-        (torch.zeros(2, 4, 3).half(), offsets_of(2, 2), "the dtypes must be equal"),
         (torch.zeros(2, 3, 4).mT, offsets_of(2, 2), r"weights must be contiguous .*; call weights.contiguous\(\)"),
     ],
 )

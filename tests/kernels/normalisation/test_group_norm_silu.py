@@ -37,7 +37,5 @@ def test_what_it_would_read_wrongly_is_refused_with_a_way_out():
         group_norm_silu(x.transpose(0, 1).contiguous().transpose(0, 1), weight, bias, n_groups=2)
     with pytest.raises(KernelError, match=r"4 channels cannot be split into 3 groups; pass an n_groups that divides"):
         group_norm_silu(x, weight, bias, n_groups=3)
-    with pytest.raises(KernelError, match=r"weight requires a gradient.*torch\.no_grad\(\)"):
-        group_norm_silu(x, weight.requires_grad_(), bias, n_groups=2)
     with pytest.raises(KernelError, match="the channels must be equal"):
-        group_norm_silu(x, weight.detach(), bias[:3], n_groups=2)
+        group_norm_silu(x, weight, bias[:3], n_groups=2)

@@ -92,8 +92,6 @@ def test_the_loss_of_half_precision_logits_is_float32(device: str):
 
 def test_labels_of_another_dtype_layout_or_number_are_refused_with_a_way_out():
     logits = torch.randn(2, 63)
-    with pytest.raises(KernelError, match=r"call labels\.long\(\)"):
-        cross_entropy(logits, torch.tensor([1, 2], dtype=torch.int32))
     with pytest.raises(KernelError, match=r"call labels\.contiguous\(\)"):
         cross_entropy(logits, torch.zeros(4, dtype=torch.int64)[::2])
     with pytest.raises(KernelError, match="cross_entropy: the rows must be equal"):

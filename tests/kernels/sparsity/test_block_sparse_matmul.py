@@ -60,12 +60,8 @@ def test_a_weight_without_any_block_gives_zeros(device: str):
         ({"blocks": torch.randn(3, 48, 48)}, "blocks of 48 x 48 are not supported; use square blocks of 32, 64, 128"),
         ({"blocks": torch.randn(3, 32, 64)}, "blocks of 32 x 64"),
         ({"blocks": torch.randn(3, 64, 32)[:, ::2]}, r"blocks\.contiguous\(\)"),
-        ({"blocks": torch.randn(3, 32, 32).half()}, "the dtypes must be equal"),
         ({"blocks": torch.randn(4, 32, 32)}, "blocks and column indices must be equal"),
-        ({"blocks": torch.randn(3, 32, 32, requires_grad=True)}, r"blocks\.detach\(\)"),
-        ({"row_pointers": torch.tensor([0, 1, 3])}, r"row_pointers\.to\(torch\.int32\)"),
         ({"row_pointers": torch.tensor([], dtype=torch.int32)}, "row_pointers is empty"),
-        ({"x": torch.randn(5, 96).t()}, r"x\.contiguous\(\)"),
         ({"x": torch.randn(100, 5)}, "x has 100 rows; pad it and the weight to a multiple of 32"),
     ],
 )

@@ -49,14 +49,10 @@ def test_the_vendor_path_says_what_it_needs_where_there_is_no_gpu():
     ("changed", "message"),
     [
         ({"values": torch.randn(3, 8), "x": torch.randn(16, 5)}, r"values\.bfloat16\(\)"),
-        ({"x": torch.randn(16, 5).bfloat16()}, "the dtypes must be equal"),
-        ({"x": torch.randn(5, 16).half().t()}, r"x\.contiguous\(\)"),
         ({"x": torch.randn(12, 5).half()}, "x has 12 rows; pad it and the weight to a multiple of 8"),
         ({"x": torch.randn(24, 5).half()}, r"values must be equal, got expected \(3, 12\), values \(3, 8\)"),
-        ({"metadata": torch.zeros(3, 2, dtype=torch.int32)}, r"metadata\.to\(torch\.uint8\)"),
         ({"metadata": torch.zeros(2, 3, dtype=torch.uint8).t()}, r"metadata\.contiguous\(\)"),
         ({"metadata": torch.zeros(3, 4, dtype=torch.uint8)}, r"metadata must be equal, got expected \(3, 2\)"),
-        ({"values": torch.randn(3, 8).half().requires_grad_()}, r"values\.detach\(\)"),
     ],
 )
 def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
