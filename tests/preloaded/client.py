@@ -1,4 +1,4 @@
-"""Asks for processes that have everything loaded."""
+"""Start processes that are forked from the preloaded servers."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ _running = contextlib.ExitStack()
 
 
 def share_servers() -> None:
-    """Start them for the processes that this one starts, so that everything is loaded once for all of pytest's workers;
-    what is loaded is so at the first request.
-    """
+    """Start the servers and let pytest's workers, which this process starts, use them too."""
     os.environ[_SHARED] = str(servers())
     _running.callback(os.environ.pop, _SHARED)
 
 
 @cache
 def servers() -> Path:
-    """The folder of their sockets; they run until whoever started them stops them or is gone."""
+    """Folder of the servers' sockets. They run until `stop_servers`, or until the process that started them ends."""
     if _SHARED in os.environ:
         return Path(os.environ[_SHARED])
     folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix="preloaded-")))
@@ -40,12 +38,12 @@ def servers() -> Path:
     for kind in (_COMMAND, _COMPILING, _INTERPRETING):
         _running.callback(_start(kind, folder / kind, theirs).wait)
     os.close(theirs)
-    _running.callback(os.close, ours)  # first of all
+    _running.callback(os.close, ours)  # called first: ends the servers
     return folder
 
 
 def stop_servers() -> None:
-    """Stop those that run, if any do."""
+    """Stop the servers that this process started."""
     servers.cache_clear()
     _running.close()
 
@@ -68,7 +66,7 @@ def _start(kind: str, path: Path, lifeline_fd: int) -> subprocess.Popen[bytes]:
 
 
 class _Forked:
-    """One process, as `subprocess.Popen` shows it."""
+    """A forked process, with the interface of `subprocess.Popen`."""
 
     def __init__(self, server: Path, fds: Sequence[int], environment: Mapping[str, str], **job: Any) -> None:
         self.returncode: int | None = None
@@ -92,11 +90,7 @@ class _Forked:
 
 
 def run_command(arguments: Sequence[str], cwd: Path | None, environment: Mapping[str, str]) -> tuple[int, str, str]:
-    """Run the command line to its end.
-
-    Returns:
-        Its exit status, what it wrote to its output, and what it wrote to its errors.
-    """
+    """Run the command line and return its exit status, output and errors."""
     sockets = servers()
     with (
         Path(os.devnull).open("rb") as nothing,
@@ -112,10 +106,10 @@ def run_command(arguments: Sequence[str], cwd: Path | None, environment: Mapping
 
 
 def forking(sockets: Path) -> SimpleNamespace:
-    """Takes the place of `subprocess` in `roofwatch.collector.workers.fork_server`, to have fork servers forked.
+    """Replacement of `subprocess` in `roofwatch.collector.workers.fork_server` that forks the fork servers.
 
     Args:
-        sockets: The folder of the servers' sockets.
+        sockets: Folder of the servers' sockets.
     """
 
     def start(

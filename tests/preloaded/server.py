@@ -1,9 +1,9 @@
-"""The process that has everything loaded and forks. It is a script of its own: a worker that is forked from it has none
-of the tests' modules. It must never start a thread, which would not survive a fork.
+"""A process that has loaded the packages and forks a child for each request.
 
-    server.py <what to load> <root of this repository> <listening socket's descriptor> <lifeline's descriptor>
+    server.py <kind> <root of this repository> <listening socket's descriptor> <lifeline's descriptor>
 
-It loads at the first request, and ends when the other end of the lifeline closes.
+It loads at the first request, and ends when the other end of the lifeline closes. It is a separate script because its
+children must not have the modules of the tests. It starts no thread, which would not survive a fork.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import gc
 import importlib
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import sys
@@ -21,27 +21,23 @@ from pathlib import Path
 from typing import Any
 
 _MAX_REQUEST_BYTES = 2**18
-_LOADED = {
-    "command": (
-        *(
-            "pandas",
-            "psycopg",
-            "sqlalchemy",
-            "rich.progress",
-            "roofwatch.ci.github.client",
-            "roofwatch.db.ingest.ingest",
-        ),
-        *(
-            "roofwatch.cli.main",
-            "roofwatch.bisection.backfill",
-            "roofwatch.bisection.job",
-            "roofwatch.measurement.check",
-        ),
-        *("roofwatch.measurement.pair", "roofwatch.posting", "roofwatch.profiles.diagnosing", "roofwatch.tables"),
-    ),
-    "compiling": ("roofwatch.collector.workers.fork_server_main",),
-    "interpreting": ("roofwatch.collector.workers.fork_server_main",),
-}
+_FORK_SERVER = ("roofwatch.collector.workers.fork_server_main",)
+_COMMAND = (
+    "pandas",
+    "psycopg",
+    "sqlalchemy",
+    "rich.progress",
+    "roofwatch.bisection.backfill",
+    "roofwatch.bisection.job",
+    "roofwatch.ci.github.client",
+    "roofwatch.cli.main",
+    "roofwatch.db.ingest.ingest",
+    "roofwatch.measurement.check",
+    "roofwatch.measurement.pair",
+    "roofwatch.posting",
+    "roofwatch.profiles.diagnosing",
+    "roofwatch.tables",
+)
 
 
 def main() -> None:
@@ -60,16 +56,16 @@ def main() -> None:
 
 def _load(kind: str, root: str) -> None:
     sys.path.insert(0, root)
-    for module in _LOADED[kind]:
+    for module in _COMMAND if kind == "command" else _FORK_SERVER:
         importlib.import_module(module)
     if kind == "command":
         _build_command_line()
     sys.path.remove(root)
-    gc.freeze()  # the children need not look at what they all share
+    gc.freeze()  # keeps the shared objects out of the children's collections
 
 
 def _build_command_line() -> None:
-    """The tree of all commands and options, which every start would make anew: it takes longer than many a command."""
+    """Build the tree of commands and options once: it takes longer than many a command."""
     import typer.main
 
     from roofwatch.cli.main import app
@@ -91,49 +87,40 @@ def _run_command(root: str, job: dict[str, Any]) -> None:
 
 
 def _serve(kind: str, root: str, listener_fd: int, lifeline_fd: int) -> dict[str, Any] | None:
-    """Fork until the lifeline closes; in a child, return what it has to do."""
+    """Fork for each request until the lifeline closes; in a child, return its job."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
     is_loaded = False
-    children: dict[int, tuple[int, socket.socket]] = {}
-    with socket.socket(fileno=listener_fd) as listener, selectors.DefaultSelector() as waiting:
-        waiting.register(listener, selectors.EVENT_READ)
-        waiting.register(lifeline_fd, selectors.EVENT_READ)
-        while True:
-            ready = {key.fd for key, _ in waiting.select()}
-            if lifeline_fd in ready:
-                return None
-            for ended in ready & children.keys():
-                waiting.unregister(ended)
-                pid, asking = children.pop(ended)
-                os.close(ended)
-                _say(asking, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-                asking.close()
-            if listener_fd in ready:
-                if not is_loaded:
-                    _load(kind, root)
-                    is_loaded = True
-                asking, _ = listener.accept()
-                message, fds, _, _ = socket.recv_fds(asking, _MAX_REQUEST_BYTES, 4)
-                is_itself, it_is = os.pipe()
-                pid = os.fork()
-                if pid == 0:
-                    job: dict[str, Any] = json.loads(message)
-                    _become(job, fds)
-                    for fd in (*children, lifeline_fd, is_itself, it_is, asking.fileno()):
-                        os.close(fd)
-                    return job
-                for fd in (*fds, it_is):
-                    os.close(fd)
-                os.read(is_itself, 1)  # a signal to its process group must find that
-                os.close(is_itself)
-                _say(asking, pid)
-                child_fd = os.pidfd_open(pid)
-                children[child_fd] = (pid, asking)
-                waiting.register(child_fd, selectors.EVENT_READ)
+    with socket.socket(fileno=listener_fd) as listener:
+        while lifeline_fd not in select.select([listener_fd, lifeline_fd], [], [])[0]:
+            if not is_loaded:
+                _load(kind, root)
+                is_loaded = True
+            connection, _ = listener.accept()
+            message, fds, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 4)
+            if os.fork() == 0:
+                os.close(lifeline_fd)
+                return _supervise(connection, json.loads(message), fds)
+            connection.close()
+            for fd in fds:
+                os.close(fd)
+    return None
 
 
-def _say(asking: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # where nobody waits any more
-        asking.send(json.dumps(number).encode())
+def _supervise(connection: socket.socket, job: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Fork again: the child sends its process id and returns the job, the parent sends the exit status and exits."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        _become(job, fds)
+        connection.send(json.dumps(os.getpid()).encode())
+        connection.close()
+        return job
+    for fd in fds:
+        os.close(fd)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):  # the client may be gone
+        connection.send(json.dumps(status).encode())
+    os._exit(0)
 
 
 def _become(job: dict[str, Any], fds: list[int]) -> None:
