@@ -82,7 +82,7 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
     with reading_session(engine) as session:
         times: dict[Subject, list[TimeColumns]] = defaultdict(list)
         changed = list_failed_checks(session, project, row_ids) | list_changed_code(session, project, row_ids)
-        for time in read_time_columns(session, project, row_ids, beside=SECONDARY_METRICS):
+        for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)
             if subject not in changed and (time.has_failures or _times_need_analysis(time, thresholds)):
@@ -145,7 +145,7 @@ def _times_need_analysis(times: TimeColumns, thresholds: Thresholds) -> bool:
         or find_slow_drift(values, _first_days(times), thresholds) is not None
     ):
         return True
-    for metric, measured in times.beside.items():
+    for metric, measured in times.secondary.items():
         is_known = ~np.isnan(measured)
         medians = _medians(measured[is_known], _starts(times.places[is_known]))
         if find_value_steps(replace(times.key, metric=metric), medians, thresholds):

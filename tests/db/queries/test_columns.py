@@ -1,4 +1,4 @@
-"""Times as bare columns, and what else of a case has to be read."""
+"""Values of series as numpy arrays."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +18,10 @@ from tests.builders import (
     NOON,
     PROJECT,
     make_accuracy,
-    make_commit,
     make_measurement,
     make_record,
     make_series_key,
     make_static_facts,
-    sha_of,
 )
 
 BACKWARD = "swiglu/B=2,N=3/float32/bwd"
@@ -34,7 +32,7 @@ def ingest_all(store: Engine, *records: RunRecord) -> None:
         ingest_record(store, record)
 
 
-def test_times_as_columns_are_those_of_the_points(store: Engine) -> None:
+def test_times_are_ordered_along_the_branch(store: Engine) -> None:
     ingest_all(
         store,
         make_record(1, measurements=[make_measurement(median_ns=20_000)]),
@@ -57,28 +55,34 @@ def test_times_as_columns_are_those_of_the_points(store: Engine) -> None:
     assert not columns[make_series_key(case_id=BACKWARD)].has_failures
 
 
-def test_what_is_measured_beside_times_lies_as_they_do(store: Engine) -> None:
-    def taking(number: int, peak_bytes: int | None, **fields: Any) -> RunRecord:
+def test_secondary_metrics_are_ordered_like_times(store: Engine) -> None:
+    def with_memory(number: int, peak_bytes: int | None, **fields: Any) -> RunRecord:
         memory = None
         if peak_bytes is not None:
             memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**20, allocation_count=1)
         measured = make_measurement(median_ns=1_000 * (number + 1), memory=memory, **fields)
         return make_record(number, measurements=[measured, make_measurement(BACKWARD)])
 
-    ingest_all(store, taking(2, 3_072), taking(0, None), taking(1, 1_024), taking(3, 4_096, outcome=Outcome.CRASHED))
+    ingest_all(
+        store,
+        with_memory(2, 3_072),
+        with_memory(0, None),
+        with_memory(1, 1_024),
+        with_memory(3, 4_096, outcome=Outcome.CRASHED),
+    )
 
     asked = ("host_ns", "peak_allocated_bytes")
     with Session(store) as session:
         rows = list_case_row_ids(session, PROJECT)
-        columns = {one.key: one for one in read_time_columns(session, PROJECT, rows, beside=asked)}
+        columns = {one.key: one for one in read_time_columns(session, PROJECT, rows, secondary=asked)}
         unasked = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
 
     one = columns[make_series_key()]
     assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
-    assert list(one.beside) == ["peak_allocated_bytes"]
-    assert str(one.beside["peak_allocated_bytes"].tolist()) == "[nan, 1024.0, 3072.0]"
-    assert columns[make_series_key(case_id=BACKWARD)].beside == {}
-    assert unasked[make_series_key()].beside == {}
+    assert list(one.secondary) == ["peak_allocated_bytes"]
+    assert str(one.secondary["peak_allocated_bytes"].tolist()) == "[nan, 1024.0, 3072.0]"
+    assert columns[make_series_key(case_id=BACKWARD)].secondary == {}
+    assert unasked[make_series_key()].secondary == {}
 
 
 SOFTMAX, ROPE, GELU = (f"{kernel}/n=1/float32/fwd" for kernel in ("softmax", "rope", "gelu"))
@@ -92,7 +96,7 @@ def checked(number: int, code: str, outcome: Outcome = Outcome.OK, error: float 
     )
 
 
-def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
+def test_errors_of_passed_checks_are_ordered_along_the_branch(store: Engine) -> None:
     ingest_all(store, checked(1, "a", error=2e-7), checked(0, "a"), checked(2, "a", Outcome.INCORRECT, error=3e-7))
 
     with Session(store) as session:
@@ -105,8 +109,8 @@ def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
 
 
 @contextmanager
-def coming_in_before_values(store: Engine, record: RunRecord) -> Iterator[None]:
-    """Store a record once it is known which runs there are, and before their values are read."""
+def stored_before_values(store: Engine, record: RunRecord) -> Iterator[None]:
+    """Store a record after the runs were listed, and before their values are read."""
 
     waiting = [record]
 
@@ -120,15 +124,14 @@ def coming_in_before_values(store: Engine, record: RunRecord) -> Iterator[None]:
     assert not waiting
 
 
-def test_a_run_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
+def test_a_run_stored_meanwhile_is_left_out(store: Engine) -> None:
     ingest_all(store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3)))
 
-    with Session(store) as session, coming_in_before_values(store, make_record(1, measurements=[timed(9)])):
+    with Session(store) as session, stored_before_values(store, make_record(1, measurements=[timed(9)])):
         (one,) = read_time_columns(session, PROJECT, list_case_row_ids(session, PROJECT))
 
     assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
     assert one.places.tolist() == [0, 1, 2]
-    assert one.last_commit == (make_commit(4).first_parent_count, sha_of(4))
 
 
 def timed(number: int) -> Measurement:
