@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import open_store
-from roofwatch.db.schema.measurements import MeasurementRow, ensure_partitions
+from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _PROJECT = "scale"
@@ -32,10 +32,10 @@ _STEP_EVERY = 50
 _TIMES = text(
     """
     INSERT INTO measurement
-        (median_ns, q1_ns, q3_ns, run_number, series_id, measured_on, sample_count, block_count, outcome)
-    SELECT median_ns, median_ns * 0.99, median_ns * 1.01, number, series_id, measured_on, 25, 5, 0
+        (median_ns, q1_ns, q3_ns, run_number, series_id, sample_count, block_count, outcome)
+    SELECT median_ns, median_ns * 0.99, median_ns * 1.01, number, series_id, 25, 5, 'ok'
     FROM (
-        SELECT number, series_id, measured_on,
+        SELECT number, series_id,
             1e4 * 1000 ^ ((series_id * 7919 % 1000) / 1000.0) * exp(random_normal(0, 0.02))
             * CASE WHEN series_id % :stepped = 0 AND number > 50 + series_id / :stepped * 37 % :last_step THEN 1.2
                 ELSE 1 END
@@ -130,9 +130,6 @@ def fill(engine: Engine, series_count: int, commit_count: int, step_every: int) 
         rows = [_run(commit_id, environment_id, number) | alike for number, commit_id in enumerate(commit_ids)]
         connection.execute(insert(RunRow), rows)
         connection.execute(text(_LISTS))
-        days = [(_STARTED_AT + timedelta(hours=number)).date() for number in range(commit_count)]
-    for month in sorted({day.replace(day=1) for day in days}):
-        ensure_partitions(engine, month)
     with engine.begin() as connection:
         _measure_all(connection, commit_count, step_every)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

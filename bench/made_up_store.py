@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,15 @@ from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.queries.runs import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.schema.measurements import ensure_partitions
 from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"
-_DAY_ZERO = date(2000, 1, 1)
-"""From which Postgres counts days."""
 
 _COLUMNS = (
     *(("median_ns", ">f8"), ("utilisation", ">f8"), ("joules_per_launch", ">f8"), ("q1_ns", ">f8")),
-    *(("q3_ns", ">f8"), ("run_number", ">i4"), ("series_id", ">i4"), ("measured_on", ">i4")),
-    *(("sample_count", ">i4"), ("block_count", ">i2"), ("outcome", ">i2"), ("is_memory_bound", "i1")),
+    *(("q3_ns", ">f8"), ("run_number", ">i4"), ("series_id", ">i4")),
+    *(("sample_count", ">i4"), ("block_count", ">i2"), ("outcome", "S2"), ("is_memory_bound", "i1")),
     *(("host_ns", ">f8"), ("peak_allocated_bytes", ">f8")),
 )
 _ROW = np.dtype(
@@ -119,7 +116,7 @@ _PROJECT = (
 )
 _RUNS = text(
     """
-    SELECT run.number, run.measured_on FROM run JOIN project ON project.id = project_id
+    SELECT run.number FROM run JOIN project ON project.id = project_id
     WHERE project.name = :project ORDER BY run.started_at
     """
 )
@@ -130,16 +127,16 @@ _SERIES = text(
 )
 _CHECKS = (
     """
-    INSERT INTO accuracy (run_number, case_id, implementation, measured_on, position, executor, outcome)
-    SELECT run.number, version.case_id, 'triton', run.measured_on, place, 'device', 'ok'
+    INSERT INTO accuracy (run_number, case_id, implementation, position, executor, outcome)
+    SELECT run.number, version.case_id, 'triton', place, 'device', 'ok'
     FROM run JOIN project ON project.id = project_id,
         unnest(case_version_ids) WITH ORDINALITY listed (version_id, place)
     JOIN case_version version ON version.id = version_id WHERE project.name = :project
     """,
     """
     INSERT INTO tensor_error
-        (run_number, case_id, implementation, position, measured_on, tensor, max_abs_error, rmse_ratio, passed)
-    SELECT run_number, case_id, implementation, 0, accuracy.measured_on, 'out', 1e-6, 1e-7, true
+        (run_number, case_id, implementation, position, tensor, max_abs_error, rmse_ratio, passed)
+    SELECT run_number, case_id, implementation, 0, 'out', 1e-6, 1e-7, true
     FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
@@ -150,26 +147,26 @@ _CHECKS = (
     WHERE project.name = :project
     """,
     """
-    INSERT INTO counters (run_number, case_id, implementation, function, launch_index, measured_on, position, source,
+    INSERT INTO counters (run_number, case_id, implementation, function, launch_index, position, source,
         values, findings)
-    SELECT run_number, case_id, implementation, 'body', 0, accuracy.measured_on, position, 'ncu', '{}', '[]'
+    SELECT run_number, case_id, implementation, 'body', 0, position, 'ncu', '{}', '[]'
     FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
-    INSERT INTO profile (run_number, case_id, implementation, measured_on, position, source, call_count, span_ns,
+    INSERT INTO profile (run_number, case_id, implementation, position, source, call_count, span_ns,
         busy_ns, left_out_count, left_out_ns)
-    SELECT run_number, case_id, implementation, accuracy.measured_on, position, 'torch_profiler', 3, 9000, 8000, 0, 0
+    SELECT run_number, case_id, implementation, position, 'torch_profiler', 3, 9000, 8000, 0, 0
     FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
-    INSERT INTO profile_row (run_number, case_id, implementation, position, measured_on, kind, name, device, count,
+    INSERT INTO profile_row (run_number, case_id, implementation, position, kind, name, device, count,
         total_ns, grid, block)
-    SELECT run_number, case_id, implementation, 0, accuracy.measured_on, 'kernel', 'body', '0', 3, 8000, '{}', '{}'
+    SELECT run_number, case_id, implementation, 0, 'kernel', 'body', '0', 3, 8000, '{}', '{}'
     FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
-    INSERT INTO compilation (run_number, position, measured_on, static_fact_id, compile_ns)
-    SELECT run.number, row_number() OVER (PARTITION BY run.number), run.measured_on, fact.id, '{}'
+    INSERT INTO compilation (run_number, position, static_fact_id, compile_ns)
+    SELECT run.number, row_number() OVER (PARTITION BY run.number), fact.id, '{}'
     FROM run JOIN project ON project.id = project_id
     JOIN "case" ON "case".project_id = project.id JOIN static_fact fact ON fact.case_id = "case".id
     WHERE project.name = :project
@@ -188,8 +185,6 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
         "run_count": shape.run_count,
         "series_count": shape.series_count,
     }
-    for month in _months(shape.day_count):
-        ensure_partitions(engine, month)
     with engine.begin() as connection:
         connection.execute(_ENVIRONMENT, values)
         for statement in _PROJECT:
@@ -241,10 +236,9 @@ def _rows(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.rando
         "q3_ns": median_ns * 1.01,
         "run_number": np.tile([run.number for run in runs], len(series_ids)),
         "series_id": series,
-        "measured_on": np.tile([(run.measured_on - _DAY_ZERO).days for run in runs], len(series_ids)),
         "sample_count": 100,
         "block_count": 5,
-        "outcome": 0,
+        "outcome": b"ok",
         "is_memory_bound": 1,
         "host_ns": 5e3 * (1 + rng.random(len(rows)) / 10),
         "peak_allocated_bytes": 2**20 * (1 + series % 97),
@@ -252,11 +246,6 @@ def _rows(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.rando
     for name, value in values.items():
         rows[name] = value
     return rows.tobytes()
-
-
-def _months(day_count: int) -> list[date]:
-    days = [(_STARTED_AT + timedelta(days=day)).date() for day in range(day_count + 1)]
-    return sorted({day.replace(day=1) for day in days})
 
 
 def _execute(connection: Connection, statement: str, values: dict[str, object]) -> None:
@@ -268,11 +257,11 @@ _BLOCKS, _SAMPLES_OF_A_BLOCK = 5, 20
 _REGRESSIONS, _CHANGE_POINTS = 40, 50
 _NEWEST_RUNS = text(
     """
-    SELECT run.number, run.measured_on, run.started_at, measurement.series_id, measurement.median_ns
+    SELECT run.number, run.started_at, measurement.series_id, measurement.median_ns
     FROM (
         SELECT run.* FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = commit.project_id
         WHERE project.name = :project ORDER BY started_at DESC LIMIT :run_count
-    ) run JOIN measurement ON measurement.measured_on = run.measured_on AND run_number = run.number
+    ) run JOIN measurement ON run_number = run.number
     """
 )
 _IS_JUDGED = text(
@@ -323,7 +312,7 @@ def _store_samples(connection: Connection, project: str) -> None:
     assert driver is not None
     with (
         driver.cursor() as cursor,
-        cursor.copy("COPY sample_set (run_number, series_id, measured_on, content) FROM STDIN") as copy,
+        cursor.copy("COPY sample_set (run_number, series_id, content) FROM STDIN") as copy,
     ):
         for row in rows:
             starts = [row.started_at + timedelta(seconds=block) for block in range(_BLOCKS)]
@@ -336,4 +325,4 @@ def _store_samples(connection: Connection, project: str) -> None:
                 facts=[{}] * _BLOCKS,
                 samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
             )
-            copy.write_row((row.number, row.series_id, row.measured_on, pack(samples)))
+            copy.write_row((row.number, row.series_id, pack(samples)))

@@ -7,8 +7,6 @@ import uuid
 from sqlalchemy import URL, create_engine, text
 
 from roofwatch.db.engine import migrate
-from roofwatch.db.schema.measurements import ensure_partitions
-from tests.builders import NOON
 
 TEMPLATE = "roofwatch_template"
 
@@ -35,7 +33,6 @@ class Databases:
                 connection.execute(text(f"CREATE DATABASE {TEMPLATE}"))
                 template = create_engine(self._server_url.set(database=TEMPLATE))
                 migrate.upgrade(template)
-                ensure_partitions(template, NOON.date())  # of most records that tests store
                 template.dispose()
             connection.execute(text("SELECT pg_advisory_unlock(1)"))
             connection.execute(text("SELECT pg_advisory_unlock(1)"))

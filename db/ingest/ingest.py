@@ -23,7 +23,6 @@ from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
 from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.schema.measurements import ensure_partitions
 from roofwatch.db.schema.runs import ProjectRow, RunRow
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -71,7 +70,6 @@ def ingest_record(
     digest = content_hash(record)
     try:
         _check_clock(engine, record)
-        ensure_partitions(engine, record.started_at.date())
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             return store_record(connection, record, digest, is_quarantined=is_quarantined, replaces=replaces)
     except DBAPIError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,11 @@ from roofwatch.db.schema.runs import CeilingRow, RunArtefactRow, RunRow
 from roofwatch.db.schema.table import Base
 
 _MEASUREMENT = (
-    *("run_number", "measured_on", "series_id", "outcome", "message", "median_ns", "q1_ns", "q3_ns"),
+    *("run_number", "series_id", "outcome", "message", "median_ns", "q1_ns", "q3_ns"),
     *("sample_count", "block_count", "utilisation", "joules_per_launch", "is_memory_bound"),
     *("host_ns", "peak_allocated_bytes"),
 )
-_OUTCOME_CODES = {word: code for code, word in enumerate(MeasurementRow.outcome.type.words)}
-_OF_CASE = ("run_number", "measured_on", "case_id", "implementation", "position")
-_RunKey = tuple[int, date]
-"""Number and day of a run, which every row of its results begins with."""
+_OF_CASE = ("run_number", "case_id", "implementation", "position")
 
 
 def store_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> None:
@@ -46,21 +42,21 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     Raises:
         psycopg.Error: a value cannot be stored, or the connection is lost.
     """
-    key = _insert_run(connection, record, content_hash, ids)
+    number = _insert_run(connection, record, content_hash, ids)
     measured = list(zip(ids.series, record.measurements, strict=True))
-    _copy(connection, MeasurementRow, _MEASUREMENT, ((*key, series, *_summary(one)) for series, one in measured))
+    _copy(connection, MeasurementRow, _MEASUREMENT, ((number, series, *_summary(one)) for series, one in measured))
     _copy(
         connection,
         SampleSetRow,
-        ("run_number", "measured_on", "series_id", "content"),
-        ((*key, series, pack(_sample_set(one))) for series, one in measured if _has_samples(one)),
+        ("run_number", "series_id", "content"),
+        ((number, series, pack(_sample_set(one))) for series, one in measured if _has_samples(one)),
     )
     _copy(
         connection,
         CompilationRow,
-        ("run_number", "measured_on", "position", "static_fact_id", "compile_ns"),
+        ("run_number", "position", "static_fact_id", "compile_ns"),
         (
-            (*key, position, fact_id, as_json(facts.compile_ns))
+            (number, position, fact_id, as_json(facts.compile_ns))
             for position, (fact_id, facts) in enumerate(zip(ids.static_facts, record.static_facts, strict=True))
         ),
     )
@@ -70,7 +66,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         columns = [column for column in table.__table__.columns if column.name not in _OF_CASE]
         fields = [(column.name, isinstance(column.type, JSON)) for column in columns]
         rows = (
-            (*key, ids.cases[owner.case_id], owner.implementation, position, *_values(part, fields))
+            (number, ids.cases[owner.case_id], owner.implementation, position, *_values(part, fields))
             for owner, position, part in parts
         )
         _copy(connection, table, (*_OF_CASE, *(name for name, _ in fields)), rows)
@@ -82,7 +78,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     copy_parts(CountersRow, ((one, at, one) for at, one in enumerate(record.counters)))
 
 
-def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> _RunKey:
+def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> int:
     measured = list(zip(ids.series, record.measurements, strict=True))
     values = {
         "run_id": record.run_id,
@@ -115,7 +111,7 @@ def _insert_run(connection: Connection, record: RunRecord, content_hash: str, id
             if any(block.device_state is not None and block.device_state.degraded_by for block in one.blocks)
         ],
     }
-    number, day = connection.execute(insert(RunRow).values(values).returning(RunRow.number, RunRow.measured_on)).one()
+    number = connection.execute(insert(RunRow).values(values).returning(RunRow.number)).scalar_one()
     for table, parts in ((CeilingRow, record.ceilings), (RunArtefactRow, record.artefacts)):
         names = set(table.__table__.columns.keys())
         rows = [
@@ -124,7 +120,7 @@ def _insert_run(connection: Connection, record: RunRecord, content_hash: str, id
         ]
         if rows:
             connection.execute(insert(table), rows)
-    return number, day
+    return number
 
 
 def _fields_without_column(record: RunRecord) -> dict[str, Any]:
@@ -141,7 +137,7 @@ def _summary(one: Measurement) -> tuple[object, ...]:
     # a failed launch proves nothing about its memory
     memory = one.memory if one.blocks else None
     return (
-        *(_OUTCOME_CODES[one.outcome], one.message, one.median_ns, q1_ns, q3_ns),
+        *(one.outcome.value, one.message, one.median_ns, q1_ns, q3_ns),
         *(len(one.samples_ns) or None, len(one.blocks) or None, one.utilisation, one.joules_per_launch),
         None if one.bound is None else one.bound == "memory",
         one.host_ns,

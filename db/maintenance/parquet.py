@@ -18,14 +18,12 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.schema.every import Base
 from roofwatch.db.schema.measurements import SampleSetRow
-from roofwatch.db.schema.table import Coded
 
 SECRET = frozenset({"token"})
 """Tables that are not exported."""
 _BATCH_ROWS = 10_000
 _SAMPLES = SampleSetRow.__table__.c.content
 _ARROW_TYPES: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
-    (Coded, pa.string()),
     (sql.Uuid, pa.string()),
     (sql.JSON, pa.string()),
     (sql.Integer, pa.int64()),

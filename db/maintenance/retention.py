@@ -108,18 +108,13 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
     if part is Part.TELEMETRY:
         session.execute(update(RunRow).where(chosen).values(telemetry=null(), telemetry_pruned_at=now))
     elif part is Part.SAMPLES:
-        session.execute(
-            delete(SampleSetRow).where(
-                SampleSetRow.run_number.in_([run.number for run in runs]),
-                SampleSetRow.measured_on.in_({run.measured_on for run in runs}),
-            )
-        )
+        session.execute(delete(SampleSetRow).where(SampleSetRow.run_number.in_([run.number for run in runs])))
         session.execute(update(RunRow).where(chosen).values(samples_pruned_at=now))
     elif part is Part.ARTEFACTS:
         session.execute(update(RunArtefactRow).where(RunArtefactRow.run_id.in_(run_ids)).values(content_sha256=None))
         drop_unlinked(session.connection())
     else:
-        session.execute(delete(RunRow).where(chosen))  # a trigger deletes the results
+        session.execute(delete(RunRow).where(chosen))
         drop_unlinked(session.connection())
 
 
@@ -163,7 +158,6 @@ def _is_newest_of_a_series() -> ColumnElement[bool]:
         .join(later, later.number == MeasurementRow.run_number)
         .where(
             MeasurementRow.series_id == own.c.id,
-            MeasurementRow.measured_on >= RunRow.measured_on,
             later.started_at > RunRow.started_at,
             ~later.is_dirty,
             ~later.is_unreachable,

@@ -17,14 +17,12 @@ from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record, load_without_measurements
 from roofwatch.db.schema.every import Base
-from roofwatch.db.schema.measurements import PARTITIONED
 from roofwatch.db.schema.runs import RunRow
 
 _MAX_PROBLEMS = 1_000
-_MEASURED = ("run_number", "series_id", "measured_on")
-_CHECKED = ("run_number", "case_id", "implementation", "measured_on")
+_MEASURED = ("run_number", "series_id")
+_CHECKED = ("run_number", "case_id", "implementation")
 _REFERENCES = (
-    *((table, ("run_number", "measured_on"), "run", ("number", "measured_on")) for table in PARTITIONED),
     ("run", ("project_id", "commit_id"), "commit", ("project_id", "id")),
     ("measurement", ("series_id",), "series", ("id",)),
     ("sample_set", _MEASURED, "measurement", _MEASURED),
@@ -35,7 +33,7 @@ _REFERENCES = (
     ("profile", ("case_id",), "case", ("id",)),
     ("profile_row", _CHECKED, "profile", _CHECKED),
 )
-"""References without a foreign key: partitioned tables have none."""
+"""References without a foreign key."""
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import Double, Row, cast, func, literal, select, true
+from sqlalchemy import Date, Double, Row, cast, func, literal, select, true
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
@@ -134,7 +134,6 @@ def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -
     tensors = (
         select(error.tensor, error.rmse_ratio)
         .where(
-            error.measured_on == check.measured_on,
             error.run_number == check.run_number,
             error.case_id == check.case_id,
             error.implementation == check.implementation,
@@ -167,7 +166,7 @@ def _read_runs(session: Session, project: str) -> pd.DataFrame:
     along = (CommitRow.first_parent_count, CommitRow.sha)
     place = func.dense_rank().over(order_by=along) - 1
     query = (
-        select(RunRow.number, place.label("place"), RunRow.measured_on)
+        select(RunRow.number, place.label("place"), cast(RunRow.started_at, Date))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(is_in_series(project, include_pairs=True))
@@ -194,7 +193,7 @@ def _unpack(
     Values of other runs are left out: of other branches, and of runs that were stored meanwhile.
     """
     values = {name: np.frombuffer(b"".join(getattr(row, name) for row in rows), dtype=">f8") for name in columns}
-    found = runs.index.get_indexer(values["run_number"].astype(np.int64))
+    found = runs.index.get_indexer(pd.Index(values["run_number"].astype(np.int64)))
     order = np.argsort(found)
     order = order[found[order] >= 0]
     return found[order], {name: numbers[order].astype(np.float64) for name, numbers in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, SmallInteger, Subquery, func, select, type_coerce
+from sqlalchemy import Select, Subquery, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
@@ -64,13 +64,12 @@ def list_runner_coverage(
 def _cases(run_ids: Select[Any]) -> Subquery:
     """Select the cases of each run as one JSON document, because a run has thousands."""
     measured, series = MeasurementRow, SeriesRow
-    codes = type_coerce(measured.outcome, SmallInteger)
-    count = func.count(codes)
+    count = func.count(measured.outcome)
     by_case = (
         select(
             RunRow.run_id,
             CaseRow.name,
-            func.array_agg(codes.distinct()).filter(codes.is_not(None)).label("outcomes"),
+            func.array_agg(measured.outcome.distinct()).filter(measured.outcome.is_not(None)).label("outcomes"),
             count.label("count"),
             count.filter(series.id == func.any(RunRow.degraded_series_ids)).label("degraded"),
         )
@@ -78,12 +77,7 @@ def _cases(run_ids: Select[Any]) -> Subquery:
         .join(CaseVersionRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .outerjoin(series, (series.case_version_id == CaseVersionRow.id) & (series.id == func.any(RunRow.series_ids)))
-        .outerjoin(
-            measured,
-            (measured.measured_on == RunRow.measured_on)
-            & (measured.run_number == RunRow.number)
-            & (measured.series_id == series.id),
-        )
+        .outerjoin(measured, (measured.run_number == RunRow.number) & (measured.series_id == series.id))
         .where(RunRow.run_id.in_(run_ids))
         .group_by(RunRow.run_id, CaseRow.name)
         .subquery()
@@ -100,7 +94,6 @@ def _coverage(
     run_id: object,
     cases: list[list[Any]] | None,
 ) -> RunnerCoverage:
-    words = MeasurementRow.outcome.type.words
     return RunnerCoverage(
         runner_class=runner_class,
         device_name=device_name,
@@ -108,7 +101,7 @@ def _coverage(
         newest_commit_at=newest_commit_at,
         run_id=None if run_id is None else str(run_id),
         cases=tuple(
-            CaseCoverage(case_id, frozenset(Outcome(words[code]) for code in codes or ()), count, degraded_count)
-            for case_id, codes, count, degraded_count in cases or ()
+            CaseCoverage(case_id, frozenset(map(Outcome, outcomes or ())), count, degraded_count)
+            for case_id, outcomes, count, degraded_count in cases or ()
         ),
     )

@@ -102,7 +102,6 @@ def read_profiled_runs(session: Session, project: str, subjects: Collection[Subj
         .outerjoin(
             activity,
             and_(
-                activity.measured_on == ProfileRow.measured_on,
                 activity.run_number == ProfileRow.run_number,
                 activity.case_id == ProfileRow.case_id,
                 activity.implementation == ProfileRow.implementation,
@@ -128,7 +127,7 @@ def _results(table: Any, project: str, subjects: Collection[Subject]) -> Select[
     return (
         select(table, CaseRow.name, EnvironmentRow.runner_class, CommitRow)
         .join(CaseRow, CaseRow.id == table.case_id)
-        .join(RunRow, and_(RunRow.number == table.run_number, RunRow.measured_on == table.measured_on))
+        .join(RunRow, RunRow.number == table.run_number)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)

@@ -212,7 +212,7 @@ def _timed(run_ids: Collection[UUID]) -> Subquery:
     # OFFSET 0 makes this an index lookup per run; a join may read a whole month
     measured_by_run = (
         select(MeasurementRow.series_id, MeasurementRow.median_ns, MeasurementRow.joules_per_launch)
-        .where(MeasurementRow.measured_on == RunRow.measured_on, MeasurementRow.run_number == RunRow.number)
+        .where(MeasurementRow.run_number == RunRow.number)
         .correlate(RunRow)
         .offset(0)
         .lateral("measured_by_run")

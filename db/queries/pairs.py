@@ -106,7 +106,7 @@ def _read(
         .join(head_commit, head_commit.id == head_run.commit_id)
         .join(base_commit, base_commit.id == base_run.commit_id)
         .join(ProjectRow, ProjectRow.id == head_commit.project_id)
-        .join(head, (head.measured_on == head_run.measured_on) & (head.run_number == head_run.number))
+        .join(head, head.run_number == head_run.number)
         .join(head_series, head_series.id == head.series_id)
         .join(head_version, head_version.id == head_series.case_version_id)
         .join(base_version, base_version.case_id == head_version.case_id)
@@ -118,12 +118,7 @@ def _read(
             & (base_series.cache == head_series.cache)
             & (base_series.runner_class == head_series.runner_class),
         )
-        .join(
-            base,
-            (base.measured_on == base_run.measured_on)
-            & (base.run_number == base_run.number)
-            & (base.series_id == base_series.id),
-        )
+        .join(base, (base.run_number == base_run.number) & (base.series_id == base_series.id))
         .join(CaseRow, CaseRow.id == head_version.case_id)
         .where(
             ProjectRow.name == project,

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import (
     CTE,
     ColumnElement,
-    Date,
     Double,
     FromClause,
     Integer,
@@ -23,11 +22,9 @@ from sqlalchemy import (
     null,
     or_,
     select,
-    type_coerce,
     union_all,
     values,
 )
-from sqlalchemy.dialects.postgresql import array
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
@@ -53,7 +50,6 @@ _COLUMNS = {
     "code_hash": Text,
     "series_id": Integer,
     "block_count": SmallInteger,
-    "measured_on": Date,
 }
 
 
@@ -62,8 +58,7 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
 
     Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its runs count, or
     empty; `run_number`; `value`, NULL if the run failed; `low` and `high`, the quartiles; `outcome`; `message`;
-    `code_hash`; for times also `series_id`, which differs between timers and cache states, `block_count` and
-    `measured_on`.
+    `code_hash`; for times also `series_id`, which differs between timers and cache states, and `block_count`.
     """
     by_layer: dict[Layer, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
@@ -84,7 +79,7 @@ def _wanted(layer: Layer, keys: Iterable[tuple[int, SeriesKey]]) -> FromClause:
 
 
 def _measured(project: str, wanted: FromClause) -> Select[Any]:
-    table, words = MeasurementRow, MeasurementRow.outcome.type.words
+    table = MeasurementRow
     series = _first(
         _cases(project, wanted, wanted.c.metric, SeriesRow.id, *COSTS.values())
         .join(CaseVersionRow, CaseVersionRow.case_id == CaseRow.id)
@@ -108,11 +103,10 @@ def _measured(project: str, wanted: FromClause) -> Select[Any]:
         value=value,
         low=case((is_time, table.q1_ns), (is_rate, value * table.median_ns / table.q3_ns)),
         high=case((is_time, table.q3_ns), (is_rate, value * table.median_ns / table.q1_ns)),
-        outcome=array(list(words))[type_coerce(table.outcome, SmallInteger) + 1],
+        outcome=table.outcome,
         message=table.message,
         series_id=series.c.id,
         block_count=case((is_time, table.block_count)),
-        measured_on=table.measured_on,
     ).join(table, table.series_id == series.c.id)
 
 
@@ -132,8 +126,7 @@ def _accuracy(project: str, wanted: FromClause) -> Select[Any]:
         .join(table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation))
         .outerjoin(
             error,
-            (error.measured_on == table.measured_on)
-            & (error.run_number == table.run_number)
+            (error.run_number == table.run_number)
             & (error.case_id == table.case_id)
             & (error.implementation == table.implementation)
             & (error.tensor == found.c.tensor),

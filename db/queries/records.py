@@ -51,11 +51,8 @@ from roofwatch.db.schema.runs import (
 )
 from roofwatch.db.values import bound_of
 
-_OUTCOMES = MeasurementRow.outcome.type.words
-_OK = _OUTCOMES.index(Outcome.OK)
 _Row = Mapping[str, Any]
 """One row of a query as JSON, by column."""
-_OfRun = MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow | ProfileRow | ProfileActivityRow
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement
         queries[name] = queries[name].where(case_id.in_(chosen))
     records = []
     for stored in _read(session, runs, queries):
-        kept = [row for row in stored.rows["measurements"] if row["content"] or row["outcome"] != _OK]
+        kept = [row for row in stored.rows["measurements"] if row["content"] or row["outcome"] != Outcome.OK]
         places = {series_id: place for place, series_id in enumerate(stored.run.series_ids)}
         in_order = sorted(kept, key=lambda row: places[row["series_id"]])
         records.append(_record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False))
@@ -216,17 +213,14 @@ def _measurements() -> Select[Any]:
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .outerjoin(
             samples,
-            (samples.measured_on == MeasurementRow.measured_on)
-            & (samples.run_number == MeasurementRow.run_number)
-            & (samples.series_id == MeasurementRow.series_id),
+            (samples.run_number == MeasurementRow.run_number) & (samples.series_id == MeasurementRow.series_id),
         )
-        .where(*_of_run(MeasurementRow))
+        .where(MeasurementRow.run_number == RunRow.number)
     )
 
 
 def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
-    outcome = _OUTCOMES[row["outcome"]]
-    fields = _fields(Measurement, row) | {"outcome": outcome}
+    fields = _fields(Measurement, row)
     fields["bound"] = bound_of(is_memory_bound=row["is_memory_bound"])
     if row["content"] is not None:
         samples = unpack(b64decode(row["content"]))
@@ -236,20 +230,15 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
             "autotuning": samples.autotuning,
             "blocks": samples.blocks(),
         }
-    elif outcome == Outcome.OK:
+    elif row["outcome"] == Outcome.OK:
         raise AgedError(
             f"run {run.run_id}: its samples are no longer kept; use its record file, or the statistics that remain here"
         )
     return fields
 
 
-def _of_run(table: type[_OfRun]) -> Any:
-    """Join with the run by day too, so Postgres opens one partition."""
-    return table.measured_on == RunRow.measured_on, table.run_number == RunRow.number
-
-
 def _details(table: type[TensorErrorRow | ProfileActivityRow]) -> Select[Any]:
-    return select(table.__table__).where(*_of_run(table)).order_by(table.position)
+    return select(table.__table__).where(table.run_number == RunRow.number).order_by(table.position)
 
 
 def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
@@ -272,7 +261,7 @@ def _static_facts() -> Select[Any]:
         .select_from(CompilationRow)
         .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(*_of_run(CompilationRow))
+        .where(CompilationRow.run_number == RunRow.number)
         .order_by(CompilationRow.position)
     )
 
@@ -281,7 +270,7 @@ def _results(table: type[AccuracyRow | CountersRow | ProfileRow]) -> Select[Any]
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)
-        .where(*_of_run(table))
+        .where(table.run_number == RunRow.number)
         .order_by(table.position)
     )
 

@@ -32,7 +32,7 @@ _SUMMARY_COLUMNS = (
     *(RunRow.run_id, RunRow.started_at, RunRow.finished_at),
     *(RunRow.harness_version, RunRow.is_dirty, RunRow.pair_id, RunRow.outcome_counts, RunRow.is_unreachable),
 )
-_PLACE = (RunRow.number, RunRow.measured_on, RunRow.series_ids)
+_PLACE = (RunRow.number, RunRow.series_ids)
 """What the results of a run are found by."""
 _CASE_COLUMNS: dict[str, Any] = {
     "case_id": CaseRow.name,
@@ -159,14 +159,13 @@ def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...
 def list_cases(session: Session, run: RunRow) -> tuple[MeasuredCase, ...]:
     """List the measurements of a run in the order of its record."""
     columns = [column.label(name) for name, column in _CASE_COLUMNS.items()]
-    # the day is passed as a value, so Postgres plans for one partition
     query = (
         select(SeriesRow.id, CaseRow.id, MeasurementRow.is_memory_bound, *columns)
         .select_from(MeasurementRow)
         .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(MeasurementRow.measured_on == run.measured_on, MeasurementRow.run_number == run.number)
+        .where(MeasurementRow.run_number == run.number)
     )
     checks = _checks(session, run)
     cases = {}
@@ -206,12 +205,10 @@ def projects_of_bisections(session: Session, regression_ids: Collection[UUID]) -
 def _checks(session: Session, run: RunRow) -> dict[tuple[int, str], tuple[Outcome, float | None]]:
     """Read the outcome and the largest error of each check, by case row id and implementation."""
     check, error = AccuracyRow, TensorErrorRow
-    outcomes = select(check.case_id, check.implementation, check.outcome).where(
-        check.measured_on == run.measured_on, check.run_number == run.number
-    )
+    outcomes = select(check.case_id, check.implementation, check.outcome).where(check.run_number == run.number)
     errors = (
         select(error.case_id, error.implementation, func.max(error.rmse_ratio))
-        .where(error.measured_on == run.measured_on, error.run_number == run.number)
+        .where(error.run_number == run.number)
         .group_by(error.case_id, error.implementation)
     )
     largest = {(case_id, implementation): ratio for case_id, implementation, ratio in session.execute(errors)}
@@ -236,7 +233,7 @@ def _static_rows(session: Session, run: RunRow) -> tuple[StaticRow, ...]:
         select(*_STATIC_COLUMNS)
         .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(CompilationRow.measured_on == run.measured_on, CompilationRow.run_number == run.number)
+        .where(CompilationRow.run_number == run.number)
         .order_by(CompilationRow.position)
     )
     return tuple(StaticRow(**dict(row._mapping) | {"outcome": Outcome(row.outcome)}) for row in session.execute(query))

@@ -222,7 +222,6 @@ def _select(
     samples = SampleSetRow
     # a scalar subquery keeps this a lookup by key
     content = select(samples.content).where(
-        samples.measured_on == points.c.measured_on,
         samples.run_number == points.c.run_number,
         samples.series_id == points.c.series_id,
     )

@@ -265,8 +265,7 @@ def _accuracy(wanted: _Filter) -> Select[Any]:
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
         .outerjoin(
             error,
-            (error.measured_on == table.measured_on)
-            & (error.run_number == table.run_number)
+            (error.run_number == table.run_number)
             & (error.case_id == table.case_id)
             & (error.implementation == table.implementation),
         )

@@ -1,21 +1,17 @@
-"""The tables of results. They grow with every run and are partitioned by month.
+"""The tables of results, which grow with every run.
 
-Partitioned tables have no foreign keys, which would take most of the time of an ingest. A run and its results are
-written in one transaction, and a trigger on `run` deletes the results with it.
+They have a foreign key to their run, and none to cases and series: checking these would slow down every ingest.
 """
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import (
     ARRAY,
     JSON,
     BigInteger,
     CheckConstraint,
-    Connection,
-    Engine,
     ForeignKey,
     Identity,
     Index,
@@ -23,30 +19,23 @@ from sqlalchemy import (
     LargeBinary,
     SmallInteger,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
-from roofwatch.db.schema.table import Base, Coded, RowId, not_negative, one_of
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
+from roofwatch.db.schema.table import Base, RowId, not_negative, one_of
 
-_BY_MONTH = {"postgresql_partition_by": "RANGE (measured_on)"}
-_OUTCOMES = (
-    *("ok", "incorrect", "compile_error", "out_of_memory"),
-    *("crashed", "timed_out", "unsupported", "invalid"),
-)
-"""Rows store the index in this list."""
+RunNumber = Annotated[int, mapped_column(Integer, ForeignKey(RunRow.number, ondelete="CASCADE"))]
 
 
 class _CaseResult:
     """Key of a result of one case and implementation in one run. The run comes first: queries look results up by it."""
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-4)
-    case_id: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-3)
-    implementation: Mapped[str] = mapped_column(primary_key=True, sort_order=-2)
-    measured_on: Mapped[date] = mapped_column(primary_key=True, sort_order=-1)
+    run_number: Mapped[RunNumber] = mapped_column(primary_key=True, sort_order=-3)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-2)
+    implementation: Mapped[str] = mapped_column(primary_key=True, sort_order=-1)
 
 
 class SeriesRow(Base):
@@ -86,17 +75,16 @@ class MeasurementRow(Base):
     __table_args__ = (
         Index(None, "run_number"),
         Index(None, "series_id"),
-        CheckConstraint(f"outcome BETWEEN 0 AND {len(_OUTCOMES) - 1}", name="outcome"),
-        CheckConstraint("(outcome = 0) = (median_ns IS NOT NULL)", name="time_only_if_ok"),
+        one_of("outcome", Outcome),
+        CheckConstraint("(outcome = 'ok') = (median_ns IS NOT NULL)", name="time_only_if_ok"),
         CheckConstraint("num_nulls(median_ns, q1_ns, q3_ns, sample_count, block_count) IN (0, 5)", name="time_whole"),
         CheckConstraint("0 < q1_ns AND q1_ns <= median_ns AND median_ns <= q3_ns", name="times_in_order"),
         CheckConstraint("sample_count > 0 AND block_count > 0", name="samples_not_empty"),
         CheckConstraint(
-            "outcome = 0 OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
+            "outcome = 'ok' OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
             name="values_only_if_ok",
         ),
         *not_negative("host_ns", "peak_allocated_bytes"),
-        _BY_MONTH,
     )
 
     # in an order without padding between columns
@@ -107,12 +95,11 @@ class MeasurementRow(Base):
     joules_per_launch: Mapped[float | None]
     host_ns: Mapped[float | None]
     peak_allocated_bytes: Mapped[float | None]
-    run_number: Mapped[RowId] = mapped_column()
+    run_number: Mapped[RunNumber] = mapped_column()
     series_id: Mapped[RowId] = mapped_column()
-    measured_on: Mapped[date]
     sample_count: Mapped[int | None] = mapped_column(Integer)
     block_count: Mapped[int | None] = mapped_column(SmallInteger)
-    outcome: Mapped[str] = mapped_column(Coded(*_OUTCOMES))
+    outcome: Mapped[str]
     is_memory_bound: Mapped[bool | None]
     message: Mapped[str | None]
 
@@ -123,11 +110,9 @@ class SampleSetRow(Base):
     """The samples of a measurement and facts of its blocks, packed (`ingest/samples.py`). Retention removes these."""
 
     __tablename__ = "sample_set"
-    __table_args__ = (_BY_MONTH,)
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    run_number: Mapped[RunNumber] = mapped_column(primary_key=True)
     series_id: Mapped[RowId] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     content: Mapped[bytes] = mapped_column(LargeBinary)
 
 
@@ -137,7 +122,6 @@ class AccuracyRow(_CaseResult, Base):
         Index(None, "case_id"),
         one_of("executor", ("device", "interpreter")),
         one_of("outcome", Outcome),
-        _BY_MONTH,
     )
 
     position: Mapped[int]
@@ -148,7 +132,7 @@ class AccuracyRow(_CaseResult, Base):
 
 class TensorErrorRow(_CaseResult, Base):
     __tablename__ = "tensor_error"
-    __table_args__ = (*not_negative("max_abs_error", "rmse_ratio", "baseline_rmse_ratio"), _BY_MONTH)
+    __table_args__ = (*not_negative("max_abs_error", "rmse_ratio", "baseline_rmse_ratio"),)
 
     position: Mapped[int] = mapped_column(primary_key=True)
     tensor: Mapped[str]
@@ -201,11 +185,10 @@ class CompilationRow(Base):
     """The facts that a run found, and the time of each compile stage."""
 
     __tablename__ = "compilation"
-    __table_args__ = (Index(None, "static_fact_id"), _BY_MONTH)
+    __table_args__ = (Index(None, "static_fact_id"),)
 
-    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    run_number: Mapped[RunNumber] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    measured_on: Mapped[date] = mapped_column(primary_key=True)
     static_fact_id: Mapped[RowId]
     compile_ns: Mapped[dict[str, Any]]
 
@@ -215,7 +198,6 @@ class CountersRow(_CaseResult, Base):
     __table_args__ = (
         Index(None, "case_id"),
         one_of("source", ("ncu",)),
-        _BY_MONTH,
     )
 
     function: Mapped[str] = mapped_column(primary_key=True)
@@ -234,7 +216,6 @@ class ProfileRow(_CaseResult, Base):
         one_of("source", ("torch_profiler",)),
         CheckConstraint("call_count > 0", name="call_count_positive"),
         CheckConstraint("busy_ns BETWEEN 0 AND span_ns", name="busy_within_the_span"),
-        _BY_MONTH,
     )
 
     position: Mapped[int]
@@ -254,7 +235,6 @@ class ProfileActivityRow(_CaseResult, Base):
     __table_args__ = (
         one_of("kind", ("kernel", "memcpy", "memset", "operator")),
         CheckConstraint("count > 0", name="count_positive"),
-        _BY_MONTH,
     )
 
     position: Mapped[int] = mapped_column(primary_key=True)
@@ -271,37 +251,3 @@ class ProfileActivityRow(_CaseResult, Base):
     shared_bytes: Mapped[int | None]
     estimated_occupancy: Mapped[float | None]
     configuration_count: Mapped[int | None]
-
-
-PARTITIONED = tuple(
-    table.name for table in Base.metadata.sorted_tables if table.dialect_options["postgresql"]["partition_by"]
-)
-PARTITION_SCHEMA = "partitions"
-_PARTITION_LOCK = 7_340_582
-"""Key of the advisory lock for creating partitions."""
-
-
-def ensure_partitions(engine: Engine, day: date) -> None:
-    """Create the partitions of a day's month; one query if they exist."""
-    month = day.replace(day=1)
-    names = {f"{table}_{month:%Y_%m}": table for table in PARTITIONED}
-    with engine.connect() as connection:
-        if names.keys() <= list_partitions(connection):
-            return
-    with engine.begin() as connection:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PARTITION_LOCK})
-        following = (month + timedelta(days=31)).replace(day=1)
-        for name in sorted(names.keys() - list_partitions(connection)):
-            table = names[name]
-            # CREATE ... PARTITION OF would lock out readers of the table
-            connection.execute(text(f"CREATE TABLE {PARTITION_SCHEMA}.{name} (LIKE {table} INCLUDING ALL)"))
-            bounds = f"FROM ('{month}') TO ('{following}')"
-            connection.execute(
-                text(f"ALTER TABLE {table} ATTACH PARTITION {PARTITION_SCHEMA}.{name} FOR VALUES {bounds}")
-            )
-
-
-def list_partitions(connection: Connection) -> set[str]:
-    """Names of all partitions, for example `measurement_2026_03`."""
-    names = text("SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(:schema) AND relispartition")
-    return set(connection.scalars(names, {"schema": PARTITION_SCHEMA}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,6 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
-    Computed,
     ForeignKey,
     Identity,
     Index,
@@ -137,7 +136,7 @@ class CaseVersionRow(Base):
 
 
 class RunRow(Base):
-    """A run. Results refer to its `number`; `measured_on`, the day in UTC, names their partition.
+    """A run. Results refer to its `number`.
 
     `project_id` is its commit's. `unread_fields` holds fields of the record without a column. Lists of IDs and
     `launch_counts` are in the order of the record. `..._pruned_at` tells when retention removed a part.
@@ -179,7 +178,6 @@ class RunRow(Base):
     pair_side: Mapped[str | None]
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime]
-    measured_on: Mapped[date] = mapped_column(Computed("(started_at AT TIME ZONE 'UTC')::date", persisted=True))
     ingested_at: Mapped[datetime] = mapped_column(server_default=func.now())
     unread_fields: Mapped[dict[str, Any]]
     telemetry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), deferred=True)

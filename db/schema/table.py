@@ -14,14 +14,11 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     DateTime,
-    Dialect,
     Double,
     Enum,
     Integer,
     MetaData,
-    SmallInteger,
     Text,
-    TypeDecorator,
 )
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
@@ -79,20 +76,3 @@ def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
 
 def not_negative(*columns: str) -> list[CheckConstraint]:
     return [CheckConstraint(f"{column} >= 0", name=f"{column}_not_negative") for column in columns]
-
-
-class Coded(TypeDecorator[str]):
-    """One of a few words, stored as its index. New words are added at the end."""
-
-    impl = SmallInteger
-    cache_ok = True
-
-    def __init__(self, *words: str) -> None:
-        super().__init__()
-        self.words = words
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> int | None:  # noqa: ARG002 -- SQLAlchemy's
-        return None if value is None else self.words.index(value)
-
-    def process_result_value(self, value: int | None, dialect: Dialect) -> str | None:  # noqa: ARG002 -- the same
-        return None if value is None else self.words[value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -53,7 +52,6 @@ from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_tre
 from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_regressions, list_triaged
-from roofwatch.db.schema.measurements import PARTITIONED
 from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases
@@ -93,7 +91,8 @@ GROWING = {
     *("regression", "triage", "audit_entry"),
     *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
 }
-"""Tables that are not partitioned, and of which there is more with every run, commit, decision or message."""
+"""Tables that grow with every run, commit, decision or message; they are small here."""
+RESULTS = {"measurement", "sample_set", "accuracy", "tensor_error", "compilation", "counters", "profile", "profile_row"}
 RULES = """
 [channels]
 chat = { kind = "apprise", url_env = "CHAT" }
@@ -218,11 +217,9 @@ def test_no_large_table_is_read_from_end_to_end(populated: Engine, question: str
 
 def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine) -> None:
     with populated.connect() as connection:
-        number, day = connection.execute(text("SELECT number, measured_on FROM run LIMIT 1")).one()
-        values = {"number": number, "day": day}
-        for table in PARTITIONED:
-            delete = f"DELETE FROM {table} WHERE measured_on = :day AND run_number = :number"
-            assert scanned(connection, delete, values) == set(), table
+        number = connection.execute(text("SELECT number FROM run LIMIT 1")).scalar_one()
+        for table in RESULTS:
+            assert scanned(connection, f"DELETE FROM {table} WHERE run_number = {number}") == set(), table
     delete_project(populated, SHAPE.project(OTHERS[-1]))
 
 
@@ -244,101 +241,51 @@ def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_eith
 
 def test_a_plan_that_reads_a_table_from_end_to_end_is_seen(populated: Engine) -> None:
     with populated.connect() as connection:
-        assert scanned(connection, "SELECT max(median_ns) FROM measurement", {}) == {"measurement"}
+        assert scanned(connection, "SELECT max(median_ns) FROM measurement") == {"measurement"}
     for table, column in (("static_fact", "registers"), ("delivery", "error"), ("commit", "author")):
         with plans_of(populated) as plans, populated.connect() as connection:
             connection.execute(text(f'SELECT {column} FROM "{table}" ORDER BY {column}'))
         assert [plan.partition(":")[0] for plan in plans] == [f"end to end ['{table}']"]
 
 
-def test_a_plan_for_any_values_that_reads_partitions_of_no_use_is_seen(populated: Engine) -> None:
-    statement = text("SELECT 1 FROM measurement WHERE (:every OR measured_on = :day) AND run_number = 1")
-    with populated.connect() as connection:
-        day = connection.execute(text("SELECT measured_on FROM run LIMIT 1")).scalar_one()
-        with plans_of(populated) as plans:
-            connection.execute(statement, {"every": False, "day": day})
-    assert [plan.partition("[")[0] for plan in plans] == ["of no use "]
-
-
-_looked_at: dict[tuple[str, str], str] = {}
+_known_plans: dict[tuple[str, str], str] = {}
 
 
 @contextmanager
 def plans_of(engine: Engine) -> Iterator[list[str]]:
-    """What each statement reads, noted before it is executed: by the plan for its values, and by the one for any, which
-    Postgres goes over to where a statement stays prepared and it expects no worse of that.
-    """
+    """List what each statement would read, before it is executed."""
     plans: list[str] = []
 
     def note(_: Connection, cursor: Any, statement: str, parameters: Any, __: Any, executemany: bool) -> None:
         if statement.startswith("EXPLAIN"):
             return
-        asked = (statement, repr(parameters))  # many questions look their project or run up first
-        if asked not in _looked_at:
-            with psycopg.ClientCursor(cursor.connection) as beside:
-                # of many rows that are sent, each is stored alike
-                _looked_at[asked] = _look(beside, statement, parameters[0] if executemany else parameters)
-        plans.append(_looked_at[asked])
+        asked = (statement, repr(parameters))  # many questions look up their project or run first
+        if asked not in _known_plans:
+            with psycopg.ClientCursor(cursor.connection) as explaining:
+                _known_plans[asked] = _explain(explaining, statement, parameters[0] if executemany else parameters)
+        plans.append(_known_plans[asked])
 
     event.listen(engine, "before_cursor_execute", note)
     yield plans
     event.remove(engine, "before_cursor_execute", note)
 
 
-def _look(cursor: psycopg.ClientCursor[Any], statement: str, parameters: Any) -> str:
-    large = _large_relations(cursor)
-    with _prepared(cursor, statement, parameters) as explain:
-        own, any_values = explain("custom"), explain("generic")
-        found = (_scans(own) | _scans(any_values)) & large
-        # these are small here, and yet read through an index if there is one
-        cursor.execute("SET enable_seqscan = off")
-        found |= (_scans(explain("custom")) | _scans(explain("generic"))) & GROWING
-        cursor.execute("SET enable_seqscan = on")
-    if found:
-        return f"end to end {sorted(found)}: {statement}"
-    unneeded = _partitions(any_values) - _partitions(own)
-    return f"of no use {sorted(unneeded)}: {statement}" if unneeded else "by index"
+def _explain(cursor: psycopg.ClientCursor[Any], statement: str, parameters: Any) -> str:
+    def scans() -> set[str]:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}".encode(), parameters)
+        return _scans(cursor.fetchall()[0][0][0]["Plan"])
+
+    found = scans() & _large_tables(cursor)
+    cursor.execute("SET enable_seqscan = off")  # whether there is an index
+    found |= scans() & GROWING
+    cursor.execute("SET enable_seqscan = on")
+    return f"end to end {sorted(found)}: {statement}" if found else "by index"
 
 
-_Explain = Callable[[str], dict[str, Any]]
-
-
-@contextmanager
-def _prepared(cursor: psycopg.ClientCursor[Any], statement: str, parameters: Any) -> Iterator[_Explain]:
-    """Plans of a statement, `custom` or `generic`."""
-    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
-    numbered = {name: f"${place}" for place, name in enumerate(names, start=1)}
-    cursor.execute((f"PREPARE looked_at AS {statement % numbered}").encode())
-    values = f"({', '.join(['%s'] * len(names))})" if names else ""
-
-    def explain(kind: str) -> dict[str, Any]:
-        cursor.execute(f"SET plan_cache_mode = force_{kind}_plan".encode())
-        cursor.execute("DISCARD PLANS")  # of how it was set up before
-        cursor.execute(
-            f"EXPLAIN (FORMAT JSON) EXECUTE looked_at{values}".encode(), [parameters[name] for name in names]
-        )
-        plan: dict[str, Any] = cursor.fetchall()[0][0][0]["Plan"]
-        return plan
-
-    try:
-        yield explain
-    finally:
-        cursor.execute("SET plan_cache_mode = auto")
-        cursor.execute("DEALLOCATE looked_at")
-
-
-def _partitions(plan: dict[str, Any]) -> set[str]:
-    """Those that a plan reads, but for what is found out at the start to be of no use."""
-    own = {plan["Relation Name"]} if "Relation Name" in plan else set()
-    own = {name for name in own if name.startswith(tuple(f"{table}_" for table in PARTITIONED))}
-    return own.union(*(_partitions(child) for child in plan.get("Plans", ())))
-
-
-def scanned(connection: Connection, statement: str, values: dict[str, object]) -> set[str]:
-    """Large tables of which a statement would read a whole partition."""
-    plan = connection.execute(text(f"EXPLAIN (FORMAT JSON) {statement}"), values).scalar_one()[0]["Plan"]
-    cursor = connection.connection.cursor()
-    return {name.rsplit("_", 2)[0] for name in _scans(plan) & _large_relations(cursor)}
+def scanned(connection: Connection, statement: str) -> set[str]:
+    """Large tables that a statement would read from end to end."""
+    plan = connection.execute(text(f"EXPLAIN (FORMAT JSON) {statement}")).scalar_one()[0]["Plan"]
+    return _scans(plan) & _large_tables(connection.connection.cursor())
 
 
 def _scans(plan: dict[str, Any]) -> set[str]:
@@ -346,10 +293,9 @@ def _scans(plan: dict[str, Any]) -> set[str]:
     return own.union(*(_scans(child) for child in plan.get("Plans", ())))
 
 
-def _large_relations(cursor: Any) -> set[str]:
-    """Tables and partitions that have grown: of an empty one it does not matter how it is read."""
+def _large_tables(cursor: Any) -> set[str]:
     cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples > 900")
-    return {name for (name,) in cursor if any(name.startswith(f"{table}_2") for table in PARTITIONED)}
+    return {name for (name,) in cursor} & RESULTS
 
 
 def _some_cases(session: Session) -> list[int]:

@@ -9,7 +9,7 @@ from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 INVALID = {
-    "a time of a failure": ("UPDATE measurement SET outcome = 4", "ck_measurement_time_only_if_ok"),
+    "a time of a failure": ("UPDATE measurement SET outcome = 'crashed'", "ck_measurement_time_only_if_ok"),
     "a negative time": ("UPDATE measurement SET q1_ns = -1", "ck_measurement_times_in_order"),
     "an unknown outcome": ("UPDATE accuracy SET outcome = 'fine'", "ck_accuracy_outcome"),
     "an unknown verdict": ("UPDATE regression SET verdict = 'slower'", "ck_regression_verdict"),
