@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton.language as tl
 from triton.runtime import interpreter
 
 from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
@@ -24,29 +22,11 @@ _TORCH_DTYPES = {
 _BIT_PATTERNS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
 _original_convert = interpreter._convert_float
-_original_patch = interpreter._patch_builtin
-_LANGUAGE = (tl, tl.core, tl.tensor, tl.math, tl.core.tensor_descriptor_base)
-_builtin_names: dict[Any, list[str]] = {}
 
 
 def patch_interpreter() -> None:
-    """Let torch do the interpreter's conversions in this process, and speed up each call of a jitted function."""
+    """Let torch do the interpreter's conversions in this process."""
     interpreter._convert_float = _convert
-    if not _builtin_names:
-        for part in _LANGUAGE:
-            _builtin_names[part] = [name for name, member in inspect.getmembers(part) if tl.core.is_builtin(member)]
-    interpreter._patch_builtin = _patch_builtin
-
-
-def _patch_builtin(part: Any, *arguments: Any) -> None:
-    """Patch the builtins of a part of the language, without searching it again for each call."""
-    if part not in _builtin_names:
-        _original_patch(part, *arguments)
-        return
-    for name in _builtin_names[part]:
-        member = getattr(part, name)
-        if tl.core.is_builtin(member):
-            interpreter._patch_attr(part, name, member, *arguments)
 
 
 def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
