@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import pynvml
 import torch
 import triton
 import triton.language as tl
@@ -206,7 +205,7 @@ def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
         resource="compute",
         dtype=dtype,
         per_s=rates[size],
-        method=f"torch {name} {size}x{size}x{size}, best of 5{_sm_clock_text(bench.device)}",
+        method=f"torch {name} {size}x{size}x{size}, best of 5",
     )
 
 
@@ -239,13 +238,3 @@ def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
         return lambda: torch._scaled_mm(left, right.t(), scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
     product = torch.empty_like(left)
     return lambda: torch.matmul(left, right, out=product)
-
-
-def _sm_clock_text(device: str) -> str:
-    """The SM clock right after a matmul; empty if it is unknown."""
-    if not device.startswith("cuda") or torch.version.hip:
-        return ""
-    try:
-        return f", at {torch.cuda.clock_rate()} MHz"
-    except (RuntimeError, pynvml.NVMLError):
-        return ""

@@ -1,4 +1,4 @@
-"""What `--device` stands for, and what is said where it cannot be."""
+"""The device that `--device` selects, and errors about it."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def see_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     ("asked", "gpu_count", "chosen"),
     [(None, 0, "cpu"), (None, 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda"), ("cuda:1", 2, "cuda:1")],
 )
-def test_a_device_is_the_one_asked_for_or_else_a_gpu_where_there_is_one(
+def test_the_default_device_is_a_gpu_if_there_is_one(
     asked: str | None, gpu_count: int, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see_gpus(monkeypatch, gpu_count)
@@ -43,7 +43,7 @@ def test_a_device_is_the_one_asked_for_or_else_a_gpu_where_there_is_one(
         ("cuda:2", 2, "--device cuda:2: torch sees 2 GPUs here, the last one is cuda:1"),
     ],
 )
-def test_a_device_that_is_not_there_is_answered_with_those_that_are(
+def test_an_unknown_device_is_refused_with_the_choices(
     asked: str, gpu_count: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see_gpus(monkeypatch, gpu_count)
@@ -53,9 +53,7 @@ def test_a_device_that_is_not_there_is_answered_with_those_that_are(
 
 
 @pytest.mark.parametrize(("cuda", "why"), [(None, "for CPUs only"), ("13.0", "no driver")])
-def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
-    cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_gpu_is_explained(cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     see_gpus(monkeypatch, 0)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.version, "hip", None)
@@ -89,9 +87,7 @@ CHOSEN = Reply(timing=TimingChoice(chosen=ChosenMethod(default_method("cuda"))))
         ([DESCRIBED, CHOSEN, BROKEN], "the ceilings cannot be measured"),
     ],
 )
-def test_a_machine_that_fails_before_anything_is_measured_is_told_in_one_line_with_the_way_out(
-    replies: list[Reply], what: str
-) -> None:
+def test_a_machine_that_fails_before_measuring_gives_a_one_line_error(replies: list[Reply], what: str) -> None:
     run = SuiteRun(GOOD, RunPlan(device="cuda"))
     with pytest.raises(CollectorError) as refused:
         run.describe_machine(Failing(*replies))

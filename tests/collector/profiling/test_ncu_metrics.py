@@ -18,7 +18,7 @@ def of(**values: float) -> dict[str, list[Metric]]:
     return {name: [Metric(value, "")] for name, value in values.items()}
 
 
-def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_after_the_whole() -> None:
+def test_findings_are_sorted_by_estimated_speedup() -> None:
     (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda")
 
     assert [
@@ -37,7 +37,7 @@ def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_aft
     ]
 
 
-def test_stall_reasons_are_shares_of_a_warp_s_time() -> None:
+def test_stall_reasons_are_shares_of_a_warps_time() -> None:
     assert list(stall_shares(of(**{LONG: 6.0, WAIT: 1.0, SELECTED: 1.0})).items()) == [
         ("long_scoreboard", 0.75),
         ("wait", 0.125),
@@ -46,7 +46,7 @@ def test_stall_reasons_are_shares_of_a_warp_s_time() -> None:
     assert list(stalls_of(values).items()) == [("barrier", 0.3), ("wait", 0.1)]
 
 
-def test_stall_reasons_come_from_samples_where_there_are_no_counters() -> None:
+def test_stall_reasons_come_from_samples_without_counters() -> None:
     samples: dict[str, Any] = {
         "smsp__pcsamp_warps_issue_stalled_barrier": 30.0,
         "smsp__pcsamp_warps_issue_stalled_barrier_not_issued": 29.0,
@@ -57,7 +57,7 @@ def test_stall_reasons_come_from_samples_where_there_are_no_counters() -> None:
     assert stall_shares(of(**{WAIT: 0.0})) == {}
 
 
-def test_what_was_moved_in_all_is_the_sum_of_both_directions_where_only_they_are_there() -> None:
+def test_dram_bytes_are_reads_plus_writes_unless_reported() -> None:
     both = {"dram__bytes_read.sum": 300.0, "dram__bytes_write.sum": 100.0}
     assert facts(of(**both))["dram_bytes"] == 400.0
     assert facts(of(**both, **{"dram__bytes.sum": 410.0}))["dram_bytes"] == 410.0
@@ -72,5 +72,5 @@ def test_what_was_moved_in_all_is_the_sum_of_both_directions_where_only_they_are
         ("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", "Volta and Turing"),
     ],
 )
-def test_tensor_cores_are_found_under_each_architecture_s_name(name: str, architecture: str) -> None:
+def test_the_tensor_metric_of_each_architecture_is_read(name: str, architecture: str) -> None:
     assert facts({name: [Metric(61.0, "%")]})["tensor_pipe_pct"] == 61.0, architecture

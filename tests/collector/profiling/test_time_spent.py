@@ -45,7 +45,7 @@ def host_of(*events: dict[str, Any]) -> list[HostEvent]:
     return Trace.of_events(events).host_events
 
 
-def test_an_operator_s_own_time_is_without_what_it_calls() -> None:
+def test_self_time_excludes_nested_calls() -> None:
     host = host_of(
         event("cpu_op", "linear", 0, 100),
         event("cpu_op", "addmm", 10, 60),
@@ -60,7 +60,7 @@ def test_an_operator_s_own_time_is_without_what_it_calls() -> None:
     ]
 
 
-def test_a_call_inside_one_of_its_own_name_counts_once() -> None:
+def test_nested_calls_of_one_name_count_once() -> None:
     host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4))
     assert operator_totals(host) == [HostTotal("copy", 2, 10_000)]
     marks = host_of(event("user_annotation", "step", 0, 10), event("user_annotation", "step", 2, 4))
@@ -73,7 +73,7 @@ def test_threads_do_not_nest_in_each_other() -> None:
     assert busiest_thread_ns(host) == 10_000
 
 
-def test_a_gap_says_how_long_what_the_host_did_meanwhile_and_what_ended_it() -> None:
+def test_a_gap_has_its_length_the_host_work_and_the_next_kernel() -> None:
     time = spent(
         event("kernel", "first", 0, 10, device=0, stream=7),
         event("kernel", "second", 110, 10, device=0, stream=7),
@@ -88,7 +88,7 @@ def test_a_gap_says_how_long_what_the_host_did_meanwhile_and_what_ended_it() -> 
     assert gap.host_inside_ns == 80_000
 
 
-def test_a_device_is_idle_before_its_first_kernel_and_what_overlaps_is_busy_once() -> None:
+def test_time_before_the_first_kernel_is_idle_and_overlaps_count_once() -> None:
     time = spent(
         event("cpu_op", "prepare", 0, 60),
         event("kernel", "a", 60, 20, device=0, stream=7),
@@ -106,7 +106,7 @@ def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert_small_h100.json.gz", "nccl_ddp_a100.json.gz", "simple_add_a100.json"])
-def test_real_traces_say_what_is_expected_of_them(name: str) -> None:
+def test_real_traces_give_the_expected_values(name: str) -> None:
     time, expected = read_time_spent(DATA / name), EXPECTED[name]
 
     (device,) = time.devices

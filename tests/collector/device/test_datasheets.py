@@ -1,4 +1,4 @@
-"""What vendors say of their devices, and that it holds together."""
+"""Datasheets of devices, and measured ceilings compared with them."""
 
 import pytest
 
@@ -16,7 +16,7 @@ H200 = "NVIDIA H200"
 
 
 @pytest.mark.parametrize("sheet", DATASHEETS, ids=lambda sheet: sheet.names[0])
-def test_all_peaks_of_a_device_hold_at_clocks_that_it_can_have(sheet: Datasheet) -> None:
+def test_all_peaks_imply_plausible_clocks(sheet: Datasheet) -> None:
     """A peak that was copied wrongly, or counts the zeros of a sparse operand, needs a clock far from the others."""
     clocks = {dtype: sheet.clock_mhz(dtype) for dtype in sheet.teraflops}
     arithmetic = [clock for dtype, clock in clocks.items() if dtype != "float32"]
@@ -48,12 +48,12 @@ def test_known_devices_have_their_vendors_figures(name: str, terabytes_per_s: fl
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "Example CPU", ""])
-def test_a_slice_a_sibling_and_an_unknown_device_have_none(name: str) -> None:
+def test_unlisted_devices_have_no_datasheet(name: str) -> None:
     assert datasheet_of(name) is None
     assert datasheet_ceilings(name, ["bfloat16"]) == []
 
 
-def test_arithmetic_scales_with_the_clock_that_was_seen_and_memory_does_not() -> None:
+def test_compute_peaks_scale_with_the_clock() -> None:
     measured = [
         make_ceiling(per_s=4.0e12),
         make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=600e12),
@@ -74,7 +74,7 @@ def test_arithmetic_scales_with_the_clock_that_was_seen_and_memory_does_not() ->
         (1030e12, None, False),  # 4 % above
         (1060e12, None, True),  # 7 % above
         (1060e12, 1_980, False),  # at 8 % more than the stated clock
-        (1060e12, 1_200, True),  # a lower clock excuses nothing
+        (1060e12, 1_200, True),  # a lower clock explains nothing
     ],
 )
 def test_a_measured_ceiling_above_the_datasheet_is_suspicious_unless_the_clock_explains_it(
@@ -85,7 +85,7 @@ def test_a_measured_ceiling_above_the_datasheet_is_suspicious_unless_the_clock_e
     assert found.is_suspicious is is_suspicious
 
 
-def test_a_ceiling_is_held_against_the_datasheet_at_the_clock_that_it_was_measured_at() -> None:
+def test_a_ceiling_is_compared_at_the_clock_it_was_measured_at() -> None:
     half = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=600e12)
     published = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet")
     seen = [DeviceState(reading_count=2), DeviceState(reading_count=2, sm_clock_mhz=915)]

@@ -44,13 +44,13 @@ def test_a_case_with_much_arithmetic_is_bound_by_compute() -> None:
     assert place.utilisation == pytest.approx(0.5)
 
 
-def test_a_working_set_that_caches_may_hold_is_held_against_the_cache() -> None:
+def test_a_cacheable_working_set_uses_the_cache_ceiling() -> None:
     place = position(make_case(flop_count=0.0, memory_bytes=1e6), 100e3, ALL)
     assert place is not None
     assert place.ideal_ns == pytest.approx(1e6 / 100e9 * 1e9)
 
 
-def test_what_finds_a_cold_cache_is_held_against_memory_but_believed_up_to_the_caches_speed() -> None:
+def test_a_cold_cache_uses_the_memory_ceiling() -> None:
     place = position(make_case(flop_count=0.0, memory_bytes=1e6), 50e3, ALL, CacheState.COLD)
     assert place is not None
     assert place.ideal_ns == pytest.approx(100e3)
@@ -58,7 +58,7 @@ def test_what_finds_a_cold_cache_is_held_against_memory_but_believed_up_to_the_c
     assert place.excess == pytest.approx(0.2)
 
 
-def test_the_roof_is_that_of_the_dtype_and_never_below_float32s() -> None:
+def test_the_roof_of_a_dtype_is_never_below_float32() -> None:
     assert ideal_ns("bfloat16", ALL) == pytest.approx(1e6)
     assert ideal_ns("bfloat16", [FLOAT32, compute("bfloat16", 1)]) == pytest.approx(5e6)
 
@@ -67,16 +67,16 @@ def test_the_roof_is_that_of_the_dtype_and_never_below_float32s() -> None:
     ("dtype", "least"),
     [
         ("float8_e4m3fn", 0.5e6),
-        ("float8_e5m2", 1e6),  # held by bfloat16, of its own nothing is known
+        ("float8_e5m2", 1e6),  # no ceiling of its own: bfloat16
         ("int8", 0.25e6),
-        ("int64", 0.25e6),  # nothing is known of it: the fastest, so that no honest time is called impossible
+        ("int64", 0.25e6),  # unknown dtype: the fastest
     ],
 )
-def test_low_precision_has_its_own_roof_or_that_of_what_can_hold_it(dtype: str, least: float) -> None:
+def test_low_precision_uses_its_own_or_a_wider_roof(dtype: str, least: float) -> None:
     assert ideal_ns(dtype, [*ALL, compute("float8_e4m3fn", 2000), compute("int8", 4000)]) == pytest.approx(least)
 
 
-def test_full_precision_on_tensor_cores_takes_three_tf32_products_and_one_is_still_believed() -> None:
+def test_float32_on_tensor_cores_takes_three_tf32_products() -> None:
     case = make_case("matmul/M=8/float32/fwd", flop_count=3e9, memory_bytes=0.0)
     place = position(case, 1e6, [FLOAT32, compute("tf32", 3000)])
     assert place is not None
@@ -84,7 +84,7 @@ def test_full_precision_on_tensor_cores_takes_three_tf32_products_and_one_is_sti
     assert place.excess == pytest.approx(1.0)
 
 
-def test_the_datasheet_judges_nothing() -> None:
+def test_datasheet_ceilings_are_not_used() -> None:
     case = make_case(flop_count=1e9, memory_bytes=LARGE)
     published = [ceiling.model_copy(update={"source": "datasheet", "per_s": 1e15}) for ceiling in ALL]
     assert (
@@ -106,7 +106,7 @@ def test_the_ridge_is_where_both_ceilings_take_as_long() -> None:
 # --- level by level
 
 
-def test_each_level_has_the_intensity_and_the_share_of_what_went_through_it() -> None:
+def test_each_memory_level_has_its_intensity_and_utilisation() -> None:
     counted = {"dram_bytes": 5e6, "l2_bytes": 40e6, "l1_bytes": 80e6, "dram_read_bytes": 1.0}
     dram, l2, l1 = level_positions(make_case(flop_count=80e6, memory_bytes=4e6), counted, 1e6, ALL)
     # in 1 ms DRAM can move 10 MB and the cache 100 MB
