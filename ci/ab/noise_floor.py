@@ -135,25 +135,17 @@ class NoiseFloor(BaseModel):
                 f"{self.preset}"
             )
 
-    def require_same_runner(self, record: RunRecord) -> None:
-        """Check that the noise of this runner is that of a record.
-
-        Raises:
-            NoiseFloorError: the record is of another project, runner class or harness.
-        """
-        for what, (own, other) in self._sides(record).items():
+    def why_of_other_runner(self, record: RunRecord) -> str | None:
+        """Return what differs from the runner of a record; None if the noise is the record's."""
+        sides = (
+            ("project", self.project, record.project),
+            ("runner class", self.runner_class, record.environment.runner_class),
+            ("harness version", self.harness_version, record.harness_version),
+        )
+        for what, own, other in sides:
             if own != other:
-                raise NoiseFloorError(f"the noise floor is of {what} {own}, the record of {other}: calibrate there")
-
-    def is_of_runner(self, record: RunRecord) -> bool:
-        return all(own == other for own, other in self._sides(record).values())
-
-    def _sides(self, record: RunRecord) -> dict[str, tuple[str, str]]:
-        return {
-            "project": (self.project, record.project),
-            "runner class": (self.runner_class, record.environment.runner_class),
-            "harness version": (self.harness_version, record.harness_version),
-        }
+                return f"the noise floor is of {what} {own}, the record of {other}: calibrate there"
+        return None
 
     def threshold(self, measured: Measurement, *, least: float) -> float:
         """What a change must exceed: `least`, or three times the floor where that is more."""
@@ -189,14 +181,17 @@ def noise_floor_of(
         comparisons: Of its cases and implementations; those with too few blocks are left out.
         threshold: Practical threshold as a fraction, for the detectable change.
     """
-    noises = []
-    for one in head.measurements:
-        key = one.case_id, one.implementation
-        if key in comparisons:
-            timing, sample_count = timing_of(one.timer, one.cache), _samples_of_a_block(one)
-            noises.append(
-                CaseNoise.of(key, comparisons[key], threshold=threshold, timing=timing, sample_count=sample_count)
-            )
+    noises = [
+        CaseNoise.of(
+            key,
+            comparisons[key],
+            threshold=threshold,
+            timing=timing_of(one.timer, one.cache),
+            sample_count=_samples_of_a_block(one),
+        )
+        for one in head.measurements
+        if (key := (one.case_id, one.implementation)) in comparisons
+    ]
     return NoiseFloor(
         project=head.project,
         runner_class=head.environment.runner_class,
@@ -221,61 +216,36 @@ class RunnerNoise:
     runner_class: str
     cases: tuple[CaseNoise, ...]
     """The newest of each case and implementation, the noisiest first."""
-    calibration_count: int
     comparison_count: int
     """Compared cases over all calibrations."""
-    significant_count: int
-    """Intervals that exclude 0."""
     false_alarm_count: int
 
     @property
     def median_floor(self) -> float | None:
         return statistics.median(case.noise_floor for case in self.cases) if self.cases else None
 
-    @property
-    def false_alarm_rate(self) -> float | None:
-        """Share of the comparisons; None without any."""
-        return self.false_alarm_count / self.comparison_count if self.comparison_count else None
 
-
-def noise_of_runners(pairs: Sequence[Pair], thresholds: Thresholds | None = None) -> list[RunnerNoise]:
-    """Summarise the noise of every calibrated runner class, by name.
-
-    Args:
-        pairs: Newest first; pairs of two different commits are left out.
-        thresholds: Of the comparisons that they calibrate; the defaults if left out.
-    """
+def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:
+    """Summarise the noise of every calibrated runner class, by name; pairs are newest first."""
     by_class: defaultdict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        if is_calibration(pair):
-            by_class[pair.runner_class].append(pair)
+    for pair in filter(is_calibration, pairs):
+        by_class[pair.runner_class].append(pair)
     runners = []
     for runner_class, own in sorted(by_class.items()):
-        noises = _noises(own, thresholds)
+        noises = _noises(own)
         newest = {(noise.case_id, noise.implementation): noise for noise in reversed(noises)}
-        runners.append(
-            RunnerNoise(
-                runner_class=runner_class,
-                cases=tuple(sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))),
-                calibration_count=len({pair.pair_id for pair in own}),
-                comparison_count=len(noises),
-                significant_count=sum(noise.is_significant for noise in noises),
-                false_alarm_count=sum(noise.is_false_alarm for noise in noises),
-            )
-        )
+        cases = tuple(sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id)))
+        runners.append(RunnerNoise(runner_class, cases, len(noises), sum(noise.is_false_alarm for noise in noises)))
     return runners
 
 
-def stored_floor(pairs: Sequence[Pair], thresholds: Thresholds | None = None) -> NoiseFloor | None:
-    """Build the noise floor from stored calibrations: the newest of each case, implementation and timing; None if there
-    is none.
+def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
+    """Build the noise floor from stored calibrations of one runner class and harness, the newest first.
 
-    Args:
-        pairs: Of one runner class and harness, as for `noise_of_runners`.
-        thresholds: Of the comparisons that they calibrate; the defaults if left out.
+    It has the newest of each case, implementation and timing; None if there is none.
     """
-    own = [pair for pair in pairs if is_calibration(pair)]
-    noises = _noises(own, thresholds)
+    own = list(filter(is_calibration, pairs))
+    noises = _noises(own)
     if not noises:
         return None
     newest = {(noise.case_id, noise.implementation, noise.timing): noise for noise in reversed(noises)}
@@ -292,13 +262,12 @@ def stored_floor(pairs: Sequence[Pair], thresholds: Thresholds | None = None) ->
 
 
 def is_calibration(pair: Pair) -> bool:
-    """Whether the pair is of one commit, and complete."""
+    """Return whether the pair is of one commit, and complete."""
     return pair.base.sha == pair.head.sha and len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
 
 
-def _noises(pairs: Sequence[Pair], thresholds: Thresholds | None) -> list[CaseNoise]:
-    limit = (thresholds or Thresholds()).relative_change
-    found = []
+def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
+    limit, found = Thresholds().relative_change, []
     for pair in pairs:
         compared = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=limit)
         count = statistics.median(map(len, pair.head_blocks_ns))

@@ -19,7 +19,6 @@ from roofwatch.ci.verdicts import Thresholds
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import CaseProfile, Counters, StaticFacts
-from roofwatch.db.values import Verdict
 
 _Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 
@@ -138,27 +137,17 @@ class BestImplementation:
     comparison: Comparison | None
     """The runner-up as base, the best as head."""
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether the whole interval of the lead lies beyond the practical threshold."""
-        return self.comparison is not None and self.comparison.verdict is Verdict.IMPROVED
 
-
-def find_best(measurements: Iterable[Measurement], thresholds: Thresholds | None = None) -> list[BestImplementation]:
+def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
     """Find the best implementation of each timed case, in the order of the record.
 
     Block i of one is compared with block i of the other. The blocks of two implementations are not interleaved, so a
     drift between them widens the interval; it favours neither.
-
-    Args:
-        measurements: Of one run.
-        thresholds: Smallest lead worth reporting; the defaults if left out.
     """
     by_case: defaultdict[str, list[Measurement]] = defaultdict(list)
     for measurement in measurements:
         if measurement.blocks:
             by_case[measurement.case_id].append(measurement)
-    limit = (thresholds or Thresholds()).relative_change
     found = []
     for case_id, timed in by_case.items():
         best, *others = sorted(timed, key=lambda one: (one.median_ns or 0.0, one.implementation))
@@ -168,6 +157,6 @@ def find_best(measurements: Iterable[Measurement], thresholds: Thresholds | None
         if runner_up is not None:
             name, count = runner_up.implementation, min(len(runner_up.blocks), len(best.blocks))
             sides = ([block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best))
-            lead = compare(*sides, threshold=limit)
+            lead = compare(*sides, threshold=Thresholds().relative_change)
         found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
     return found

@@ -6,7 +6,7 @@ mentions nor issues; what could end the span or the table cell is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.messages import on_one_line
@@ -20,8 +20,8 @@ class Section:
     """A table with its heading, the most relevant row first."""
 
     heading: str
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Mapping[str, str]]
+    """Markdown by column; all rows have the same columns."""
     is_folded: bool = False
     text: str | None = None
 
@@ -80,28 +80,31 @@ def join_sections(opening: list[str], sections: Sequence[Section], *, max_bytes:
         if free_for_rows < 0:
             cut_count += len(section.rows)
             continue
-        kept: list[Sequence[str]] = []
+        kept_count = 0
         for row in section.rows:
-            if _size([_row(row)]) > free_for_rows:
+            size = _size([_row(row.values())])
+            if size > free_for_rows:
                 break
-            free_for_rows -= _size([_row(row)])
-            kept.append(row)
+            free_for_rows -= size
+            kept_count += 1
         free = free_for_rows
-        missing = len(section.rows) - len(kept)
+        missing = len(section.rows) - kept_count
+        kept = section.rows[:kept_count]
         lines += ["", *_section_lines(section, kept, cut_line(missing) if missing else None)]
     if cut_count:
         lines += ["", cut_line(cut_count)]
     return "\n".join(lines) + "\n"
 
 
-def _section_lines(section: Section, rows: Sequence[Sequence[str]], cut_line: str | None = None) -> list[str]:
-    body = [*([section.text, ""] if section.text else []), *table(section.columns, rows)]
+def _section_lines(section: Section, rows: Sequence[Mapping[str, str]], cut_line: str | None = None) -> list[str]:
+    lines = table(list(section.rows[0]), [list(row.values()) for row in rows])
+    body = [*([section.text, ""] if section.text else []), *lines]
     if cut_line is not None:
         body += ["", cut_line]
     return folded(section.heading, body) if section.is_folded else [f"#### {section.heading}", "", *body]
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

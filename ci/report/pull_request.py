@@ -21,7 +21,7 @@ from roofwatch.ci.ab.comparable import (
 )
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries, detectable_change
 from roofwatch.ci.ab.launches import Flip, LaunchMove, find_flips, find_launch_moves, may_explain
-from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
+from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
@@ -136,7 +136,8 @@ def judge_pull_request(
     """
     limits = thresholds or Thresholds()
     if noise_floor is not None:
-        noise_floor.require_same_runner(head)
+        if reason := noise_floor.why_of_other_runner(head):
+            raise NoiseFloorError(reason)
         noise_floor.require_same_sampling(head.preset)
     refusals, time_refusals, is_paired = refuse_whole(base, head), refuse_times(base, head), are_paired(base, head)
     has_times = not refusals and not time_refusals

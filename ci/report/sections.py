@@ -7,7 +7,6 @@ import statistics
 from collections import Counter
 from typing import Protocol
 
-from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
 from roofwatch.ci.report.findings import REASON_WORDS, reason_words, worst_first
 from roofwatch.ci.report.markdown import Section, code, count_of
@@ -18,8 +17,7 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import SkipReason
 from roofwatch.db.values import Verdict
 
-_SUBJECT = ("case", "implementation")
-_TIMES = (*_SUBJECT, "base → head", "change (95 % interval)", "of the roof")
+_CHANGE = "change (95 % interval)"
 _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
@@ -69,23 +67,27 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
 
 def _result_section(judgement: PullRequestJudgement) -> Section:
     rows = [
-        (verdict_cell(case.verdict), *_subject(case), *_outcomes(case), _error_change(case), _message(case))
+        {
+            "verdict": verdict_cell(case.verdict),
+            **_subject(case),
+            **_outcomes(case),
+            "error, base → head": _error_change(case),
+            "message": _message(case),
+        }
         for case in worst_first(case for case in judgement.cases if case.reason in _RESULTS)
     ]
-    columns = ("verdict", *_SUBJECT, "base", "head", "error, base → head", "message")
-    return Section("Results", columns, rows)
+    return Section("Results", rows)
 
 
 def _time_section(judgement: PullRequestJudgement) -> Section:
     timed = worst_first(case for case in judgement.cases if case.reason is Reason.BEYOND_THRESHOLD)
-    rows = [(verdict_cell(case.verdict), *_time_cells(case)) for case in timed]
-    return Section("Time", ("verdict", *_TIMES), rows)
+    return Section("Time", [{"verdict": verdict_cell(case.verdict), **_times(case)} for case in timed])
 
 
 def _autotuning_section(judgement: PullRequestJudgement) -> Section:
     changed = [case for case in judgement.cases if case.verdict is not Verdict.UNCHANGED]
-    rows = [(*_subject(case), flip.remark.quoted(code)) for case in changed for flip in case.flips]
-    return Section("Autotuning", (*_SUBJECT, "configuration"), rows)
+    rows = [{**_subject(case), "configuration": flip.remark.quoted(code)} for case in changed for flip in case.flips]
+    return Section("Autotuning", rows)
 
 
 def _secondary_section(judgement: PullRequestJudgement) -> Section:
@@ -95,10 +97,9 @@ def _secondary_section(judgement: PullRequestJudgement) -> Section:
         if one.relative_interval is not None:
             low, high = one.relative_interval
             change += f" ({low:+.1%} to {high:+.1%})"
-        sides = _both(one.metric, one.base, one.head)
-        rows.append((verdict_cell(one.verdict), metric(one.metric).title, *_subject(one), sides, change))
-    columns = ("verdict", "metric", *_SUBJECT, "base → head", "change (95 % interval)")
-    return Section("Memory and host of a launch", columns, rows, text="Device times are judged separately.")
+        row = {"verdict": verdict_cell(one.verdict), "metric": metric(one.metric).title, **_subject(one)}
+        rows.append(row | {"base → head": _both(one.metric, one.base, one.head), _CHANGE: change})
+    return Section("Memory and host of a launch", rows, text="Device times are judged separately.")
 
 
 def _accuracy_section(judgement: PullRequestJudgement) -> Section:
@@ -108,80 +109,79 @@ def _accuracy_section(judgement: PullRequestJudgement) -> Section:
         if math.isinf(one.log_ratio):
             factor = "no longer exact" if one.head else "exact now"
         error = _both("rmse_ratio", one.base, one.head)
-        rows.append((reason_words(one.reason), *_subject(one), code(one.part), error, factor))
-    columns = ("change", *_SUBJECT, "result", "error, base → head", "factor")
-    return Section("Accuracy, within tolerance", columns, rows, text="Both sides are correct. No verdict uses this.")
+        row = {"change": reason_words(one.reason), **_subject(one), "result": code(one.part)}
+        rows.append(row | {"error, base → head": error, "factor": factor})
+    return Section("Accuracy, within tolerance", rows, text="Both sides are correct. No verdict uses this.")
 
 
 # --- background
 
 
 def _undecided_section(judgement: PullRequestJudgement) -> Section:
-    listed_elsewhere = {Reason.NEW_CASE, Reason.REMOVED_CASE}
-    undecided = [
-        case for case in judgement.cases if case.verdict is Verdict.INCONCLUSIVE and case.reason not in listed_elsewhere
-    ]
-    rows = [(_why_undecided(case), *_time_cells(case)) for case in worst_first(undecided)]
-    return Section(f"{len(rows)} inconclusive", ("reason", *_TIMES), rows, is_folded=True)
+    undecided = [case for case in judgement.cases if case.verdict is Verdict.INCONCLUSIVE]
+    shown = [case for case in undecided if case.reason not in {Reason.NEW_CASE, Reason.REMOVED_CASE}]
+    rows = [{"reason": _why_undecided(case), **_times(case)} for case in worst_first(shown)]
+    return Section(f"{len(rows)} inconclusive", rows, is_folded=True)
 
 
 def _failing_section(judgement: PullRequestJudgement) -> Section:
     failing = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
-    rows = [(*_subject(case), *_outcomes(case), _message(case)) for case in failing]
-    heading = f"{len(rows)} failing before and after this change"
-    return Section(heading, (*_SUBJECT, "base", "head", "message"), rows, is_folded=True)
+    rows = [{**_subject(case), **_outcomes(case), "message": _message(case)} for case in failing]
+    return Section(f"{len(rows)} failing before and after this change", rows, is_folded=True)
 
 
 def _new_section(judgement: PullRequestJudgement) -> Section:
-    new = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
     rows = []
-    for case in new:
-        time, error = (None, None) if case.head is None else (case.head.median_ns, case.head.rmse_ratio)
-        rows.append((*_subject(case), _value("median_ns", time, missing=""), _value("rmse_ratio", error, missing="")))
-    heading = f"{len(rows)} new, without a base to compare with"
-    return Section(heading, (*_SUBJECT, "time", "error"), rows, is_folded=True)
+    for case in judgement.cases:
+        if case.reason is Reason.NEW_CASE and case.head is not None:
+            time = _value("median_ns", case.head.median_ns, missing="")
+            error = _value("rmse_ratio", case.head.rmse_ratio, missing="")
+            rows.append({**_subject(case), "time": time, "error": error})
+    return Section(f"{len(rows)} new, without a base to compare with", rows, is_folded=True)
 
 
 def _evidence_section(judgement: PullRequestJudgement) -> Section:
     """List bottlenecks of slower cases, changed launches and changed hardware counters."""
     rows = []
+
+    def add(kind: str, item: _OfACase, text: str) -> None:
+        rows.append({"evidence": kind, **_subject(item), "base → head": text})
+
     for limit in judgement.bottleneck_changes:
         sides = str(limit.head) if limit.base is limit.head else f"{limit.base} → {limit.head}"
         news = "; ".join(one.quoted(code) for one in (limit.headline, *limit.news))
-        rows.append(("bottleneck", *_subject(limit), f"{sides}: {news}"))
-    rows += [
-        ("launches", *_subject(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
-        for move in judgement.launch_moves[:_MAX_LAUNCHES]
-    ]
+        add("bottleneck", limit, f"{sides}: {news}")
+    for move in judgement.launch_moves[:_MAX_LAUNCHES]:
+        add("launches", move, f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
     shown: Counter[tuple[str, str, str, int]] = Counter()
     for one in judgement.counter_changes:
         kernel = (one.case_id, one.implementation, one.part, one.launch_index)
         shown[kernel] += 1
         if shown[kernel] <= _MAX_COUNTERS_OF_A_KERNEL:
-            write = next(
-                (to for suffix, to in _COUNTER_FORMATS.items() if one.metric.endswith(suffix)), "{:.6g}".format
-            )
+            write = _COUNTER_FORMATS.get(one.metric.rpartition("_")[2], "{:.6g}".format)
             change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
-            text = f"{code(one.part)}: {write(one.base)} → {write(one.head)} ({change})"
-            rows.append((code(one.metric), *_subject(one), text))
+            add(code(one.metric), one, f"{code(one.part)}: {write(one.base)} → {write(one.head)} ({change})")
     text = "From profiles and hardware counters, recorded apart from the times. No verdict uses it."
-    return Section("Evidence", ("evidence", *_SUBJECT, "base → head"), rows, is_folded=True, text=text)
+    return Section("Evidence", rows, is_folded=True, text=text)
 
 
 def _left_out_section(judgement: PullRequestJudgement) -> Section:
     rows = []
     for case in judgement.cases:
         for pair in case.left_out:
-            sides = (code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head))
-            rows.append((*_subject(case), str(pair.position + 1), *sides))
+            base, head = (code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head))
+            rows.append({**_subject(case), "pair": str(pair.position + 1), "base": base, "head": head})
     heading = f"{count_of(len(rows), 'block pair')} excluded: the device was throttled or shared"
-    return Section(heading, (*_SUBJECT, "pair", "base", "head"), rows, is_folded=True)
+    return Section(heading, rows, is_folded=True)
 
 
 def _skipped_section(judgement: PullRequestJudgement) -> Section:
-    rows = [(code(one.kernel), _SKIP_WORDS.get(one.reason) or code(one.reason)) for one in judgement.skipped]
+    rows = [
+        {"kernel": code(one.kernel), "reason": _SKIP_WORDS.get(one.reason) or code(one.reason)}
+        for one in judgement.skipped
+    ]
     heading = f"{count_of(len(rows), 'kernel')} not measured because this change cannot affect them"
-    return Section(heading, ("kernel", "reason"), rows, is_folded=True)
+    return Section(heading, rows, is_folded=True)
 
 
 def _environment_section(judgement: PullRequestJudgement) -> Section:
@@ -189,9 +189,10 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
     for name, title in _ENVIRONMENT.items():
         sides = [getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)]
         if sides != [None, None]:
-            rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
+            base, head = ("–" if value is None else code(str(value)) for value in sides)
+            rows.append({"": title, "base": base, "head": head})
     text = " ".join(filter(None, (_intervals(judgement), _floor_used(judgement))))
-    return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=text)
+    return Section("Environment and noise", rows, is_folded=True, text=text)
 
 
 def _intervals(judgement: PullRequestJudgement) -> str:
@@ -236,8 +237,8 @@ class _OfACase(Protocol):
     def implementation(self) -> str: ...
 
 
-def _subject(item: _OfACase) -> tuple[str, str]:
-    return code(item.case_id), code(item.implementation)
+def _subject(item: _OfACase) -> dict[str, str]:
+    return {"case": code(item.case_id), "implementation": code(item.implementation)}
 
 
 def _value(name: str, value: float | None, missing: str = "–") -> str:
@@ -248,28 +249,25 @@ def _both(name: str, base: float | None, head: float | None) -> str:
     return f"{_value(name, base)} → {_value(name, head)}"
 
 
-def _time_cells(case: CaseJudgement) -> tuple[str, ...]:
-    comparison = case.comparison
-    if comparison is None:
-        return *_subject(case), "", "", ""
-    change, (low, high) = f"{comparison.relative_change:+.1%}", comparison.relative_interval
-    if math.isfinite(low) and math.isfinite(high):
-        change = f"**{change}** ({low:+.1%} to {high:+.1%})"
-    return *_subject(case), _both("median_ns", comparison.base_ns, comparison.head_ns), change, _roof(case)
+def _times(case: CaseJudgement) -> dict[str, str]:
+    comparison, times, change, roof = case.comparison, "", "", ""
+    if comparison is not None:
+        times = _both("median_ns", comparison.base_ns, comparison.head_ns)
+        change, (low, high) = f"{comparison.relative_change:+.1%}", comparison.relative_interval
+        if math.isfinite(low) and math.isfinite(high):
+            change = f"**{change}** ({low:+.1%} to {high:+.1%})"
+        if case.base and case.head and None not in (case.base.utilisation, case.head.utilisation):
+            bound = f" ({case.head.bound})" if case.head.bound else ""
+            roof = _both("utilisation", case.base.utilisation, case.head.utilisation) + bound
+    return {**_subject(case), "base → head": times, _CHANGE: change, "of the roof": roof}
 
 
-def _roof(case: CaseJudgement) -> str:
-    if case.base is None or case.head is None or case.base.utilisation is None or case.head.utilisation is None:
-        return ""
-    bound = f" ({case.head.bound})" if case.head.bound else ""
-    return _both("utilisation", case.base.utilisation, case.head.utilisation) + bound
-
-
-def _outcomes(case: CaseJudgement) -> tuple[str, str]:
-    def outcome(side: SideResult | None) -> str:
-        return "–" if side is None else str(side.failure or side.measured or side.accuracy)
-
-    return outcome(case.base), outcome(case.head)
+def _outcomes(case: CaseJudgement) -> dict[str, str]:
+    sides = {"base": case.base, "head": case.head}
+    return {
+        name: "–" if side is None else str(side.failure or side.measured or side.accuracy)
+        for name, side in sides.items()
+    }
 
 
 def _message(case: CaseJudgement) -> str:

@@ -38,34 +38,33 @@ def static_changes(judgement: PullRequestJudgement) -> list[Section]:
 
 def static_evidence(judgement: PullRequestJudgement) -> Section:
     """Write why changes matter, once for all targets with the same reason."""
-    targets: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    targets: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
     for item in sorted((item for item in judgement.static if item.is_listed), key=_weight):
         if item.detail is not None and item.has_compiled:
-            cells = (code(item.function), code(item.case_id), code(item.implementation), item.detail.quoted(code))
-            targets[cells].append(code(item.target))
-    columns = ("kernel", "case", "implementation", "change", "targets")
-    rows = [(*cells, ", ".join(found)) for cells, found in targets.items()]
-    return Section("Why the machine code matters", columns, rows, is_folded=True)
+            row = {**_subject(item), "change": item.detail.quoted(code)}
+            targets[tuple(row.items())].append(code(item.target))
+    rows = [{**dict(row), "targets": ", ".join(found)} for row, found in targets.items()]
+    return Section("Why the machine code matters", rows, is_folded=True)
+
+
+def _subject(item: StaticJudgement) -> dict[str, str]:
+    return {"kernel": code(item.function), "case": code(item.case_id), "implementation": code(item.implementation)}
 
 
 def _target_section(target: str, items: Sequence[StaticJudgement], unchanged_count: int) -> Section:
     shown = sorted((item for item in items if item.is_listed), key=_weight)
     facts = [name for name in FACTS if any(name in item.moved_facts for item in shown)]
     has_outcomes = not all(item.has_compiled for item in shown)
-    columns = ("verdict", "kernel", "case", "implementation", *(["outcome"] if has_outcomes else []))
     rows = [
-        (
-            _word(item),
-            code(item.function),
-            code(item.case_id),
-            code(item.implementation),
-            *([_outcomes(item)] if has_outcomes else []),
-            *(_cell(item, name) for name in facts),
-        )
+        {
+            "verdict": _word(item),
+            **_subject(item),
+            **({"outcome": _outcomes(item)} if has_outcomes else {}),
+            **{metric(name).title: _cell(item, name) for name in facts},
+        }
         for item in shown
     ]
-    titles = [metric(name).title for name in facts]
-    return Section(f"Machine code for {code(target)}", (*columns, *titles), rows, text=_text(items, unchanged_count))
+    return Section(f"Machine code for {code(target)}", rows, text=_text(items, unchanged_count))
 
 
 def _text(items: Sequence[StaticJudgement], unchanged_count: int) -> str | None:

@@ -143,7 +143,7 @@ def report(
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
-    from roofwatch.ci.report.interchange import to_junit, to_sarif
+    from roofwatch.ci.report.findings import to_junit, to_sarif
     from roofwatch.ci.verdicts import exit_code
 
     _, judgement = options.judge(base, head)

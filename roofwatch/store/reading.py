@@ -105,4 +105,4 @@ def read_sides(
         run_ids = source.resolve_revisions(project, names[0], names[-1], wanted)
         read = [record or source.load_record(run_id) for record, run_id in zip(files, run_ids, strict=True)]
         floor = source.read_noise_floor(project, run_ids[1]) if with_noise_floor else None
-    return Sides(read[0], read[1], floor if floor is not None and floor.is_of_runner(read[1]) else None)
+    return Sides(read[0], read[1], None if floor is None or floor.why_of_other_runner(read[1]) else floor)
