@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_server import Answer, Request, serve
 
 
 @dataclass
@@ -23,42 +24,17 @@ class Hook:
     is_deaf: bool = False
     arrived: threading.Event = field(default_factory=threading.Event)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-
-    def do_POST(self) -> None:
-        hook = self.server.hook
-        sent = self.rfile.read(int(self.headers["Content-Length"]))
-        if not hook.is_deaf:
-            hook.documents.append(json.loads(sent))
-            hook.keys.append(self.headers["Idempotency-Key"])
-        self.send_response(hook.status)
-        for name, value in hook.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-        hook.arrived.set()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    hook: Hook
+    def answer(self, request: Request) -> Answer:
+        if not self.is_deaf:
+            self.documents.append(json.loads(request.body))
+            self.keys.append(request.headers.get("Idempotency-Key", ""))
+        self.arrived.set()
+        return Answer(self.status, headers=self.headers)
 
 
 @contextmanager
 def open_hook() -> Iterator[Hook]:
     hook = Hook()
-    with _Server(("127.0.0.1", 0), _Handler) as server:
-        server.hook = hook
-        hook.url = f"http://127.0.0.1:{server.server_address[1]}/services/T0KEN-in-the-path"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield hook
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve(hook.answer) as url:
+        hook.url = f"{url}/services/T0KEN-in-the-path"
+        yield hook

@@ -114,7 +114,7 @@ def test_an_issue_with_an_unknown_outcome_is_opened_once(
     is_carried_out: bool,
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
-    github.break_connection("issues/create", is_carried_out=is_carried_out)
+    github.break_connection("create_issue", is_carried_out=is_carried_out)
     service = Service(judged, "issues", github.url)
 
     service.at(LATER)

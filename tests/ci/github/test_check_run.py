@@ -73,7 +73,7 @@ def test_annotations_are_sent_once_in_batches_of_fifty(github: GitHubStandIn, co
 
     (check_run,) = github.check_runs.values()
     assert [each["path"] for each in check_run["annotations"]] == [f"kernels/{number}.py" for number in range(count)]
-    assert github.request_count("checks/update") == max(1, math.ceil(count / 50))
+    assert github.requests.count("update_check_run") == max(1, math.ceil(count / 50))
     assert (check_run["conclusion"], check_run["output"]["title"]) == ("failure", FAILED.title)
 
 
@@ -81,7 +81,7 @@ def test_annotations_are_sent_once_in_batches_of_fifty(github: GitHubStandIn, co
 def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
     github: GitHubStandIn, waits_s: list[float], is_carried_out: bool
 ) -> None:
-    github.break_connection("checks/create", is_carried_out=is_carried_out)
+    github.break_connection("create_check_run", is_carried_out=is_carried_out)
 
     post(github, annotated(70))
 

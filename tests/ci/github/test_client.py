@@ -10,10 +10,11 @@ from roofwatch.ci.github.comment import CommentAction, CommentState, compose, po
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.messages import GitHubError
 from roofwatch.ci.report.comment import COMMENT_MARKER
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
+from tests.http_server import Answer
 
 BODY = compose(COMMENT_MARKER, CommentState(order=RunOrder(10, 1)), "slower")
-LIST, CREATE, EDIT = "issues/list-comments", "issues/create-comment", "issues/update-comment"
+LIST, CREATE, EDIT = "list_comments", "create_comment", "update_comment"
 
 
 def post(github: GitHubStandIn) -> CommentAction:
@@ -97,7 +98,7 @@ def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits
 
 @pytest.mark.parametrize("operation", [LIST, CREATE])
 def test_an_answer_that_is_not_github_s_is_refused(github: GitHubStandIn, operation: str) -> None:
-    github.failing.append(Failing(operation, Answer(200, b"<html>Log in first</html>")))
+    github.failing.append(Failing(operation, Answer(body=b"<html>Log in first</html>")))
 
     with pytest.raises(GitHubError, match="is GITHUB_API_URL correct"):
         post(github)

@@ -30,7 +30,7 @@ def test_a_comment_is_posted_once_and_edited_from_then_on(github: GitHubStandIn)
     assert post(github, "fine again", SECOND) is CommentAction.EDITED
 
     assert github.bodies == [comment_body("fine again", SECOND)]
-    assert github.request_count("issues/create-comment") == 1
+    assert github.requests.count("create_comment") == 1
 
 
 def test_the_comment_is_found_on_the_third_page(github: GitHubStandIn) -> None:
@@ -89,13 +89,13 @@ def test_two_comments_of_simultaneous_jobs_become_one(github: GitHubStandIn) -> 
 def test_a_broken_post_is_repeated_only_if_it_was_not_carried_out(
     github: GitHubStandIn, waits_s: list[float], is_carried_out: bool
 ) -> None:
-    github.break_connection("issues/create-comment", is_carried_out=is_carried_out)
+    github.break_connection("create_comment", is_carried_out=is_carried_out)
 
     post(github, "slower")
 
     assert waits_s == [1]
     assert github.bodies == [comment_body("slower")]
-    assert github.request_count("issues/create-comment") == (1 if is_carried_out else 2)
+    assert github.requests.count("create_comment") == (1 if is_carried_out else 2)
 
 
 @pytest.mark.parametrize(
