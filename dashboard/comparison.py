@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
 
-from roofwatch.ci.ab.comparable import Timing, refuse_harness, refuse_medians, refuse_runner
+from roofwatch.ci.ab.comparable import refuse_harness, refuse_medians, refuse_runner
 from roofwatch.ci.messages import Remark
 from roofwatch.dashboard.wording import choice_text, natural_order, written
 from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary
@@ -186,7 +186,7 @@ def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
 def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None) -> Remark | None:
     if base is None or head is None or base.median_ns is None or head.median_ns is None:
         return None
-    return whole or refuse_medians(Timing(base.timer, base.cache), Timing(head.timer, head.cache))
+    return whole or refuse_medians(base, head)
 
 
 _Hashes = dict[tuple[str, str], str | None]

@@ -54,10 +54,9 @@ class Report:
 
     check: check_run.CheckRun
     judgement: PullRequestJudgement | None = None
+    """None if nothing could be judged."""
     comment: str | None = None
-    """Markdown; None if nothing could be judged."""
-    summary: str | None = None
-    """The same for the job's page, with a higher limit."""
+    """Markdown, if there is a judgement."""
     problem: str | None = None
     """Why nothing could be judged."""
     is_refused: bool = False
@@ -137,7 +136,6 @@ def report_on(
         check_run.concluded(judgement, in_check),
         judgement,
         comment=to_markdown(judgement, whole_url=url),
-        summary=_without_marker(to_markdown(judgement, max_bytes=_SUMMARY_BYTES)),
     )
 
 
@@ -182,10 +180,11 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    path = variables.get(SUMMARY_VARIABLE)
-    text = report.summary or (report.check.summary if report.problem else None)
-    if not path or text is None:
+    path, text = variables.get(SUMMARY_VARIABLE), report.check.summary
+    if not path or (report.judgement is None and report.problem is None):
         return
+    if report.judgement is not None:
+        text = _without_marker(to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES))
     try:
         with Path(path).open("a") as file:
             file.write(f"{text}\n")

@@ -10,18 +10,11 @@ from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.collector.record.results import Accuracy
+from roofwatch.db.queries.results import MeasuredCase
 
 _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
 Key = tuple[str, str]
 """Case id, implementation."""
-
-
-@dataclass(frozen=True, order=True)
-class ComparabilityClass:
-    """What two runs must share to compare their times."""
-
-    runner_class: str
-    harness_version: str
 
 
 @dataclass(frozen=True)
@@ -63,11 +56,6 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
     return refusals
 
 
-def refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
-    """Why the times of the two records are not compared; empty if they may be."""
-    return refuse_runner(base.environment.runner_class, head.environment.runner_class)
-
-
 def refuse_harness(base: str, head: str) -> list[Remark]:
     """Why results of two harness versions are not compared; empty if they are equal."""
     if base == head:
@@ -85,29 +73,23 @@ def refuse_runner(base: str, head: str) -> list[Remark]:
 
 def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
     """Why the times of one case are not compared block by block; None if they may be."""
-    return _name_differences(
-        ("timer", base.timer, head.timer),
-        ("cache", base.cache, head.cache),
-        ("launches per sample", base.launches_per_sample, head.launches_per_sample),
-        ("blocks", len(base.blocks), len(head.blocks)),
-    )
+    launches = ("launches per sample", base.launches_per_sample, head.launches_per_sample)
+    return _differing(*_timing(base, head), launches, ("blocks", len(base.blocks), len(head.blocks)))
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How one case was timed."""
-
-    timer: str
-    cache: str
-    """State of the cache before each sample."""
-
-
-def refuse_medians(base: Timing, head: Timing) -> Remark | None:
+def refuse_medians(base: MeasuredCase, head: MeasuredCase) -> Remark | None:
     """Why the medians of one case in two unpaired runs are not compared; None if they may be."""
-    return _name_differences(("timer", base.timer, head.timer), ("cache", base.cache, head.cache))
+    return _differing(*_timing(base, head))
 
 
-def _name_differences(*facts: tuple[str, object, object]) -> Remark | None:
+_Fact = tuple[str, object, object]
+
+
+def _timing(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> tuple[_Fact, _Fact]:
+    return ("timer", base.timer, head.timer), ("cache", base.cache, head.cache)
+
+
+def _differing(*facts: _Fact) -> Remark | None:
     differing = [f"{what} {base} and {head}" for what, base, head in facts if base != head]
     return Remark("; ".join(differing)) if differing else None
 

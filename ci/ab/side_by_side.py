@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import Change, find_counter_changes
-from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_times, refuse_whole
+from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_runner, refuse_whole
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.messages import Remark
@@ -68,6 +68,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     """Gather the evidence of two runs about a case and implementation."""
     subject = (case_id, implementation)
     before, after = (next(iter(_of(side.measurements, subject)), None) for side in (base, head))
+    runners = (side.environment.runner_class for side in (base, head))
     code = compare_static(
         _of(base.static_facts, subject),
         _of(head.static_facts, subject),
@@ -79,7 +80,10 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
         head=after,
         base_conditions=_conditions(before),
         head_conditions=_conditions(after),
-        refusals=(*refuse_whole(base, head), *refuse_times(base, head)),
+        refusals=(
+            *refuse_whole(base, head),
+            *refuse_runner(*runners),
+        ),
         code=code.judged,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=find_counter_changes(_of(base.counters, subject), _of(head.counters, subject)),

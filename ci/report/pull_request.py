@@ -15,7 +15,7 @@ from roofwatch.ci.ab.comparable import (
     SideResults,
     are_paired,
     notes_on,
-    refuse_times,
+    refuse_runner,
     refuse_timing,
     refuse_whole,
 )
@@ -139,7 +139,8 @@ def judge_pull_request(
         if reason := noise_floor.why_of_other_runner(head):
             raise NoiseFloorError(reason)
         noise_floor.require_same_sampling(head.preset)
-    refusals, time_refusals, is_paired = refuse_whole(base, head), refuse_times(base, head), are_paired(base, head)
+    refusals, is_paired = refuse_whole(base, head), are_paired(base, head)
+    time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
     cases = _judge_cases(base, head, limits, noise_floor, is_refused=bool(refusals), has_times=has_times)

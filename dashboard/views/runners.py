@@ -9,7 +9,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from roofwatch.ci.ab.comparable import ComparabilityClass, Difference, differences_of
+from roofwatch.ci.ab.comparable import Difference, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
 from roofwatch.collector.device.datasheets import compare_with_datasheet
@@ -233,7 +233,7 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
     _note_whole_runs(view)
     groups = grouped(
         (run for own in runs.values() for run in own),
-        lambda run: ComparabilityClass(run.runner_class, run.harness_version),
+        lambda run: (run.runner_class, run.harness_version),
     )
     show_table(
         groups.values(),
