@@ -30,7 +30,7 @@ from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.models import Health
 from roofwatch.api.problems import PROBLEMS, unavailable
 from roofwatch.api.state import Metrics, RequestLog, State, state_of
-from roofwatch.ci.alerts.delivery import AlertSetup
+from roofwatch.ci.alerts.evaluation import AlertSetup
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.engine.session import connections_of
 from roofwatch.db.errors import StoreError

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.alerts.delivery import AlertSetup, deliver_waiting
-from roofwatch.ci.alerts.evaluation import raise_alerts
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.regressions.analysis_requests import finish_analysis, list_waiting
@@ -79,6 +79,6 @@ def analyse_waiting(engine: Engine) -> list[str]:
 def send_alerts(engine: Engine, alerts: AlertSetup, now: Callable[[], datetime]) -> None:
     """Evaluate alerts, and send waiting messages even if that fails."""
     try:
-        raise_alerts(engine, alerts.plan, now())
+        raise_alerts(engine, alerts, now())
     finally:
         deliver_waiting(engine, alerts.channels, now)

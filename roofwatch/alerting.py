@@ -14,7 +14,8 @@ from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, 
 from roofwatch.settings import Settings
 
 if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
-    from roofwatch.ci.alerts.delivery import AlertSetup, Sender
+    from roofwatch.ci.alerts.delivery import Sender
+    from roofwatch.ci.alerts.evaluation import AlertSetup
 
 
 def configured_alerts(settings: Settings) -> AlertSetup | None:
@@ -49,8 +50,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
         AlertError: the rules cannot be read; the message has the place.
     """
     from roofwatch.ci.alerts.channels import open_channel
-    from roofwatch.ci.alerts.delivery import AlertSetup
-    from roofwatch.ci.alerts.evaluation import AlertPlan
+    from roofwatch.ci.alerts.evaluation import AlertSetup
 
     path = path or settings.alert_rules
     if path is None:
@@ -68,7 +68,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
         codeowners = _read_codeowners(rules, path.parent)
     except AlertError as error:
         faults.append(str(error))
-    return AlertSetup(AlertPlan(rules, codeowners, settings.dashboard_url), channels, tuple(faults))
+    return AlertSetup(rules, codeowners, settings.dashboard_url, channels, tuple(faults))
 
 
 def trial_delivery(channel: str) -> Delivery:

@@ -138,33 +138,8 @@ def _launched(profile: CaseProfile) -> dict[str, _Launched]:
 Configuration = Mapping[str, str | int | float | bool | None]
 
 
-@dataclass(frozen=True)
-class Flip:
-    """A function for which Triton's autotuner chose another configuration at the head."""
-
-    function: str
-    base: tuple[Configuration, ...]
-    """More than one if processes of one side chose differently."""
-    head: tuple[Configuration, ...]
-    base_time_ns: float | None
-    """Time of the base's choice, by the head's tuning; None if the head did not time it."""
-    head_time_ns: float | None
-    """Time of the head's choice, by the same tuning."""
-
-    @property
-    def remark(self) -> Remark:
-        words = (self.function, _describe(self.head, self.base), _describe(self.base, self.head))
-        if self.head_time_ns is None:
-            timings = ""
-        elif self.base_time_ns is None:
-            timings = f"; its own timings: {format_ns(self.head_time_ns)}, and the other was not tried"
-        else:
-            timings = f"; its own timings: {format_ns(self.head_time_ns)} against {format_ns(self.base_time_ns)}"
-        return Remark(f"the autotuner of {{}} chose {{}} instead of {{}}{timings}", words)
-
-
-def find_flips(base: Measurement, head: Measurement) -> tuple[Flip, ...]:
-    """Compare the autotuner's choices on the two sides of one case.
+def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:
+    """Describe each function for which Triton's autotuner chose another configuration at the head.
 
     Choices are paired by function and key, or by function alone if each side has a single key. A side whose processes
     chose differently has flipped only if it never chose as the other side did.
@@ -187,19 +162,22 @@ def _by_function(choices: Sequence[Autotuning]) -> dict[str, dict[str, list[Auto
     return found
 
 
-def _flip(before: Sequence[Autotuning], after: Sequence[Autotuning]) -> Flip:
+def _flip(before: Sequence[Autotuning], after: Sequence[Autotuning]) -> Remark:
+    """Describe the choices of both sides, with their times by the head's tuning."""
     timed = next((choice for choice in after if choice.timings), after[0])
 
-    def time_ns(configuration: Configuration) -> float | None:
-        return next((timing.time_ns for timing in timed.timings if timing.configuration == configuration), None)
+    def time_of(choice: Autotuning) -> str | None:
+        timing = next((one for one in timed.timings if one.configuration == choice.chosen), None)
+        return None if timing is None or timing.time_ns is None else format_ns(timing.time_ns)
 
-    return Flip(
-        function=timed.function,
-        base=tuple(choice.chosen for choice in before),
-        head=(timed.chosen, *(choice.chosen for choice in after if choice is not timed)),
-        base_time_ns=time_ns(before[0].chosen),
-        head_time_ns=time_ns(timed.chosen),
-    )
+    new, old = time_of(timed), time_of(before[0])
+    timings = ""
+    if new is not None:
+        timings = f"; its own timings: {new}" + (f" against {old}" if old else ", and the other was not tried")
+    base = [choice.chosen for choice in before]
+    head = [timed.chosen, *(choice.chosen for choice in after if choice is not timed)]
+    words = (timed.function, _describe(head, base), _describe(base, head))
+    return Remark(f"the autotuner of {{}} chose {{}} instead of {{}}{timings}", words)
 
 
 def _describe(configurations: Sequence[Configuration], others: Sequence[Configuration]) -> str:

@@ -88,7 +88,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=find_counter_changes(_of(base.counters, subject), _of(head.counters, subject)),
         launches=find_launch_moves(_of(base.profiles, subject), _of(head.profiles, subject)),
-        choices=() if before is None or after is None else tuple(flip.remark for flip in find_flips(before, after)),
+        choices=() if before is None or after is None else find_flips(before, after),
         environment=tuple(differences_of([base.environment, head.environment])),
     )
 

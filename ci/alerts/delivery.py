@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.alerts.evaluation import AlertPlan
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.alerts.alerts import Claim, claim_next
 from roofwatch.db.alerts.values import Delivery, DeliveryState
@@ -41,17 +40,6 @@ class Sender(Protocol):
 
     def send(self, delivery: Delivery) -> None:
         """Send a message. Raises `SendError`."""
-
-
-@dataclass(frozen=True)
-class AlertSetup:
-    """The rules of alerts and their channels."""
-
-    plan: AlertPlan
-    channels: Mapping[str, Sender | str]
-    """By name; for a channel that cannot be used, the reason."""
-    faults: tuple[str, ...] = ()
-    """What cannot be used, and why."""
 
 
 def deliver_waiting(

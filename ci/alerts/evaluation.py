@@ -7,7 +7,7 @@ Notifications go to the outbox in the transaction that changes the alert; `roofw
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 
@@ -22,6 +22,7 @@ from roofwatch.ci.alerts.conditions import (
     silence_conditions,
     why_not_alerting,
 )
+from roofwatch.ci.alerts.delivery import Sender
 from roofwatch.ci.alerts.rules import AlertRules, CodeOwners, Ownership, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import lock_alerts, write_steps
@@ -34,12 +35,16 @@ from roofwatch.db.regressions.judgements import list_triaged
 
 
 @dataclass(frozen=True)
-class AlertPlan:
-    """The rules, and what messages need."""
+class AlertSetup:
+    """The rules of alerts, what messages need, and where they go."""
 
     rules: AlertRules
     codeowners: CodeOwners | None = None
     dashboard_url: str | None = None
+    channels: Mapping[str, Sender | str] = field(default_factory=dict)
+    """By name; for a channel that cannot be used, the reason."""
+    faults: tuple[str, ...] = ()
+    """What cannot be used, and why."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Evaluation:
 
 
 def raise_alerts(
-    engine: Engine, plan: AlertPlan, now: datetime, projects: Sequence[str] | None = None
+    engine: Engine, setup: AlertSetup, now: datetime, projects: Sequence[str] | None = None
 ) -> list[AlertStep]:
     """Update the alerts of some projects, or of all, and return what changed."""
     if projects is None:
@@ -62,22 +67,22 @@ def raise_alerts(
     for project in projects:
         with Session(engine) as session, session.begin():
             known = lock_alerts(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
-            found = evaluate(session, project, plan, now)
-            steps = next_steps(project, known, found.conditions, rules=plan.rules, endings=found.endings, now=now)
+            found = evaluate(session, project, setup, now)
+            steps = next_steps(project, known, found.conditions, rules=setup.rules, endings=found.endings, now=now)
             write_steps(session, steps, now)
-            _request_bisections(session, project, plan.rules, steps)
+            _request_bisections(session, project, setup.rules, steps)
             changed += steps
     return changed
 
 
-def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> Evaluation:
+def evaluate(session: Session, project: str, setup: AlertSetup, now: datetime) -> Evaluation:
     """Evaluate the rules on a project now; nothing is written."""
-    rules = [rule for rule in plan.rules.rules if rule.covers_project(project)]
+    rules = [rule for rule in setup.rules.rules if rule.covers_project(project)]
     if not rules:
         return Evaluation((), {})
     history = read_runner_history(session, project)
     regressions = list_triaged(session, project)
-    context = _message_context(session, project, plan, history, now)
+    context = _message_context(session, project, setup, history, now)
 
     cases_of_run = cache(partial(list_cases_of_run, session))
     conditions: list[AlertCondition] = []
@@ -113,15 +118,15 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
 
 
 def _message_context(
-    session: Session, project: str, plan: AlertPlan, history: Mapping[str, Sequence[RunnerRun]], now: datetime
+    session: Session, project: str, setup: AlertSetup, history: Mapping[str, Sequence[RunnerRun]], now: datetime
 ) -> MessageContext:
     tags: dict[str, frozenset[str]] = {}
     files: dict[str, str] = {}
     for runs in history.values():
         tags |= read_tags(session, runs[-1].run_id)
         files |= read_source_files(session, runs[-1].run_id)
-    ownership = Ownership(plan.rules.owners, plan.codeowners, files)
-    return MessageContext(project, now, ownership, tags, plan.dashboard_url)
+    ownership = Ownership(setup.rules.owners, setup.codeowners, files)
+    return MessageContext(project, now, ownership, tags, setup.dashboard_url)
 
 
 # --- from conditions to alerts

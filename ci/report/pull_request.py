@@ -20,7 +20,7 @@ from roofwatch.ci.ab.comparable import (
     refuse_whole,
 )
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries, detectable_change
-from roofwatch.ci.ab.launches import Flip, LaunchMove, find_flips, find_launch_moves, may_explain
+from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves, may_explain
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
@@ -59,7 +59,7 @@ class CaseJudgement:
     """None if the clock was not read."""
     left_out: tuple[LeftOut, ...] = ()
     """Pairs of blocks that are not compared."""
-    flips: tuple[Flip, ...] = ()
+    flips: tuple[Remark, ...] = ()
     """Changed choices of the autotuner."""
 
     @property

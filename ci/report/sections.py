@@ -86,7 +86,7 @@ def _time_section(judgement: PullRequestJudgement) -> Section:
 
 def _autotuning_section(judgement: PullRequestJudgement) -> Section:
     changed = [case for case in judgement.cases if case.verdict is not Verdict.UNCHANGED]
-    rows = [{**_subject(case), "configuration": flip.remark.quoted(code)} for case in changed for flip in case.flips]
+    rows = [{**_subject(case), "configuration": flip.quoted(code)} for case in changed for flip in case.flips]
     return Section("Autotuning", rows)
 
 

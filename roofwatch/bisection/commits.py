@@ -1,7 +1,8 @@
-"""The commits of a suite's repository, and the suite and its build inputs at each of them."""
+"""The commits of a suite's repository, the suite and its build inputs at each of them, and its series."""
 
 from __future__ import annotations
 
+import glob
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,15 +16,22 @@ from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository, run_git
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.run import OnProgress, Progress
-from roofwatch.collector.run_plan import RunPlan, matches
+from roofwatch.collector.run_plan import RunPlan, matches, select
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, WorkerSettings, machine_error
+from roofwatch.collector.workers.protocol import (
+    DescribeEnvironment,
+    DescribeSources,
+    SuiteInfo,
+    WorkerSettings,
+    machine_error,
+)
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
 from roofwatch.measurement.affected import affects_every_kernel
 
 _TIMEOUT_S = 120.0
+_DIRECTIONS = frozenset({"fwd", "bwd"})
 
 
 @dataclass(frozen=True)
@@ -163,3 +171,39 @@ def own_target(environment: Environment) -> str | None:
     except TargetError:
         return None
     return target
+
+
+# --- series
+
+
+def parse_series(text: str) -> tuple[str, str | None]:
+    """Split `KERNEL/CASE[/IMPLEMENTATION]` into case and implementation.
+
+    Raises:
+        SuiteError: the text has another form.
+    """
+    parts = text.split("/")
+    if len(parts) > 2 and parts[-1] in _DIRECTIONS:
+        return text, None
+    if len(parts) > 3 and parts[-2] in _DIRECTIONS:
+        return "/".join(parts[:-1]), parts[-1]
+    raise SuiteError(
+        f"series {text!r}: write KERNEL/CASE/fwd or KERNEL/CASE/fwd/IMPLEMENTATION; roofwatch list --json has the cases"
+    )
+
+
+def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | None) -> str:
+    """Return the implementation to measure.
+
+    Raises:
+        SuiteError: the suite does not have it, or has several and none is named.
+    """
+    plan = RunPlan(kernels=(case_id.partition("/")[0],), cases=(glob.escape(case_id),))
+    found = [one.implementation for one in select(info, plan)]
+    names = [one.name for one in found if info.device != "cpu" or one.language == "torch"]
+    if implementation is not None and implementation in names:
+        return implementation
+    if implementation is None and len(names) == 1:
+        return names[0]
+    known = ", ".join(names) or "none"
+    raise SuiteError(f"series {case_id}: name an implementation that can be timed on this device: {known}")

@@ -11,10 +11,9 @@ from uuid import UUID, uuid5
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.bisection.bisect import bisect
+from roofwatch.bisection.bisect import BisectPlan, BisectState, bisect
 from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits
 from roofwatch.bisection.report import Ended, end_of, progress_of, step_line
-from roofwatch.bisection.state import BisectPlan, BisectState
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.redaction import Redaction

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from roofwatch.bisection.state import BisectPlan, BisectState
+from roofwatch.bisection.bisect import BisectPlan, BisectState
 from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, Result, prior_weights
 from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, CommitStatus

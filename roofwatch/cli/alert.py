@@ -45,7 +45,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     for fault in configured.faults:
         print_error(fault)
     with open_configured_store() as engine:
-        steps = raise_alerts(engine, configured.plan, datetime.now(UTC), None if project is None else [project])
+        steps = raise_alerts(engine, configured, datetime.now(UTC), None if project is None else [project])
         deliveries = deliver_waiting(engine, configured.channels, lambda: datetime.now(UTC))
     changed = [step.alert for step in steps]
     shown = _tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
@@ -95,18 +95,17 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
     from roofwatch.settings import load_settings
 
     configured = read_alerts(rules, load_settings())
-    plan = configured.plan
     with open_configured_store() as engine, Session(engine) as session:
         projects = [name for name in list_projects(session) if project in (None, name)]
-        conditions = {name: evaluate(session, name, plan, datetime.now(UTC)).conditions for name in projects}
+        conditions = {name: evaluate(session, name, configured, datetime.now(UTC)).conditions for name in projects}
     rows = []
-    for rule in plan.rules.rules:
+    for rule in configured.rules.rules:
         for name in filter(rule.covers_project, conditions):
             found = [one for one in conditions[name] if one.rule == rule.name]
             titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
             rows.append((rule.name, rule.kind, name, "; ".join(titles) or "nothing"))
     shown = [make_table(("rule", "kind", "project", "reports now"), rows)] if rows else []
-    document = {"rules": plan.rules, "faults": configured.faults, "conditions": conditions}
+    document = {"rules": configured.rules, "faults": configured.faults, "conditions": conditions}
     print_result(document, *shown, as_json=as_json)
     for fault in configured.faults:
         print_error(fault)

@@ -64,9 +64,10 @@ def bisect(
     request is waiting.
     """
     from roofwatch.arguments import configured_url, suite_at
+    from roofwatch.bisection.bisect import BisectPlan
+    from roofwatch.bisection.commits import parse_series
     from roofwatch.bisection.job import claim_next, range_of_regression, run_bisection
     from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
-    from roofwatch.bisection.state import BisectPlan, parse_series
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.db.values import BisectionRange

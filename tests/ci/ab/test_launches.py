@@ -118,7 +118,7 @@ TIMES = {64: 12.6, 128: 12.8}
 
 def sentences(base: list[Autotuning], head: list[Autotuning]) -> list[str]:
     sides = (make_measurement(autotuning=tuple(choices)) for choices in (base, head))
-    return [str(flip.remark) for flip in find_flips(*sides)]
+    return [str(flip) for flip in find_flips(*sides)]
 
 
 def test_another_choice_is_reported_with_its_timings_and_the_settings_that_differ() -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Sender, deliver_waiting
-from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.alerts.alerts import acknowledge, list_alerts, list_deliveries
@@ -51,7 +51,7 @@ class Service:
 
     def __init__(self, engine: Engine, channel: str, api_url: str = "") -> None:
         self.engine = engine
-        self.plan = AlertPlan(rules_for(channel))
+        self.plan = AlertSetup(rules_for(channel))
         named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "chat"}}
         self.channels: dict[str, Sender | str] = {
             name: open_channel(one, Path(), api_url=api_url) for name, one in named.items()

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from roofwatch.api.background import analyse_waiting
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.delivery import deliver_waiting
-from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
@@ -51,7 +51,7 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
         request_analysis(store, PROJECT)
         assert analyse_waiting(store) == [PROJECT]
         now = NOON + timedelta(hours=first + count)
-        raise_alerts(store, AlertPlan(RULES), now)
+        raise_alerts(store, AlertSetup(RULES), now)
         deliver_waiting(store, channels, lambda: now)
 
     measure(0, 20, 10_000.0)

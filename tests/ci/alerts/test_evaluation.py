@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.evaluation import AlertPlan, evaluate, next_steps
+from roofwatch.ci.alerts.evaluation import AlertSetup, evaluate, next_steps
 from roofwatch.ci.alerts.rules import AlertRules, parse_codeowners, parse_rules
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Notification, Severity
@@ -32,12 +32,12 @@ runs = 1
 kind = "%s"
 """
 OBJECTIVE = RULES % "level" + 'metric = "utilisation"\nat_least = 0.4\n'
-PLAN = AlertPlan(parse_rules(OBJECTIVE), parse_codeowners("/kernels/ @example/kernels"))
+PLAN = AlertSetup(parse_rules(OBJECTIVE), parse_codeowners("/kernels/ @example/kernels"))
 
 
-def seen(engine: Engine, plan: AlertPlan = PLAN, project: str = PROJECT) -> list[AlertCondition]:
+def seen(engine: Engine, setup: AlertSetup = PLAN, project: str = PROJECT) -> list[AlertCondition]:
     with Session(engine) as session:
-        return list(evaluate(session, project, plan, NOON + timedelta(days=1)).conditions)
+        return list(evaluate(session, project, setup, NOON + timedelta(days=1)).conditions)
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
         checked = make_accuracy(rmse_ratio=ratio)
         ingest_record(store, make_record(number, cases=[case], measurements=[make_measurement()], accuracies=[checked]))
 
-    (one,) = seen(store, AlertPlan(parse_rules(rule)))
+    (one,) = seen(store, AlertSetup(parse_rules(rule)))
 
     assert "grew by more than 50%" in one.message.title
-    assert seen(store, AlertPlan(parse_rules(rule.replace("quick", "decode")))) == []
+    assert seen(store, AlertSetup(parse_rules(rule.replace("quick", "decode")))) == []
 
 
 # --- from conditions to alerts

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill, fill_checks, fill_evidence, settle
-from roofwatch.ci.alerts.evaluation import AlertPlan, evaluate
+from roofwatch.ci.alerts.evaluation import AlertSetup, evaluate
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.alerts.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, DeliveryState
@@ -183,7 +183,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_artefacts": lambda session: list_artefacts(session, _run_id(session)),
     "read_bisection": lambda session: read_bisection(session, _run_id(session)),
     "read_newest_bisection": lambda session: read_newest_bisection(session, _run_id(session)),
-    "look for alerts": lambda session: evaluate(session, PROJECT, AlertPlan(parse_rules(RULES)), NOON),
+    "look for alerts": lambda session: evaluate(session, PROJECT, AlertSetup(parse_rules(RULES)), NOON),
     "list_regressions": lambda session: list_regressions(session, PROJECT),
     "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
     "resolve_revisions": lambda session: resolve_revisions(session, PROJECT, *[run_of(session)[1][:12]] * 2),

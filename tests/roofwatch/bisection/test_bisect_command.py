@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.bisection.commits import list_commits
+from roofwatch.bisection.bisect import BisectPlan
+from roofwatch.bisection.commits import list_commits, parse_series
 from roofwatch.bisection.job import range_of_regression, run_bisection
-from roofwatch.bisection.state import BisectPlan, parse_series
 from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError, SuiteError
 from roofwatch.collector.run_plan import RunPlan

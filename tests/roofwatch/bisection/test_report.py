@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.bisection.bisect import BisectPlan, BisectState, Visit
 from roofwatch.bisection.report import Ended, end_of, exit_status, sentences
-from roofwatch.bisection.state import BisectPlan, BisectState, Visit
 from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
