@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.queries.results import CaseOption, FilterOptions
 from roofwatch.db.values import Regression, SeriesKey
 
@@ -56,6 +57,16 @@ class Filters:
     def admits_case(self, case_id: str) -> bool:
         """Check family, dtype, tag and owner."""
         return self.case_ids is None or case_id in self.case_ids
+
+    def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
+        """Keep the admitted cases of a record, of one kernel if given."""
+        known = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
+        parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles")
+        kept = {
+            name: tuple(one for one in getattr(record, name) if one.case_id in known and self.admits_case(one.case_id))
+            for name in parts
+        }
+        return record.model_copy(update=kept)
 
     def admits_kernel(self, kernel: str) -> bool:
         """Whether any case of the kernel is admitted."""

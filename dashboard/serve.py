@@ -53,7 +53,6 @@ def serve(
     server_url: str | None = None,
     on_ready: Callable[[str], None],
     address: str = "127.0.0.1",
-    script: Path = _SCRIPT,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Sets environment variables of this process that say what is read.
 
@@ -64,7 +63,6 @@ def serve(
         server_url: URL of a server to read through. Without any of the three, the settings are used.
         on_ready: Called with the dashboard's address once it answers.
         address: Address to listen on. Anyone who reaches it may read; put a TLS proxy in front.
-        script: Entry script.
 
     Raises:
         DashboardError: the port is in use, or the sign-in settings are incomplete.
@@ -76,7 +74,7 @@ def serve(
     _set_what_is_read(data_dir, database_url, server_url)
     returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
     app = st.App(
-        script,
+        _SCRIPT,
         secrets=secrets,
         middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_report_failed_view,

@@ -106,12 +106,12 @@ def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
     return {name: [name in reasons for reasons in telemetry.clock_event_reasons] for name in names}
 
 
-def thinned(values: Sequence[float | None], max_points: int = _MAX_POINTS) -> list[int]:
+def thinned(values: Sequence[float | None]) -> list[int]:
     """Return positions to draw, in order: the lowest, highest and first missing value of each stretch."""
-    if len(values) <= max_points:
+    if len(values) <= _MAX_POINTS:
         return list(range(len(values)))
     known = pd.Series(list(values), dtype="float64")
-    stretch = known.index * (max_points // 3) // len(values)
+    stretch = known.index * (_MAX_POINTS // 3) // len(values)
     lowest = known.fillna(math.inf).groupby(stretch).idxmin()
     highest = known.fillna(-math.inf).groupby(stretch).idxmax()
     missing = known.isna().astype(int).groupby(stretch).idxmax()

@@ -51,7 +51,7 @@ def show() -> None:
             )
             return
         kernel = view.link.choose("Kernel", kernels, parameter="kernel", place=choices)
-        part = _part_of(record, kernel, view)
+        part = view.filters.narrowed(record, kernel=kernel)
         _show_where(view, record, kernel)
         _show_roofline(view, part)
         _show_diagnoses(view, record, part)
@@ -89,15 +89,6 @@ def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator)
     ]
     alike = [run for run in earlier if run.runner_class == chosen.runner_class]
     return chosen, next(iter(alike or earlier), None)
-
-
-def _part_of(record: RunRecord, kernel: str, view: View) -> RunRecord:
-    """Keep the filtered cases of one kernel."""
-    cases = {case.case_id for case in record.cases if case.kernel == kernel and view.filters.admits_case(case.case_id)}
-    parts = ("cases", "measurements", "accuracies", "static_facts", "counters")
-    return record.model_copy(
-        update={name: tuple(one for one in getattr(record, name) if one.case_id in cases) for name in parts}
-    )
 
 
 def _show_where(view: View, record: RunRecord, kernel: str) -> None:

@@ -65,7 +65,7 @@ def show() -> None:
             title=lambda run_id: _title(runs[run_id], view.zone),
             default=next((run.run_id for run in found if not run.is_quarantined), None),
         )
-        record = _narrowed(data.ask(questions.load_record, UUID(run_id)), view)
+        record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
         run = runs[run_id]
         _show_head(view, run, record)
         if run.is_quarantined:
@@ -91,15 +91,6 @@ def show() -> None:
 def _title(run: FleetRun, zone: tzinfo) -> str:
     mark = "⊘ quarantined  " if run.is_quarantined else ""
     return f"{mark}{written(run.started_at, zone)}  {choice_text(run.commit, is_unreachable=run.is_unreachable)}"
-
-
-def _narrowed(record: RunRecord, view: View) -> RunRecord:
-    """Keep the filtered cases."""
-    parts = ("measurements", "accuracies", "static_facts", "profiles")
-    admits = view.filters.admits_case
-    return record.model_copy(
-        update={name: tuple(one for one in getattr(record, name) if admits(one.case_id)) for name in parts}
-    )
 
 
 def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
