@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -94,42 +96,21 @@ def show_launches(record: RunRecord) -> None:
     known = [one for one in record.measurements if one.host_ns is not None or one.memory is not None]
     if not known:
         return
+
+    def memory_column(title: str, name: str, write: Callable[[Any], str], help_text: str) -> Column[Measurement]:
+        return Column(title, lambda one: getattr(one.memory, name, None), write, help_text)
+
     st.subheader("Host time and memory per launch", anchor=False)
     show_table(
         known,
         Column("case", lambda one: one.case_id),
         Column("implementation", lambda one: one.implementation),
-        Column(
-            "host time",
-            lambda one: one.host_ns,
-            format_ns,
-            "Median host time to issue a launch, without waiting for it.",
-        ),
+        Column("host time", lambda one: one.host_ns, format_ns, "Median time to issue a launch, without waiting."),
         Column("delay", lambda one: one.launch_delay_ns, format_ns, "From the call to the start of its first kernel."),
-        Column(
-            "allocated",
-            lambda one: one.memory and one.memory.peak_allocated_bytes,
-            format_bytes,
-            "Peak memory of tensors, inputs included.",
-        ),
-        Column(
-            "reserved",
-            lambda one: one.memory and one.memory.peak_reserved_bytes,
-            format_bytes,
-            "Peak memory reserved by torch's allocator.",
-        ),
-        Column(
-            "allocations",
-            lambda one: one.memory and one.memory.allocation_count,
-            "{:,.0f}".format,
-            "Allocations per launch.",
-        ),
-        Column(
-            "fragmentation",
-            lambda one: one.memory and one.memory.fragmentation,
-            "{:.1%}".format,
-            "Share of reserved memory that is free between allocations.",
-        ),
+        memory_column("allocated", "peak_allocated_bytes", format_bytes, "Peak memory of tensors, inputs included."),
+        memory_column("reserved", "peak_reserved_bytes", format_bytes, "Peak memory reserved by torch's allocator."),
+        memory_column("allocations", "allocation_count", "{:,.0f}".format, "Allocations per launch."),
+        memory_column("fragmentation", "fragmentation", "{:.1%}".format, "Share of reserved memory that is free."),
         omit_empty=True,
     )
 
@@ -141,11 +122,21 @@ def show_profile(profile: CaseProfile) -> None:
     def total_ns(row: ProfiledActivity | None) -> int:
         return profile.left_out_ns if row is None else row.total_ns
 
+    def known(
+        title: str, name: str, write: Callable[[Any], str] | None = None, help_text: str | None = None
+    ) -> Column[ProfiledActivity | None]:
+        """Return a column that the rest does not have."""
+        return Column(title, lambda row: getattr(row, name, None), write, help_text)
+
+    def dimensions(title: str, name: str) -> Column[ProfiledActivity | None]:
+        help_text = "Of the first launch, like registers, shared memory and occupancy."
+        return Column(title, lambda row: " × ".join(map(str, getattr(row, name, ()))), help=help_text)
+
     show_table(
         [*profile.rows, *rest],
-        Column("kind", lambda row: row and row.kind),
+        known("kind", "kind"),
         Column("name", lambda row: row.name if row else f"{profile.left_out_count:,} more together"),
-        Column("device", lambda row: row and row.device),
+        known("device", "device"),
         Column("time of a call", lambda row: total_ns(row) / profile.call_count, format_ns),
         Column(
             "share",
@@ -154,23 +145,14 @@ def show_profile(profile: CaseProfile) -> None:
             "Share of busy time.",
         ),
         Column("of a call", lambda row: row and row.count / profile.call_count, "{:.3g}".format, "Launches per call."),
-        Column("mean", lambda row: row and row.mean_ns, format_ns),
-        Column("longest", lambda row: row and row.max_ns, format_ns),
-        Column("bytes", lambda row: row and row.bytes, format_bytes, "Copied or filled, over all calls."),
-        Column(
-            "grid",
-            lambda row: " × ".join(map(str, row.grid)) if row else "",
-            help="Of the first launch, like the following columns.",
-        ),
-        Column("block", lambda row: " × ".join(map(str, row.block)) if row else ""),
-        Column("registers", lambda row: row and row.registers, "{:.3g}".format),
-        Column("shared memory", lambda row: row and row.shared_bytes, format_bytes),
-        Column(
-            "occupancy",
-            lambda row: row and row.estimated_occupancy,
-            "{:.1%}".format,
-            "torch's estimate; 0 is correct for short kernels.",
-        ),
+        known("mean", "mean_ns", format_ns),
+        known("longest", "max_ns", format_ns),
+        known("bytes", "bytes", format_bytes, "Copied or filled, over all calls."),
+        dimensions("grid", "grid"),
+        dimensions("block", "block"),
+        known("registers", "registers", "{:.3g}".format),
+        known("shared memory", "shared_bytes", format_bytes),
+        known("occupancy", "estimated_occupancy", "{:.1%}".format, "torch's estimate; 0 is correct for short kernels."),
         omit_empty=True,
     )
     st.caption(
