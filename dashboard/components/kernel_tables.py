@@ -14,7 +14,6 @@ from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
 from roofwatch.collector.record.metrics import METRICS, metric
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import code_span, counter_text, natural_order, outcome_text, percent
@@ -91,6 +90,7 @@ class _Case:
 
 def show_best(measurements: Sequence[Measurement]) -> None:
     """Show the best implementation of each case, its lead, and the time of each implementation."""
+    st.subheader("Best implementation by case", anchor=False)
     best = {one.case_id: one for one in find_best(measurements)}
     by_case: dict[str, dict[str, Measurement]] = {}
     for one in measurements:
@@ -198,7 +198,7 @@ def show_tried(tuned: Autotuning) -> None:
     )
 
 
-def show_counters(record: RunRecord) -> None:
+def show_counters(counters: Sequence[Counters]) -> None:
     """Show one row per counter and one column per kernel launch, and what the profiler's own rules found."""
 
     def launch_column(launch: Counters) -> Column[str]:
@@ -209,12 +209,14 @@ def show_counters(record: RunRecord) -> None:
             lambda name: counter_text(name, launch.values[name]) if name in launch.values else "not read",
         )
 
+    st.subheader("Hardware counters", anchor=False)
     show_table(
-        dict.fromkeys(name for one in record.counters for name in one.values),
+        dict.fromkeys(name for one in counters for name in one.values),
         Column("counter", lambda name: name.replace("_", " ")),
-        *map(launch_column, record.counters),
+        *map(launch_column, counters),
+        if_empty="This run has none. On a machine with Nsight Compute, run: roofwatch ncu KERNEL",
     )
-    findings = [(one.function, finding) for one in record.counters for finding in one.findings]
+    findings = [(one.function, finding) for one in counters for finding in one.findings]
     if findings:
         show_table(
             findings,
@@ -247,6 +249,7 @@ class _Checked:
 
 def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
     """Show the error of each tensor."""
+    st.subheader("Accuracy against the float64 reference", anchor=False)
     error, largest = metric("rmse_ratio"), metric("max_abs_error")
     show_table(
         [_Checked(one, tensor) for one in accuracies for tensor in one.tensors or (None,)],
@@ -260,4 +263,10 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
         Column(largest.title, lambda one: one.tensor and one.tensor.max_abs_error, largest.format),
         Column("where", lambda one: one.check.executor),
         Column("message", lambda one: one.check.message or ""),
+        if_empty="No accuracy check is stored for this kernel in this run.",
     )
+    if accuracies:
+        st.caption(
+            "A tensor is compared with the eager implementation of the same precision, within the limits of its dtype; "
+            "a failure message has the limit."
+        )

@@ -55,6 +55,7 @@ def show_failures(record: RunRecord) -> None:
 
 def show_ceilings(record: RunRecord) -> None:
     """Show measured ceilings next to those of the datasheet."""
+    st.subheader("Ceilings", anchor=False)
     at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
     found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
     beside = {id(one.measured): one for one in found}
@@ -79,6 +80,7 @@ def show_ceilings(record: RunRecord) -> None:
 
 def show_spent_time(run: FleetRun) -> None:
     """Show the wall time of each activity, and of what no activity claims."""
+    st.subheader("Time breakdown", anchor=False)
     rest_ns = max(run.wall_ns - sum(run.spent_ns.values()), 0)
     parts = {**run.spent_ns, UNCOUNTED: rest_ns} if run.spent_ns else {}
     whole_ns = sum(parts.values()) or 1

@@ -55,12 +55,11 @@ def show() -> None:
         _show_where(view, record, kernel)
         _show_roofline(view, part)
         _show_diagnoses(view, record, part)
-        st.subheader("Best implementation by case", anchor=False)
         show_best(part.measurements)
         _show_static(part, previous, kernel)
         _show_autotuning(view, part)
-        _show_counters(part)
-        _show_accuracy(part)
+        show_counters(part.counters)
+        show_accuracy(part.accuracies)
 
 
 def _runs_by_commit(view: View) -> dict[str, FleetRun]:
@@ -223,26 +222,6 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
         "most of the time; stronger colour is faster. ★ is the chosen one, ✕ failed."
     )
     view.link.unfold("Every configuration by its time", lambda: show_tried(chosen), parameter="configurations")
-
-
-def _show_counters(part: RunRecord) -> None:
-    st.subheader("Hardware counters", anchor=False)
-    if part.counters:
-        show_counters(part)
-    else:
-        st.text("This run has none. On a machine with Nsight Compute, run: roofwatch ncu KERNEL")
-
-
-def _show_accuracy(part: RunRecord) -> None:
-    st.subheader("Accuracy against the float64 reference", anchor=False)
-    if not part.accuracies:
-        st.text("No accuracy check is stored for this kernel in this run.")
-        return
-    show_accuracy(part.accuracies)
-    st.caption(
-        "A tensor is compared with the eager implementation of the same precision, within the limits of "
-        "its dtype; a failure message has the limit."
-    )
 
 
 if __name__ == "__main__":
