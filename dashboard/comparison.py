@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import refuse_harness, refuse_medians, refuse_runner
 from roofwatch.ci.messages import Remark
-from roofwatch.dashboard.wording import choice_text, natural_order, written
+from roofwatch.dashboard.wording import natural_order, written
 from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
 
@@ -60,7 +60,7 @@ def _choices(by: By, run: FleetRun, commits_by_branch: Mapping[str, frozenset[st
             ("driver", environment.driver_version),
         )
         return [", ".join(f"{name} {version}" for name, version in versions if version)]
-    return [{By.RUNS: run.run_id, By.COMMITS: run.commit.sha, By.DEVICES: run.runner_class}[by]]
+    return [run.run_id if by is By.RUNS else run.runner_class]
 
 
 def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> FleetRun:
@@ -71,8 +71,6 @@ def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> Fle
 def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str:
     """Return the text of a choice."""
     run = runs[0]
-    if by is By.COMMITS:
-        return choice_text(run.commit, is_unreachable=run.is_unreachable)
     if by is By.RUNS:
         left = ", no longer on its branch" if run.is_unreachable else ""
         return f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]}{left})"

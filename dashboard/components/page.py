@@ -18,9 +18,10 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
 from roofwatch.dashboard.components.permalink import Permalink
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
-from roofwatch.dashboard.wording import code_span
+from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FilterOptions, FleetRun
+from roofwatch.db.values import CommitRef
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"
@@ -63,6 +64,11 @@ class View:
     zone: tzinfo
     """Time zone of the reader."""
     sources: SourceLinks
+
+    def commit_line(self, commit: CommitRef) -> str:
+        """Write a commit with subject and author as Markdown."""
+        subject, author = shortened(commit.subject) or "without a subject", shortened(commit.author) or "none"
+        return f"{self.sources.commit(commit.sha)} {code_span(subject)} by {code_span(author)}"
 
     def list_runs(self, *, limit: int, **further: Any) -> Sequence[FleetRun]:
         """List the runs within the filters, newest first; without any, say so and end the view.
@@ -163,6 +169,12 @@ def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerato
     if narrowed:
         st.markdown(f":material/filter_alt: Only {', '.join(narrowed)}.")
     return Filters(facets, chosen, owners)
+
+
+def note_whole_runs(view: View) -> None:
+    """Note that a filter of cases does not apply to what is shown next."""
+    if view.filters.case_ids is not None:
+        st.caption("For whole runs, not per case: the filters kernel family, dtype, tag and owner do not apply.")
 
 
 def show_no_match(what_is_missing: str) -> None:

@@ -17,7 +17,6 @@ from roofwatch.dashboard.wording import (
     code_span,
     confirmation_text,
     outcome_text,
-    shortened,
     transition_text,
     written,
 )
@@ -50,10 +49,7 @@ def show_picked_commit(
     commit = commits[at]
     changes = [one.change for one in changes_of(series, regressions) if one.change.commit.sha == sha]
     with st.container(border=True):
-        st.markdown(
-            f"{view.sources.commit(commit.sha)} {code_span(shortened(commit.subject) or 'without a subject')} by "
-            f"{code_span(shortened(commit.author) or 'none')}, {written(commit.committed_at, view.zone)}"
-        )
+        st.markdown(f"{view.commit_line(commit)}, {written(commit.committed_at, view.zone)}")
         for change in changes:
             st.text(f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}")
         show_table(

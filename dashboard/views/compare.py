@@ -99,59 +99,53 @@ def show() -> None:
         _show_samples(view, rows, base, head)
 
 
-def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+def _commits(view: View, *places: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
     runner_classes = view.filters.runner_classes
     measured = data.ask(questions.list_commits, view.project, runner_classes=runner_classes)
-    commits = {commit.sha: commit for commit in measured if view.filters.admits_commit(commit.sha)}
-    if len(commits) < 2:
-        _show_too_few(view, By.COMMITS, commits)
-    *_, before, newest = commits
-    newest_first = sorted(commits, key=lambda sha: commits[sha], reverse=True)
-
-    def choose(label: str, default: str, place: DeltaGenerator) -> str:
-        return view.link.choose(
-            label,
-            newest_first,
-            parameter=label.lower(),
-            title=lambda sha: choice_text(commits[sha], is_unreachable=commits[sha].is_unreachable),
-            default=default,
-            place=place,
-        )
-
-    base, head = choose("Base", before, first), choose("Head", newest, second)
+    commits = [commit for commit in measured if view.filters.admits_commit(commit.sha)]
+    titles = {
+        commit.sha: choice_text(commit, is_unreachable=commit.is_unreachable)
+        for commit in sorted(commits, reverse=True)
+    }
+    newest = [commit.sha for commit in commits[:-3:-1]]
+    base, head = _choose_sides(view, By.COMMITS, titles, newest, places)
     return data.ask(questions.read_runs_of_commits, view.project, base, head, runner_classes=runner_classes)
 
 
-def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
-    runs = view.list_runs(limit=_MAX_RUNS)
-    choices = runs_by(by, runs, view.filters.facets)
-    if len(choices) < 2:
-        _show_too_few(view, by, choices)
-    newest, before, *_ = choices
-
-    def choose(label: str, default: str, place: DeltaGenerator) -> str:
-        return view.link.choose(
-            label,
-            list(choices),
-            parameter=f"{label.lower()}_{by}",
-            title=lambda choice: title_of(by, choice, choices[choice], view.zone),
-            default=default,
-            place=place,
-        )
-
-    head = run_for(choices[choose("Head", newest, second)])
-    base = run_for(choices[choose("Base", before, first)], runner_class=head.runner_class)
+def _others(view: View, by: By, *places: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+    runs = runs_by(by, view.list_runs(limit=_MAX_RUNS), view.filters.facets)
+    titles = {choice: title_of(by, choice, own, view.zone) for choice, own in runs.items()}
+    base_choice, head_choice = _choose_sides(view, by, titles, list(runs), places)
+    head = run_for(runs[head_choice])
+    base = run_for(runs[base_choice], runner_class=head.runner_class)
     return data.ask(questions.read_runs, UUID(base.run_id), UUID(head.run_id))
 
 
-def _show_too_few(view: View, by: By, choices: Mapping[str, object]) -> None:
-    """Explain that there is nothing to compare, and end the view."""
-    if view.filters.is_narrow:
-        show_no_match(f"Comparing takes two {by}, and within the filters there are runs of {len(choices)}")
+def _choose_sides(
+    view: View, by: By, titles: Mapping[str, str], newest_first: Sequence[str], places: Sequence[DeltaGenerator]
+) -> tuple[str, str]:
+    """Choose base and head, at first the two newest; without two choices, say so and end the view."""
+    if len(titles) < 2 and view.filters.is_narrow:
+        show_no_match(f"Comparing takes two {by}, and within the filters there are runs of {len(titles)}")
         st.stop()
-    show_first_steps(
-        f"Comparing takes two {by}, and there are runs of {len(choices)}. Measure another, then store its record:"
+    if len(titles) < 2:
+        show_first_steps(
+            f"Comparing takes two {by}, and there are runs of {len(titles)}. Measure another, then store its record:"
+        )
+    suffix = "" if by is By.COMMITS else f"_{by}"
+    head, base = newest_first[:2]
+    base, head = (
+        view.link.choose(
+            label,
+            list(titles),
+            parameter=f"{label.lower()}{suffix}",
+            title=titles.__getitem__,
+            default=default,
+            place=place,
+        )
+        for label, default, place in zip(("Base", "Head"), (base, head), places, strict=True)
     )
+    return base, head
 
 
 def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, head: RunDetail) -> None:

@@ -19,7 +19,7 @@ from roofwatch.dashboard.charts.spending import (
     spending_figure,
     summed,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view
 from roofwatch.dashboard.components.table import Column, grouped, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
@@ -104,10 +104,10 @@ def show() -> None:
         settings = load_settings()
         spent = Spent(runs, energies_j, settings.device_hour_prices, settings.currency)
         _show_sums(spent)
-        _note_whole_runs(view)
+        note_whole_runs(view)
         _show_trend(view, spent, costs)
         _show_runners(spent)
-        _note_whole_runs(view)
+        note_whole_runs(view)
         _show_families(costs)
         _show_cases(view, run_ids)
 
@@ -141,14 +141,6 @@ def _show_sums(spent: Spent) -> None:
     )
 
 
-def _note_whole_runs(view: View) -> None:
-    if view.filters.case_ids is not None:
-        st.caption(
-            "For whole runs: device time and energy are not known per case, so the filters kernel "
-            "family, dtype, tag and owner do not apply."
-        )
-
-
 def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     st.subheader("Over commits", anchor=False)
     known = {
@@ -159,7 +151,7 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     offered = [name for name in _TITLES if known.get(name, True)]
     name = view.link.choose("Show", offered, parameter="show", title=lambda name: _TITLES[name])
     if not name.startswith("family"):
-        _note_whole_runs(view)
+        note_whole_runs(view)
     amounts, axis, unit = _amounts(name, spent, costs)
     if amounts.empty:
         st.info("Not known for these runs.", icon=":material/bar_chart:")

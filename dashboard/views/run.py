@@ -40,7 +40,6 @@ from roofwatch.dashboard.wording import (
     duration_text,
     energy_text,
     outcome_text,
-    shortened,
     written,
 )
 from roofwatch.db.queries import questions
@@ -92,13 +91,8 @@ def _title(run: FleetRun, zone: tzinfo) -> str:
 
 
 def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
-    commit = record.commit
-    dirty = ", with uncommitted changes" if commit.is_dirty else ""
-    st.markdown(
-        f"{view.sources.commit(commit.sha)} {code_span(shortened(commit.subject) or 'without a subject')} by "
-        f"{code_span(shortened(commit.author) or 'none')}{dirty}, on "
-        f"{code_span(record.environment.runner_class)}"
-    )
+    dirty = ", with uncommitted changes" if run.is_dirty else ""
+    st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome not in {Outcome.OK, Outcome.UNSUPPORTED})
     energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]

@@ -25,7 +25,7 @@ from roofwatch.dashboard.charts.runners import (
 )
 from roofwatch.dashboard.charts.trend import changes_of
 from roofwatch.dashboard.components.health import interval_text, read_noise
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_match
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
 from roofwatch.dashboard.components.table import NO_VALUE, Column, grouped, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
@@ -181,15 +181,10 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
     )
 
 
-def _note_whole_runs(view: View) -> None:
-    if view.filters.case_ids is not None:
-        st.caption("For whole runs: the filters kernel family, dtype, tag and owner do not apply.")
-
-
 def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
     """Show the newest ceilings next to the range of all and the datasheet."""
     st.subheader("Measured ceilings over time", anchor=False)
-    _note_whole_runs(view)
+    note_whole_runs(view)
     own = runs[runner_class]
     measured = [[one for one in run.ceilings if one.source == "measured"] for run in own]
     seen = grouped((one for ceilings in measured for one in ceilings), ceiling_name)
@@ -230,7 +225,7 @@ def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
 
 def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
     st.subheader("Comparable groups", anchor=False)
-    _note_whole_runs(view)
+    note_whole_runs(view)
     groups = grouped(
         (run for own in runs.values() for run in own),
         lambda run: (run.runner_class, run.harness_version),
