@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md, checked on the source: who may import whom, and what each process loads."""
+"""The import rules of docs/architecture.md, checked on the source."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError with the circle
 
 
-def test_kernels_use_the_public_names_of_roofwatch_alone() -> None:
+def test_kernels_import_only_public_names_of_roofwatch() -> None:
     used = [
         (module, found)
         for module in in_folder("kernels")
@@ -168,14 +168,14 @@ def test_kernels_use_the_public_names_of_roofwatch_alone() -> None:
     assert [use for use in used if use[1].module != "roofwatch" or use[1].name not in roofwatch.__all__] == []
 
 
-def test_the_collector_sees_of_the_front_door_the_declarations_of_kernels_alone() -> None:
+def test_the_collector_imports_only_kernel_declarations_from_roofwatch() -> None:
     seen = {found for module in in_folder("collector") for found in ours_in(module) if folder_of(found) == "roofwatch"}
     declarations = {"roofwatch", "roofwatch.cuda", "roofwatch.install"}
 
     assert {name for name in seen if not name.startswith("roofwatch.spec")} <= declarations
 
 
-def test_the_declarations_of_kernels_import_nothing_else_of_ours() -> None:
+def test_kernel_declarations_import_nothing_else_of_the_project() -> None:
     parts = {name for name in modules() if name.startswith("roofwatch.spec")}
 
     assert set().union(*(ours_in(part) for part in parts)) <= parts
@@ -183,7 +183,7 @@ def test_the_declarations_of_kernels_import_nothing_else_of_ours() -> None:
 
 
 @pytest.mark.parametrize("module", [name for name in in_folder("ci") if name not in CI_EDGES])
-def test_judgement_takes_values_and_returns_values(module: str) -> None:
+def test_analysis_modules_do_no_input_or_output(module: str) -> None:
     own = {found.module.split(".")[0] for found in imports_of(module) if found.module != "urllib.parse"}
 
     assert not own & {"os", "pathlib", "random", "socket", "subprocess", "time", "urllib"}
@@ -191,11 +191,11 @@ def test_judgement_takes_values_and_returns_values(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if name.startswith("roofwatch.dashboard.charts")])
-def test_figures_know_neither_streamlit_nor_the_database(module: str) -> None:
+def test_charts_import_neither_streamlit_nor_the_database(module: str) -> None:
     assert not reached_from(module) & {*DATABASE, "streamlit"}
 
 
-def test_only_the_command_line_sees_the_api() -> None:
+def test_only_the_command_line_imports_the_api() -> None:
     users = {folder_of(module) for module in modules() if any(folder_of(found) == "api" for found in ours_in(module))}
 
     assert users <= {"api", "roofwatch"}
@@ -212,12 +212,12 @@ def test_the_dashboard_reads_the_database_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("module", MAIN_PROCESS)
-def test_the_process_that_plans_a_run_never_loads_what_a_kernel_could_break(module: str) -> None:
+def test_the_main_process_of_a_run_does_not_load_torch(module: str) -> None:
     assert not reached_from(module) & DEVICE
 
 
 @pytest.mark.parametrize("module", INJECTED)
-def test_what_is_put_into_a_profiled_program_loads_nothing_but_the_standard_library(module: str) -> None:
+def test_injected_modules_import_only_the_standard_library(module: str) -> None:
     others = {name for name in reached_from(module) if not name.startswith("roofwatch")}
 
     assert others <= sys.stdlib_module_names
@@ -230,7 +230,7 @@ def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
     assert {name.split(">")[0] for name in declared} == {providers[name][0] for name in CORE}
 
 
-def test_the_command_line_loads_next_to_nothing_before_a_command_is_called() -> None:
+def test_the_command_line_imports_little_before_a_command_runs() -> None:
     ours = {name for name in reached_from("roofwatch.cli.main") if name.startswith("roofwatch")}
 
     assert {name for name in ours if not name.startswith("roofwatch.cli")} <= {

@@ -1,4 +1,4 @@
-"""What `make test-gpu` collects needs nothing that a machine which only measures lacks."""
+"""`make test-gpu` collects its tests with only the core installed."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ MISSING = (
 
 
 @pytest.mark.slow
-def test_the_tests_for_a_gpu_are_collected_where_the_core_alone_is_installed() -> None:
+def test_gpu_tests_are_collected_with_only_the_core_installed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, ",".join(MISSING)],
         cwd=ROOT,

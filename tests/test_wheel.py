@@ -1,4 +1,4 @@
-"""What a user gets: one wheel, one top-level package, and commands that work wherever they are started."""
+"""The wheel installs one package, and its commands work from any folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_wheel_puts_one_package_into_site_packages(installed: Path) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
-def test_commands_work_beside_packages_named_like_our_folders(
+def test_commands_work_next_to_packages_with_the_same_names(
     installed: Path, tmp_path: Path, command: tuple[str, ...], status: int
 ) -> None:
     for name in FOLDERS:

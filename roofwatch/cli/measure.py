@@ -97,19 +97,19 @@ def check(
         to_json,
     )
 
-    asked = check_target(target)
+    source, kernels = check_target(target)
     plan = CheckPlan(
-        kernels=asked.kernels,
+        kernels=kernels,
         cases=tuple(case) if case else None,
         implementations=tuple(options.implementation) if options.implementation else None,
         device=options.device,
         timeout_s=options.check_timeout,
     )
     with progress(target) as on_progress, ForkServer() as fork_server:
-        reports = check_suite(asked.source, plan, on_progress, fork_server=fork_server)
-    failed = [(report, repeat_command(asked, report, options.device)) for report in reports if report.has_failed]
+        reports = check_suite(source, plan, on_progress, fork_server=fork_server)
+    failed = [(report, repeat_command(target, report, options.device)) for report in reports if report.has_failed]
     print_result(
-        to_json(asked, reports, options.device),
+        to_json(target, reports, options.device),
         tables.checks(reports),
         check_summary(reports),
         *("\n".join(["", *explain_failure(report), f"  repeat: {repeat}"]) for report, repeat in failed),

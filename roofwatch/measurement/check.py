@@ -7,7 +7,6 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,18 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
 
 
-@dataclass(frozen=True)
-class CheckTarget:
-    """Kernels of the bundled suite, or a benchmark file or folder."""
+def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
+    """Return the suite and the patterns of kernels for the argument of the command.
 
-    text: str
-    source: SuiteSource
-    kernels: tuple[str, ...] = ("*",)
-
-
-def check_target(text: str) -> CheckTarget:
-    """Read the argument of the command: an existing path, or a pattern of kernel names.
+    Args:
+        text: An existing path, or a pattern of names of bundled kernels.
 
     Raises:
         SuiteError: there is no such file or folder.
     """
     if os.sep in text or text.endswith(".py") or Path(text).exists():
-        return CheckTarget(text, suite_source(Path(text)))
-    return CheckTarget(text, suite_source(None), (text,))
+        return suite_source(Path(text)), ("*",)
+    return suite_source(None), (text,)
 
 
 def exit_status(reports: Sequence[CheckReport]) -> int:
@@ -59,16 +52,16 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
     )
 
 
-def repeat_command(target: CheckTarget, report: CheckReport, device: str | None) -> str:
+def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
     """The command that checks one case of one implementation again."""
-    words = ["roofwatch", "check", target.text, "--case", report.case_id, "--implementation", report.implementation]
+    words = ["roofwatch", "check", target, "--case", report.case_id, "--implementation", report.implementation]
     return shlex.join([*words, *(["--device", device] if device else [])])
 
 
-def to_json(target: CheckTarget, reports: Sequence[CheckReport], device: str | None) -> dict[str, Any]:
+def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> dict[str, Any]:
     """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
     return {
-        "target": target.text,
+        "target": target,
         "exit_status": exit_status(reports),
         "reports": [
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from roofwatch.ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
@@ -22,12 +22,8 @@ _MIN_SPEEDUP = 1.05
 """Smaller speedups are not printed."""
 
 
-@dataclass(frozen=True)
-class Diagnosed:
-    """The diagnosis of one case and implementation, with its evidence."""
-
-    evidence: Evidence
-    diagnosis: Diagnosis
+Diagnosed = tuple[Evidence, Diagnosis]
+"""Of one case and implementation."""
 
 
 def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
@@ -57,22 +53,22 @@ def diagnose_record(
         wanted = f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
         available = f"; it has {', '.join(known[:_MAX_NAMES])}{more}" if known else ""
         raise RecordError(f"{name}: has no results of {wanted}{available}")
-    return [Diagnosed(each, diagnose(each)) for each in collect_evidence(record, selected)]
+    return [(each, diagnose(each)) for each in collect_evidence(record, selected)]
 
 
 def exit_status(diagnosed: Sequence[Diagnosed]) -> int:
     """1 if a case fails, 2 if nothing is known of any, else 0."""
-    if any(is_wrong(each.diagnosis) for each in diagnosed):
+    if any(is_wrong(diagnosis) for _, diagnosis in diagnosed):
         return EXIT_WRONG
-    return EXIT_CANNOT if all(is_empty(each.diagnosis) for each in diagnosed) else 0
+    return EXIT_CANNOT if all(is_empty(diagnosis) for _, diagnosis in diagnosed) else 0
 
 
 def to_lines(diagnosed: Diagnosed) -> Iterator[str]:
     """Write a diagnosis line by line."""
-    diagnosis = diagnosed.diagnosis
+    evidence, diagnosis = diagnosed
     yield f"{diagnosis.case_id} {diagnosis.implementation}"
     yield f"  {diagnosis.limit}: {diagnosis.headline}"
-    yield from _ceilings(diagnosed.evidence)
+    yield from _ceilings(evidence)
     for number, finding in enumerate(diagnosis.findings, start=1):
         yield f"  {number}. {finding.title}{_speedup(finding)}"
         yield f"     {finding.evidence}"
@@ -108,7 +104,7 @@ def to_json(diagnosed: Sequence[Diagnosed], record: str) -> dict[str, Any]:
     return {
         "record": record,
         "exit_status": exit_status(diagnosed),
-        "diagnoses": [_one_to_json(each.evidence, each.diagnosis) for each in diagnosed],
+        "diagnoses": [_one_to_json(evidence, diagnosis) for evidence, diagnosis in diagnosed],
     }
 
 

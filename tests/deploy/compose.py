@@ -1,4 +1,4 @@
-"""docker-compose.yml as a value, and its variables put in as Compose does it."""
+"""docker-compose.yml as a value, with variables substituted as Compose does."""
 
 from __future__ import annotations
 

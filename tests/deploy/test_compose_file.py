@@ -1,4 +1,4 @@
-"""What docker-compose.yml promises, as far as it can be told without an engine."""
+"""The services of docker-compose.yml, checked without a container engine."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def check_against_the_specification(file: Path) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_file_keeps_to_the_compose_specification() -> None:
+def test_the_file_is_valid_compose() -> None:
     checked = check_against_the_specification(COMPOSE_FILE)
 
     assert checked.returncode == 0, checked.stdout
@@ -57,7 +57,7 @@ PASSWORDS = {
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_has_the_passwords_that_it_needs_and_only_as_they_are_set(service: str) -> None:
+def test_services_require_exactly_their_passwords(service: str) -> None:
     given = {name: text for name, text in SERVICES[service]["environment"].items() if "PASSWORD" in name}
 
     assert set(given) == set(PASSWORDS[service])
@@ -69,7 +69,7 @@ def test_a_service_has_the_passwords_that_it_needs_and_only_as_they_are_set(serv
                 substitute(text, unset)
 
 
-def test_secrets_are_in_the_environment_of_their_services_and_nowhere_else() -> None:
+def test_secrets_are_only_in_environments() -> None:
     document = read_compose()
     for part in (*document["services"].values(), document["x-roofwatch"]):
         del part["environment"]
@@ -77,7 +77,7 @@ def test_secrets_are_in_the_environment_of_their_services_and_nowhere_else() -> 
     assert [text for text in strings(document) if re.search("PASSWORD|SECRET", text)] == []
 
 
-def test_the_secrets_of_signing_in_are_passed_on_to_the_dashboard_alone_and_only_where_they_are_set() -> None:
+def test_sign_in_secrets_are_passed_to_the_dashboard_alone() -> None:
     secrets = {name for service in SERVICES.values() for name in service["environment"] if name.endswith("_SECRET")}
 
     assert secrets == {"ROOFWATCH_SIGN_IN_CLIENT_SECRET", "ROOFWATCH_SIGN_IN_COOKIE_SECRET"}
@@ -90,7 +90,7 @@ def names_of_settings(prefix: str = "") -> set[str]:
     return {f"ROOFWATCH_{name.upper().replace('.', '_')}" for name in setting_names() if name.startswith(prefix)}
 
 
-def test_every_setting_can_be_given_to_the_service_that_reads_it() -> None:
+def test_services_receive_all_their_settings() -> None:
     of_clients = {"ROOFWATCH_DATA_DIR", "ROOFWATCH_SERVER_URL"}
     of_dashboard = names_of_settings("sign_in_") | {
         *("ROOFWATCH_TRIAGERS", "ROOFWATCH_REPOSITORY_URL"),
@@ -104,7 +104,7 @@ def test_every_setting_can_be_given_to_the_service_that_reads_it() -> None:
     assert of_api | of_both <= set(SERVICES["api"]["environment"])
 
 
-def test_the_rules_of_alerts_and_codeowners_are_read_from_a_folder_that_one_gives_and_nothing_can_change_it() -> None:
+def test_alert_rules_and_codeowners_are_mounted_read_only() -> None:
     for service in ("api", "dashboard"):
         (folder,) = SERVICES[service]["volumes"]
 
@@ -113,7 +113,7 @@ def test_the_rules_of_alerts_and_codeowners_are_read_from_a_folder_that_one_give
         assert {"GITHUB_TOKEN", "GITHUB_API_URL"} <= set(SERVICES[service]["environment"])
 
 
-def test_the_secrets_of_channels_are_in_a_file_that_only_the_api_reads_and_no_image_or_commit_has() -> None:
+def test_channel_secrets_are_in_a_file_of_the_api_alone() -> None:
     files = {name: service["env_file"] for name, service in SERVICES.items() if "env_file" in service}
 
     assert files == {"api": [{"path": "alerts.env", "required": False}]}
@@ -121,7 +121,7 @@ def test_the_secrets_of_channels_are_in_a_file_that_only_the_api_reads_and_no_im
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
 
 
-def test_the_dashboard_has_the_role_that_the_reader_makes_and_no_other() -> None:
+def test_the_dashboard_connects_with_the_role_of_the_reader() -> None:
     role = SERVICES["reader"]["command"][2]
 
     assert SERVICES["reader"]["command"][:2] == ["db", "grant-reader"]
@@ -137,14 +137,14 @@ def test_the_database_url_holds_no_password(service: str) -> None:
     assert ":" not in SERVICES[service]["environment"]["ROOFWATCH_DATABASE_URL"].split("//")[1].split("@")[0]
 
 
-def test_the_migration_waits_for_postgres_and_what_serves_for_the_migration() -> None:
+def test_services_start_in_the_order_postgres_migration_servers() -> None:
     # `up --wait` takes a service that ends for a failure unless another one waits for just that
     assert SERVICES["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
     for service, before in (("reader", "migrate"), ("api", "migrate"), ("dashboard", "reader")):
         assert SERVICES[service]["depends_on"][before]["condition"] == "service_completed_successfully"
 
 
-def test_only_the_api_and_the_dashboard_can_be_reached_and_only_from_this_machine() -> None:
+def test_only_the_api_and_the_dashboard_publish_ports_on_localhost() -> None:
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
 
     assert {name: [substitute(port, {}) for port in given] for name, given in ports.items()} == {
@@ -156,5 +156,5 @@ def test_only_the_api_and_the_dashboard_can_be_reached_and_only_from_this_machin
 
 
 @pytest.mark.parametrize("service", OURS)
-def test_every_command_is_one_that_the_command_line_takes(service: str) -> None:
+def test_every_command_is_valid(service: str) -> None:
     check_roofwatch(SERVICES[service]["command"])

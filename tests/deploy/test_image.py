@@ -1,4 +1,4 @@
-"""What the Dockerfile promises, as far as it can be told without an engine."""
+"""The Dockerfile, checked without a container engine."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_every_stage_starts_from_one_image_with_an_exact_tag() -> None:
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", images.pop())
 
 
-def test_the_service_runs_as_a_user_of_its_own_that_is_not_root() -> None:
+def test_the_service_does_not_run_as_root() -> None:
     user = arguments_of("USER")[-1]
 
     assert INSTRUCTIONS.index(("USER", user)) > max(
@@ -37,7 +37,7 @@ def test_no_secret_is_built_in() -> None:
     assert arguments_of("ARG") == ['PIP_EXTRA_INDEX_URL=""']
 
 
-def test_nothing_gets_into_a_layer_that_is_not_named() -> None:
+def test_only_listed_files_reach_the_image() -> None:
     assert CONTEXT[0] == "*"
     assert all(line.startswith("!") for line in CONTEXT[1:-1])
     assert CONTEXT[-1] == "**/__pycache__"

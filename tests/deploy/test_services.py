@@ -1,4 +1,4 @@
-"""The commands of docker-compose.yml, run for real against a Postgres with a password that nothing escapes."""
+"""The commands of docker-compose.yml, run against a Postgres whose password needs escaping."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def command_of(service: dict[str, Any], owner: str) -> list[str]:
     return [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments]
 
 
-def test_the_migration_reaches_the_database_whatever_characters_the_password_has(
+def test_the_migration_accepts_any_password(
     owned_database: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = SERVICES["migrate"]

@@ -1,4 +1,4 @@
-"""Whether a command is one that its program takes, without running it."""
+"""Check commands in documents without running them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents, read with a Markdown parser: their commands, tables, links and headings."""
+"""Commands, tables, links and headings of the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command that a document shows is one that works, and one that the code names is there."""
+"""Commands in documents and in messages of the code are valid."""
 
 import ast
 import os
@@ -87,7 +87,7 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
         "true | make tea",
     ],
 )
-def test_a_command_that_does_not_work_would_be_noticed(line: str) -> None:
+def test_invalid_commands_are_noticed(line: str) -> None:
     with pytest.raises(UnknownCommandError):
         check_line(line)
 
@@ -100,7 +100,7 @@ def named_in(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_command_that_the_code_tells_people_to_use_is_known(package: str) -> None:
+def test_commands_in_messages_of_the_code_exist(package: str) -> None:
     leaves = set(commands())
     groups = {name.partition(" ")[0] for name in leaves}
     named = {name for file in (ROOT / package).rglob("*.py") for name in named_in(file)}
@@ -108,13 +108,13 @@ def test_a_command_that_the_code_tells_people_to_use_is_known(package: str) -> N
     assert {name for name in named if name not in groups and not {name, name.partition(" ")[0]} & leaves} == set()
 
 
-def test_the_list_of_verbs_is_whole() -> None:
+def test_the_list_of_verbs_is_complete() -> None:
     assert [row[0].removeprefix("make ") for row in table_under(ROOT / "CONTRIBUTING.md", "Set-up")] == [
         verb for verb in verbs() if verb != "help"
     ]
 
 
-def test_the_password_of_the_service_is_made_as_the_tutorial_says(tmp_path: Path) -> None:
+def test_the_commands_of_the_tutorial_make_a_password(tmp_path: Path) -> None:
     lines = [line for line in shell_lines(ROOT / "docs" / "tutorials" / "service.md") if line.endswith(" .env")]
 
     for line in lines:

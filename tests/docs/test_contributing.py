@@ -1,4 +1,4 @@
-"""The constraints pin what is declared."""
+"""constraints.txt pins all requirements."""
 
 import re
 import tomllib
@@ -24,7 +24,7 @@ def declared() -> list[Requirement]:
 
 
 @pytest.mark.parametrize("requirement", declared(), ids=lambda requirement: requirement.name)
-def test_what_is_declared_is_pinned_within_its_range_and_so_is_all_that_it_brings(requirement: Requirement) -> None:
+def test_declared_and_transitive_requirements_are_pinned(requirement: Requirement) -> None:
     pinned = constraints()
     waiting, seen = [requirement], set()
     while waiting:

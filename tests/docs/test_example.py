@@ -1,4 +1,4 @@
-"""The example of the README, as a reader would try it."""
+"""The example of the README works."""
 
 import ast
 from pathlib import Path
@@ -39,11 +39,11 @@ def lines_beside_the_kernel(source: str) -> int:
     return count
 
 
-def test_it_takes_at_most_15_lines_beside_the_kernel() -> None:
+def test_it_has_at_most_15_lines_besides_the_kernel() -> None:
     assert 10 <= lines_beside_the_kernel(EXAMPLE) <= 15
 
 
-def test_it_is_the_file_that_the_commands_name() -> None:
+def test_the_commands_name_its_file() -> None:
     assert f"`{FILE_NAME}`" in (ROOT / "README.md").read_text()
     assert {word for line in shell_lines(ROOT / "README.md") for word in line.split() if "bench_" in word} == {
         FILE_NAME
@@ -64,7 +64,7 @@ def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
     assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
 
 
-def test_it_compiles_for_the_targets_that_the_readme_asks_for(file: Path, tmp_path: Path) -> None:
+def test_it_compiles_for_the_targets_of_the_readme(file: Path, tmp_path: Path) -> None:
     lines = [line for line in shell_lines(ROOT / "README.md") if line.startswith("roofwatch static")]
     (line,) = [line for line in lines if "--targets" in line]
 
@@ -76,7 +76,7 @@ def test_it_compiles_for_the_targets_that_the_readme_asks_for(file: Path, tmp_pa
     assert {(fact["function"], fact["local_bytes"]) for fact in facts} == {("_squared_relu_kernel", 0)}
 
 
-def test_its_backward_pass_is_measured_in_torch_once_it_is_asked_for(file: Path, tmp_path: Path) -> None:
+def test_its_backward_pass_is_measured_on_request(file: Path, tmp_path: Path) -> None:
     with_backward = 'dtypes=["float32", "bfloat16"], directions=["fwd", "bwd"])'
     file.write_text(EXAMPLE.replace('dtypes=["float32", "bfloat16"])', with_backward))
 

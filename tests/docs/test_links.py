@@ -1,4 +1,4 @@
-"""Links of the documents lead somewhere."""
+"""Links and files named in documents exist."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ CURRENT = [document for document in DOCUMENTS if document.parent.name != "decisi
 
 
 @pytest.mark.parametrize("document", CURRENT, ids=name_of)
-def test_a_file_that_is_named_exists(document: Path) -> None:
+def test_named_files_exist(document: Path) -> None:
     made_by_verbs = {".venv", "build"}
     tops = {path.name for path in ROOT.iterdir()} - made_by_verbs
     named = [span.split("::")[0] for span in code_spans(document) if "/" in span and span.split("/")[0] in tops]

@@ -1,4 +1,4 @@
-"""The documentation states what the code does, stays within its size, and builds."""
+"""The documentation agrees with the code, stays within its size, and builds."""
 
 import re
 import subprocess

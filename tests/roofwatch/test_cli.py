@@ -32,7 +32,7 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_every_command_is_listed_and_explains_itself() -> None:
+def test_every_command_is_listed_and_has_help() -> None:
     listing = roofwatch("--help").output
     for command in (
         *("demo", "list", "check", "diagnose", "run", "ab", "static"),
@@ -50,7 +50,7 @@ def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_url: str) -> None:
+def test_a_run_is_measured_and_stored_once(tmp_path: Path, store_url: str) -> None:
     record_file = tmp_path / "out" / "record.json"
     few = ("--blocks", "1", "--targets", "sm_90,gfx942")
     ran = roofwatch("run", SUITES / "bench_good.py", "-o", record_file, *few, "--profile")
@@ -89,7 +89,7 @@ def test_a_record_that_is_too_deep_is_one_clear_error(tmp_path: Path, store_url:
     assert f"{deep}: more than 32 nested arrays and objects" in " ".join(done.error.split())
 
 
-def test_a_kernel_that_gives_wrong_results_is_named_and_the_run_exits_with_1_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_wrong_kernels_are_named_and_the_run_exits_with_1(tmp_path: Path) -> None:
     done = roofwatch(
         *("run", SUITES / "bench_failing.py", "-o", tmp_path / "record.json", "--blocks", "1", "--no-static"),
         *("-k", "wrong_shape", "-k", "gives_*", "-k", "works", "-k", "unsupported"),
@@ -132,7 +132,7 @@ def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("head_ns", "status", "word"), [(10_000, 0, "unchanged"), (12_000, 1, "regressed")])
-def test_compare_and_report_say_it_and_exit_with_it(tmp_path: Path, head_ns: float, status: int, word: str) -> None:
+def test_compare_and_report_exit_with_the_verdict(tmp_path: Path, head_ns: float, status: int, word: str) -> None:
     base, head = make_pair_of_records(base_median_ns=10_000, head_median_ns=head_ns, block_count=5)
     base.write(tmp_path / "base.json")
     head.write(tmp_path / "head.json")
@@ -165,7 +165,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays(repository: Path) -> None:
+def test_two_revisions_are_compared_and_their_checkouts_removed(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     done = roofwatch(
         *("ab", benchmark, "--base", "HEAD~2", "--head", "HEAD~1", "--blocks", "3", "--no-static", "-o", records),
@@ -197,7 +197,7 @@ def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_uncommitted_changes_says_that_no_trend_takes_it_in(repository: Path) -> None:
+def test_a_run_of_uncommitted_changes_is_not_part_of_the_history(repository: Path) -> None:
     benchmark = repository / "bench_layers.py"
     briefly = ("--blocks", "1", "--no-static", "-k", "scale", "-o", repository.parent / "records")
     committed = roofwatch("run", benchmark, *briefly)
@@ -240,7 +240,7 @@ def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list
 
 
 @pytest.mark.parametrize("command", ["api", "dashboard", "demo"])
-def test_a_port_that_cannot_be_is_refused_with_those_that_can(command: str) -> None:
+def test_an_invalid_port_is_refused(command: str) -> None:
     done = roofwatch(command, "--port", "65536")
     assert done.status == 2
     assert "less than or equal to 65535" in done.error
@@ -276,7 +276,7 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal(tmp_path: Path
     assert "red" in done.output
 
 
-def test_a_run_that_is_told_to_stop_leaves_no_worker_behind(tmp_path: Path) -> None:
+def test_an_interrupted_run_stops_its_workers(tmp_path: Path) -> None:
     """The suite says that it hangs by making a file, which it does from inside a worker."""
     suite = tmp_path / "bench_hang.py"
     suite.write_text(

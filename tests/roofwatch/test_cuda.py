@@ -55,7 +55,7 @@ def test_a_compile_error_has_the_log(tmp_path: Path) -> None:
         CudaKernel(file, "broken").compile("sm_90")
 
 
-def test_amd_s_targets_are_unsupported() -> None:
+def test_amd_targets_are_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="NVRTC does not compile for gfx942"):
         CudaKernel(SCALE, "scale<float>").compile("gfx942")
 

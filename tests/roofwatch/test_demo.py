@@ -1,4 +1,4 @@
-"""The demo's parts, and the whole of it over a shortened history; `make demo` runs all sixteen commits."""
+"""Parts of the demo, and a demo with a shortened history; `make demo` runs all sixteen commits."""
 
 import contextlib
 import os
@@ -62,7 +62,7 @@ def test_the_history_is_the_same_every_time(tmp_path: Path) -> None:
     assert make_repository(tmp_path / "one") == make_repository(tmp_path / "two")
 
 
-def test_a_step_that_no_longer_fits_its_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_whose_text_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roofwatch.demo.scenario.STEPS", (STEPS[0], Step("Change nothing", old="no such text")))
     with pytest.raises(CollectorError, match="occurs 0 times"):
         make_repository(tmp_path / "repository")
@@ -72,7 +72,7 @@ def made_commits() -> list[MadeCommit]:
     return [MadeCommit(f"{number:040x}", step) for number, step in enumerate(STEPS)]
 
 
-def test_a_planted_change_that_is_not_found_is_missed_and_an_accusation_is_a_false_alarm() -> None:
+def test_missed_changes_and_false_alarms_are_counted() -> None:
     commits = made_commits()
 
     def at(number: int) -> CommitRef:
@@ -89,7 +89,7 @@ def test_a_planted_change_that_is_not_found_is_missed_and_an_accusation_is_a_fal
 
 
 @pytest.mark.slow
-def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves_nothing_behind(
+def test_a_demo_after_a_killed_demo_finds_the_planted_changes(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "a folder" / "demo"
@@ -125,7 +125,7 @@ def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves
     assert list((folder / "work-trees").iterdir()) == []
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(DemoError, match="holds other files"):
         run_demo(tmp_path, serve=False, port=None)

@@ -1,4 +1,4 @@
-"""Kept random numbers equal those that would be drawn again."""
+"""The cache of random numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(draws: Draws | None, make: Make = usual, case: Case = ONE) -> list[torc
 
 
 @pytest.mark.parametrize("max_bytes", [0, 30, 100, 2**20])
-def test_inputs_are_the_same_whatever_is_kept(max_bytes: int) -> None:
+def test_cached_draws_do_not_change_inputs(max_bytes: int) -> None:
     draws = Draws(max_bytes)
 
     for make, case in [(usual, ONE), (usual, ONE), (changed, ONE), (usual, ONE), (usual, OTHER), (changed, ONE)]:

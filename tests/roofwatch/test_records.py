@@ -1,4 +1,4 @@
-"""Many record files, one after the other."""
+"""Reading many record files."""
 
 import gc
 import random
@@ -25,7 +25,7 @@ def records_in_memory() -> int:
 
 
 @pytest.mark.slow
-def test_files_come_in_the_order_of_their_commits_and_a_long_history_does_not_fill_the_memory(tmp_path: Path) -> None:
+def test_files_are_read_in_commit_order_without_filling_memory(tmp_path: Path) -> None:
     numbers = write_history(tmp_path, 40)
     before = records_in_memory()
 
@@ -39,7 +39,7 @@ def test_files_come_in_the_order_of_their_commits_and_a_long_history_does_not_fi
     assert most < 20
 
 
-def test_a_bad_file_is_told_before_the_first_record_is_given(tmp_path: Path) -> None:
+def test_a_bad_file_is_reported_before_the_first_record_is_returned(tmp_path: Path) -> None:
     write_history(tmp_path, 2)
     (tmp_path / "999.json.gz").write_bytes(b"{}")
 

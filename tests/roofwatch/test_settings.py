@@ -24,7 +24,7 @@ def test_without_any_setting_the_embedded_database_is_used(tmp_path: Path) -> No
         ("pyproject.toml", '[tool.roofwatch]\ndata_dir = "/from/file"'),
     ],
 )
-def test_the_nearest_file_above_counts_and_the_environment_comes_before_it(
+def test_the_environment_overrides_the_nearest_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
 ) -> None:
     (tmp_path / file).write_text(text)
@@ -47,7 +47,7 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     ("text", "expected"),
     [('data_dri = "/x"', "'data_dri' in"), ("data_dir = 7", "data_dir"), ("data_dir = ", "cannot be read as TOML")],
 )
-def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_invalid_file_is_named_with_the_reason(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "roofwatch.toml").write_text(text)
     with pytest.raises(SettingsError, match=expected) as caught:
         load_settings(tmp_path)
@@ -65,15 +65,13 @@ def test_prices_are_a_table_in_a_file_and_json_in_the_environment(
 
 
 @pytest.mark.parametrize("prices", ["three", '{"*": -1}', '{"*": "dear"}', "[1]"])
-def test_prices_that_are_none_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prices: str) -> None:
+def test_invalid_prices_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prices: str) -> None:
     monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", prices)
     with pytest.raises(SettingsError, match="device_hour_prices"):
         load_settings(tmp_path)
 
 
-def test_a_setting_of_a_table_is_read_from_the_file_and_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "roofwatch.toml").write_text("[retention]\nsamples_days = 90\ntelemetry_days = 30\n")
     monkeypatch.setenv("ROOFWATCH_RETENTION_TELEMETRY_DAYS", "7")
 
@@ -91,7 +89,7 @@ def test_a_setting_of_a_table_is_read_from_the_file_and_from_the_environment(
         ("database_connections = 0\n", r"'database_connections' in "),
     ],
 )
-def test_a_setting_that_cannot_be_is_named_with_its_table(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_setting_is_named_with_its_table(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "roofwatch.toml").write_text(text)
 
     with pytest.raises(SettingsError, match=complaint):

@@ -34,14 +34,14 @@ def test_cases_are_every_combination_in_order() -> None:
     ]
 
 
-def test_a_case_gives_its_dimensions_by_name() -> None:
+def test_a_case_returns_its_dimensions_by_name() -> None:
     case = Case("kernel", (("M", 2), ("N", 3)), "bfloat16", Direction.BWD)
     assert (case["M"], case["N"], case.itemsize, case.is_backward) == (2, 3, 2, True)
     with pytest.raises(SpecError, match="no dimension 'K'; the shape has M, N"):
         case["K"]
 
 
-def test_a_case_gives_its_words_by_name() -> None:
+def test_a_case_returns_its_choices_by_name() -> None:
     case = Case("kernel", (("T", 8), ("routing", "zipf")), "bfloat16")
     assert case.choice("routing") == "zipf"
     assert case.id == "kernel/T=8,routing=zipf/bfloat16/fwd"

@@ -1,4 +1,4 @@
-"""Output that cannot be written is an error, and output that nobody reads ends the command quietly."""
+"""Errors of standard output: a full disk and a closed pipe."""
 
 from __future__ import annotations
 

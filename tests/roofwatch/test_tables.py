@@ -1,4 +1,4 @@
-"""Tables of what a server says, which may be newer than this version, or no friend."""
+"""Tables of data from a server, which may be newer than this version or malicious."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from roofwatch.terminal import print_table
 from tests.builders import NOON, PROJECT, make_commit_ref, make_series_key
 
 
-def test_nothing_that_a_server_says_drives_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_server_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     run = RunSummary(
         run_id="\x1b[2J",
         project=PROJECT,
@@ -38,7 +38,7 @@ def test_nothing_that_a_server_says_drives_the_terminal(capsys: pytest.CaptureFi
     assert "(dirty work tree) (side of a pair) (commit no longer on its branch)" in " ".join(shown.split())
 
 
-def test_a_metric_that_is_not_known_here_is_shown_as_a_number_and_a_failure_is_counted(
+def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     points = (

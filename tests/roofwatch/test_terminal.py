@@ -1,4 +1,4 @@
-"""What commands print of others."""
+"""Untrusted text in the output of commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_is_harmless(shown: str) -> None:
     assert all(character.isprintable() for line in shown.split("\n") for character in line)
 
 
-def test_notes_keep_their_lines_and_nothing_in_them_drives_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_keep_lines_and_lose_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_note(f"first {HOSTILE}\n\tsecond [red]{HOSTILE}")
 
     shown = capsys.readouterr().out
@@ -29,13 +29,13 @@ def test_notes_keep_their_lines_and_nothing_in_them_drives_a_terminal(capsys: py
     assert "        second [red]" in shown
 
 
-def test_names_that_mean_a_picture_elsewhere_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_like_emoji_codes_are_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     print_note("kernel norm:fire:fwd in /scratch/:+1:/x")
 
     assert capsys.readouterr().out == "kernel norm:fire:fwd in /scratch/:+1:/x\n"
 
 
-def test_json_drives_no_terminal_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     said = {"name": f"{HOSTILE}\x9b31m\x7f\u2028\U000e0041 é ☃"}
     print_json(said)
 
@@ -45,7 +45,7 @@ def test_json_drives_no_terminal_and_says_the_same(capsys: pytest.CaptureFixture
     assert json.loads(shown) == said
 
 
-def test_what_a_kernel_said_as_it_failed_keeps_its_lines_and_drives_no_terminal(
+def test_messages_of_failed_kernels_keep_lines_and_lose_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = make_measurement(outcome=Outcome.CRASHED, message=f"first [/b]{HOSTILE}\nsecond {HOSTILE}")
@@ -67,7 +67,7 @@ def test_errors_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown.count("\n") == 1
 
 
-def test_what_stays_of_progress_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lasting_progress_lines_lose_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("measuring") as show:
         show(Progress(0, 0, f"block 3: {HOSTILE}", is_to_stay=True))
 

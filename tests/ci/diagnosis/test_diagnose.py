@@ -10,7 +10,7 @@ from roofwatch.ci.diagnosis.evidence import Limit
 from roofwatch.ci.diagnosis.finding import Weight
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.profiles.diagnosing import Diagnosed, to_lines
+from roofwatch.profiles.diagnosing import to_lines
 from tests.builders import make_case, make_measurement
 from tests.ci.ailments import (
     AILMENTS,
@@ -75,7 +75,7 @@ def test_the_diagnoses_are_the_golden_ones() -> None:
     lines = []
     for ailment, make in AILMENTS.items():
         made = make()
-        lines += [f"== {ailment}", *to_lines(Diagnosed(evidence(made), diagnosed(made))), ""]
+        lines += [f"== {ailment}", *to_lines((evidence(made), diagnosed(made))), ""]
     text = "\n".join(lines)
     assert text == GOLDEN.read_text(), "write the new text to the golden file if it is better"
 

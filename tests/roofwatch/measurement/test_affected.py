@@ -1,4 +1,4 @@
-"""Which kernels a change can touch, in a real repository."""
+"""Kernels that a change can affect, in a real repository."""
 
 import subprocess
 from pathlib import Path

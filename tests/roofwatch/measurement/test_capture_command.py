@@ -1,4 +1,4 @@
-"""Kernels without a benchmark file: launches are captured once, then compiled for GPUs that are not present."""
+"""`roofwatch static capture`: launches of a program, compiled for GPUs that are not present."""
 
 import shutil
 import subprocess

@@ -7,10 +7,8 @@ import pytest
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.measurement.check import (
-    check_target,
-    explain_failure,
-)
+from roofwatch.collector.suite import SuiteSource
+from roofwatch.measurement.check import check_target, explain_failure
 from tests.roofwatch.command import SUITES, roofwatch
 
 BROKEN = SUITES / "bench_broken.py"
@@ -81,7 +79,7 @@ def test_a_correct_kernel_exits_with_0(tmp_path: Path) -> None:
         ((BROKEN, "--case", "gone"), "no case matches gone"),
     ],
 )
-def test_what_cannot_be_checked_exits_with_2(arguments: tuple[str | Path, ...], message: str) -> None:
+def test_an_impossible_check_exits_with_2(arguments: tuple[str | Path, ...], message: str) -> None:
     done = roofwatch("check", *arguments)
     assert done.status == 2
     assert message in done.error
@@ -91,11 +89,10 @@ def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bench_x.py").touch()
     (tmp_path / "layers").mkdir()
-    assert check_target("softmax").kernels == ("softmax",)
-    assert check_target("softmax").source.path is None
-    assert check_target("matmul*").kernels == ("matmul*",)
-    assert check_target("bench_x.py").source.path == tmp_path / "bench_x.py"
-    assert check_target("layers").source.path == tmp_path / "layers"
+    assert check_target("softmax") == (SuiteSource(), ("softmax",))
+    assert check_target("matmul*")[1] == ("matmul*",)
+    assert check_target("bench_x.py")[0].path == tmp_path / "bench_x.py"
+    assert check_target("layers")[0].path == tmp_path / "layers"
     with pytest.raises(SuiteError, match=r"kernels/gone: no such file or folder"):
         check_target("kernels/gone")
 

@@ -1,4 +1,4 @@
-"""A commit against itself, and its noise floor in the next comparison, as a user would ask for them."""
+"""`roofwatch calibrate`, and its noise floor in the next comparison."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run says of itself in the end: why something was not timed, and its exit status."""
+"""The exit status of a run, and why something was not timed."""
 
 from pathlib import Path
 from typing import Any

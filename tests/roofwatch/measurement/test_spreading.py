@@ -1,4 +1,4 @@
-"""`roofwatch run --ray` on a cluster of several nodes on this machine, of which one is killed in the middle."""
+"""`roofwatch run --ray` on a local cluster of several nodes; one is killed during the run."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_a_missing_nsight_compute_is_reported(tmp_path: Path) -> None:
     assert "Nsight Compute is not installed" in done.error
 
 
-def test_stalls_are_bars_and_advice_says_what_it_may_save(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stalls_are_bars_and_advice_has_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     counters = Counters(
         case_id=CASE_ID,
         implementation="triton",

@@ -1,4 +1,4 @@
-"""`roofwatch artefact` as a user runs it: into a record, through a store or a server, and out again."""
+"""`roofwatch artefact` with a record, a database and a server."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def recorded(folder: Path) -> RunRecord:
     return record
 
 
-def test_a_file_goes_with_its_record_into_the_store_and_out_again(database_url: URL, tmp_path: Path) -> None:
+def test_an_artefact_is_stored_with_its_record_and_read_back(database_url: URL, tmp_path: Path) -> None:
     record = recorded(tmp_path)
     url = database_url.render_as_string(hide_password=False)
     run_id = str(record.run_id)
@@ -43,7 +43,7 @@ def test_a_file_goes_with_its_record_into_the_store_and_out_again(database_url: 
     assert "file exists" in again.error
 
 
-def test_a_file_goes_with_its_record_to_a_server_and_back(database_url: URL, store: Engine, tmp_path: Path) -> None:
+def test_an_artefact_is_pushed_with_its_record_and_fetched(database_url: URL, store: Engine, tmp_path: Path) -> None:
     record = recorded(tmp_path)
     made = roofwatch(
         *("token", "create", "x", "--project", PROJECT, "--scope", "ingest", "--scope", "read", "--json"),

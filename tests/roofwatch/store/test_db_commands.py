@@ -1,4 +1,4 @@
-"""The commands of whoever runs the database, as they are run."""
+"""The commands that operate the database."""
 
 import sys
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def old_history(store: Engine) -> None:
         ingest_record(store, make_record(number, started_at=started_at, finished_at=finished_at))
 
 
-def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_path: Path) -> None:
+def test_a_database_is_pruned_exported_backed_up_and_restored(store: Engine, db: Command, tmp_path: Path) -> None:
     old_history(store)
     (tmp_path / "roofwatch.toml").write_text("[retention]\nsamples_days = 30\n")
 
@@ -67,7 +67,7 @@ def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_pat
     assert (whole.parsed["run_count"], whole.parsed["proven_count"]) == (3, 3)
 
 
-def test_what_is_not_whole_gives_status_1_and_is_named(store: Engine, db: Command, tmp_path: Path) -> None:
+def test_damaged_data_is_named_and_gives_status_1(store: Engine, db: Command, tmp_path: Path) -> None:
     record = make_record()
     ingest_record(store, record)
     with store.begin() as connection:
@@ -80,7 +80,7 @@ def test_what_is_not_whole_gives_status_1_and_is_named(store: Engine, db: Comman
     assert verified.output.endswith("; 1 problem(s)\n")
 
 
-def test_without_a_policy_nothing_is_pruned_and_the_way_to_one_is_said(db: Command, tmp_path: Path) -> None:
+def test_without_a_retention_policy_nothing_is_pruned(db: Command, tmp_path: Path) -> None:
     pruned = db("prune")
 
     assert pruned.status == 2

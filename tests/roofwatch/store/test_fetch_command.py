@@ -16,7 +16,7 @@ from tests.builders import PROJECT, make_commit, make_record, sha_of
 from tests.roofwatch.command import roofwatch
 
 
-def test_a_job_without_a_database_gets_what_was_measured_last_of_each_commit(
+def test_the_latest_record_of_each_commit_is_fetched(
     store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, head = make_record(1), make_record(2)

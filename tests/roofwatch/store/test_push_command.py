@@ -23,7 +23,7 @@ def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
     )
 
 
-def test_records_are_sent_with_the_token_of_the_environment_and_gone_from_the_spool(door: Door, tmp_path: Path) -> None:
+def test_sent_records_leave_the_spool(door: Door, tmp_path: Path) -> None:
     for number in range(2):
         make_record(number).write(tmp_path / "records" / f"{number}.json.gz")
     door.answers = [acknowledge(), acknowledge(409)]
@@ -37,7 +37,7 @@ def test_records_are_sent_with_the_token_of_the_environment_and_gone_from_the_sp
     assert len(list((tmp_path / "records").iterdir())) == 2
 
 
-def test_what_was_not_acknowledged_is_sent_by_the_next_push(door: Door, tmp_path: Path) -> None:
+def test_the_next_push_sends_unacknowledged_records(door: Door, tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
     door.answers = [answer(503, b"maintenance", Retry_After="86400"), acknowledge()]
 
@@ -67,15 +67,13 @@ def test_a_refused_record_is_named_with_the_reason_and_where_it_is(door: Door, t
         (("--url", "http://roofwatch.example"), "plain http would expose records and token"),
     ],
 )
-def test_without_a_server_that_can_be_trusted_nothing_is_sent(
-    tmp_path: Path, url: tuple[str, ...], reason: str
-) -> None:
+def test_nothing_is_sent_to_an_untrusted_server(tmp_path: Path, url: tuple[str, ...], reason: str) -> None:
     done = push(tmp_path, *url)
     assert done.status == 2
     assert reason in done.error
 
 
-def test_a_token_that_the_server_does_not_know_is_said_and_shown_nowhere(door: Door, tmp_path: Path) -> None:
+def test_an_unknown_token_is_reported_without_showing_it(door: Door, tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
     door.answers = [answer(401, f"unknown token {TOKEN}".encode())]
     done = push(tmp_path, "record.json", "--url", door.url)

@@ -1,4 +1,4 @@
-"""What is stored reads the same from the database and through the HTTP API in front of it, by a real server."""
+"""Stored results are the same from the database and through a real server."""
 
 import json
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
 
 
 @pytest.mark.slow
-def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_time(filled: Filled) -> None:
+def test_series_beyond_the_point_limit_are_read_in_time_spans(filled: Filled) -> None:
     # a run that failed alone in its time, of a metric that is not its layer's first
     ingest_record(
         filled.engine,
@@ -203,7 +203,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert json.loads(projects.output) == {"projects": [PROJECT]}
 
 
-def test_a_side_that_is_no_file_needs_a_project_and_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_stored_sides_need_a_project_and_a_reachable_server(tmp_path: Path) -> None:
     make_record().write(tmp_path / "head.json")
     sides = (Path(sha_of(0)), tmp_path / "head.json")
 

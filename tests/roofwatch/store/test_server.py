@@ -1,4 +1,4 @@
-"""A server is asked as a client should ask one that fails, redirects, talks nonsense, or has nothing new to say."""
+"""The client of the HTTP API: pages, errors, redirects and truncated answers."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def problem(status: int, detail: str, **headers: str) -> Say:
     return answer(status, json.dumps({"detail": detail}).encode(), **headers)
 
 
-def test_pages_are_asked_for_one_after_the_other_and_only_as_far_as_they_are_read(door: Door) -> None:
+def test_pages_are_requested_when_needed(door: Door) -> None:
     door.answers = [page("a", "b", following="after=b&"), page("c"), page("x", following="more")]
 
     assert list(server_of(door).pages("/v1/projects", {"project": "owner/kernels"}, NAMES, size=2)) == ["a", "b", "c"]
@@ -67,7 +67,7 @@ def test_pages_are_asked_for_one_after_the_other_and_only_as_far_as_they_are_rea
         (answer(200, b'{"items": [1], "next": null}'), "does not answer as roofwatch api"),
     ],
 )
-def test_what_went_wrong_is_one_line_with_the_way_out(door: Door, said: Say, reason: str) -> None:
+def test_errors_are_one_line_with_advice(door: Door, said: Say, reason: str) -> None:
     door.answers = [said]
 
     with pytest.raises(SpoolError, match=reason) as raised:
@@ -78,7 +78,7 @@ def test_what_went_wrong_is_one_line_with_the_way_out(door: Door, said: Say, rea
     assert len(door.requests) == 1
 
 
-def test_a_list_that_never_ends_is_given_up(door: Door) -> None:
+def test_an_endless_list_is_an_error(door: Door) -> None:
     door.answers = [page("a", following="a"), page("b", following="a"), page("b", following="a")]
 
     with pytest.raises(SpoolError, match="does not answer as roofwatch api"):
@@ -88,16 +88,14 @@ def test_a_list_that_never_ends_is_given_up(door: Door) -> None:
 
 
 @pytest.mark.parametrize("said", [hang_up, hang_up_within])
-def test_half_an_answer_is_none(door: Door, said: Say) -> None:
+def test_a_truncated_answer_is_an_error(door: Door, said: Say) -> None:
     door.answers = [said]
 
     with pytest.raises(ConnectionFailedError, match="check that roofwatch api runs there, then try again"):
         server_of(door).get("/v1/runs")
 
 
-def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_configured_database_precedes_a_configured_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for variable in ("DATABASE_URL", "SERVER_URL"):
         monkeypatch.delenv(f"ROOFWATCH_{variable}", raising=False)
