@@ -160,7 +160,7 @@ def run(
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
     written = measure(suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume, is_discarded=discard)
-    documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written]
+    documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written if as_json]
     shown: list[Table | str] = []
     for place, record in written:
         shown += [*tables.run_tables(record), *device_summary(record), time_spent(record)]
@@ -169,7 +169,7 @@ def run(
             has_commit = record.commit.first_parent_count > 0
             reason = "the work tree is dirty" if has_commit else "there is no commit here"
             shown.append(f"{reason}: this run is stored and shown, but is not part of the history")
-    print_result(documents[0] if ray is None else {"records": documents}, *shown, as_json=as_json)
+    print_result({"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json)
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)
