@@ -51,7 +51,7 @@ def test_reasons_are_listed_with_counts_and_exit_status_2(
 ) -> None:
     parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]
     record = record_of(measurements=tuple(one for part in parts for one in part.measurements))
-    monkeypatch.setattr("roofwatch.measurement.run.measure", lambda _: [(Path("record.json"), record)])
+    monkeypatch.setattr("roofwatch.measurement.run.measure", lambda *_, **__: [(Path("record.json"), record)])
 
     done = CliRunner().invoke(app, ["run", str(SUITES / "bench_good.py"), *as_json])
 
