@@ -1,4 +1,4 @@
-"""Fill a database with synthetic measurements: a million in seconds, by SQL over sets and binary COPY.
+"""Fill a database with synthetic measurements, by SQL over sets: a million in seconds.
 
 A pair of projects has a million measurements over two years: a deep one (few series, many runs) and a wide one (many
 series, few runs). Series and runs have the same size in every database, so one query can be timed at any scale.
@@ -6,15 +6,11 @@ series, few runs). Series and runs have the same size in every database, so one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
-import psycopg
-from numpy.typing import NDArray
-from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.samples import SampleSet, pack
@@ -26,19 +22,6 @@ from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"
 
-_COLUMNS = (
-    *(("median_ns", ">f8"), ("utilisation", ">f8"), ("joules_per_launch", ">f8"), ("q1_ns", ">f8")),
-    *(("q3_ns", ">f8"), ("run_number", ">i4"), ("series_id", ">i4")),
-    *(("sample_count", ">i4"), ("block_count", ">i2"), ("outcome", "S2"), ("is_memory_bound", "i1")),
-    *(("host_ns", ">f8"), ("peak_allocated_bytes", ">f8")),
-)
-_ROW = np.dtype(
-    [("field_count", ">i2"), *(field for name, kind in _COLUMNS for field in ((f"{name}_size", ">i4"), (name, kind)))]
-)
-"""A row of a binary COPY: each value after its size in bytes. Source: Postgres's manual, COPY, "Binary Format"."""
-_COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_END = b"\xff\xff"
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -48,6 +31,8 @@ class Shape:
     run_count: int
     series_count: int
     day_count: int = 730
+    step_every: int = 1_000_000
+    """One series in this many becomes 20 % slower somewhere."""
 
     @property
     def measurement_count(self) -> int:
@@ -114,17 +99,22 @@ _PROJECT = (
     WHERE project.name = :project AND fingerprint = 'made up' ORDER BY first_parent_count
     """,
 )
-_RUNS = text(
+_MEASUREMENTS = """
+    INSERT INTO measurement (median_ns, q1_ns, q3_ns, utilisation, joules_per_launch, host_ns, peak_allocated_bytes,
+        run_number, series_id, sample_count, block_count, outcome, is_memory_bound)
+    SELECT median_ns, median_ns * 0.99, median_ns * 1.01, 0.5 + random() / 10, 0.01 + random() / 100,
+        5e3 * (1 + random() / 10), 1048576 * (1 + series_id % 97), number, series_id, 100, 5, 'ok', true
+    FROM (
+        SELECT number, series_id, 1e4 * (1 + series_id % 97) * exp(random_normal(0, 0.02))
+            * CASE WHEN series_id % :step_every = 0 AND place > :run_count / 4 + series_id * 37 % (:run_count / 2 + 1)
+                THEN 1.2 ELSE 1 END AS median_ns
+        FROM (
+            SELECT number, series_ids, row_number() OVER (ORDER BY run.started_at) AS place
+            FROM run JOIN project ON project.id = project_id WHERE project.name = :project
+        ) of_project, unnest(series_ids) series_id
+        OFFSET 0
+    ) made_up
     """
-    SELECT run.number FROM run JOIN project ON project.id = project_id
-    WHERE project.name = :project ORDER BY run.started_at
-    """
-)
-_SERIES = text(
-    """
-    SELECT run.series_ids FROM run JOIN project ON project.id = project_id WHERE project.name = :project LIMIT 1
-    """
-)
 _CHECKS = (
     """
     INSERT INTO accuracy (run_number, case_id, implementation, position, executor, outcome)
@@ -184,72 +174,26 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
         "between_runs": timedelta(days=shape.day_count) / shape.run_count,
         "run_count": shape.run_count,
         "series_count": shape.series_count,
+        "step_every": shape.step_every,
     }
     with engine.begin() as connection:
         connection.execute(_ENVIRONMENT, values)
-        for statement in _PROJECT:
-            _execute(connection, statement, values)
-        _copy_measurements(connection, project)
+        connection.execute(text("SELECT setseed(0)"))
+        for statement in (*_PROJECT, _MEASUREMENTS):
+            connection.execute(text(statement), values)
 
 
 def fill_checks(engine: Engine, shape: Shape, pair: int) -> None:
     """Checks, machine code, counters and profiles for all runs of a project."""
     with engine.begin() as connection:
         for statement in _CHECKS:
-            _execute(connection, statement, {"project": shape.project(pair)})
+            connection.execute(text(statement), {"project": shape.project(pair)})
 
 
 def settle(engine: Engine) -> None:
     """As autovacuum leaves a database that grew over months."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM (ANALYZE)"))
-
-
-def _copy_measurements(connection: Connection, project: str) -> None:
-    named = {"project": project}
-    runs = connection.execute(_RUNS, named).all()
-    series_ids = np.array(connection.execute(_SERIES, named).scalar_one())
-    rng = np.random.default_rng(len(runs))
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    columns = ", ".join(name for name, _ in _COLUMNS)
-    with driver.cursor() as cursor, cursor.copy(f"COPY measurement ({columns}) FROM STDIN (FORMAT binary)") as copy:
-        copy.write(_COPY_HEAD)
-        for run in runs:
-            copy.write(_rows([run], series_ids, rng))
-        copy.write(_COPY_END)
-
-
-def _rows(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.random.Generator) -> bytes:
-    """Measurements of some runs, in the order of their series."""
-    rows = np.zeros(len(runs) * len(series_ids), dtype=_ROW)
-    rows["field_count"] = len(_COLUMNS)
-    for name, kind in _COLUMNS:
-        rows[f"{name}_size"] = np.dtype(kind).itemsize
-    series = np.repeat(series_ids, len(runs))
-    median_ns = 1e4 * (1 + series % 97) * (1 + rng.random(len(rows)) / 50)
-    values: dict[str, Any] = {
-        "median_ns": median_ns,
-        "utilisation": 0.5 + rng.random(len(rows)) / 10,
-        "joules_per_launch": 0.01 + rng.random(len(rows)) / 100,
-        "q1_ns": median_ns * 0.99,
-        "q3_ns": median_ns * 1.01,
-        "run_number": np.tile([run.number for run in runs], len(series_ids)),
-        "series_id": series,
-        "sample_count": 100,
-        "block_count": 5,
-        "outcome": b"ok",
-        "is_memory_bound": 1,
-        "host_ns": 5e3 * (1 + rng.random(len(rows)) / 10),
-        "peak_allocated_bytes": 2**20 * (1 + series % 97),
-    }
-    for name, value in values.items():
-        rows[name] = value
-    return rows.tobytes()
-
-
-def _execute(connection: Connection, statement: str, values: dict[str, object]) -> None:
-    connection.execute(text(statement), values)
 
 
 _SAMPLED_RUNS = 4
