@@ -17,7 +17,6 @@ import shutil
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from subprocess import Popen, TimeoutExpired
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from bench.service import Service
+from bench.service import Service, copy_of
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Spool
 from roofwatch.collector.record.record import Artefact, RunRecord
@@ -208,16 +207,8 @@ class Chaos:
 
     def _copy(self, artefacts: tuple[Artefact, ...]) -> RunRecord:
         number = self._draw.randrange(10**9)
-        sha = hashlib.sha256(str(number).encode()).hexdigest()[:40]
-        commit = self._real.commit.model_copy(update={"sha": sha, "parents": (), "first_parent_count": number})
-        return self._real.model_copy(
-            update={
-                "run_id": uuid.UUID(int=self._draw.getrandbits(128), version=4),
-                "project": f"chaos/{number % _PROJECT_COUNT}",
-                "commit": commit,
-                "artefacts": artefacts,
-            }
-        )
+        copy = copy_of(self._real, self._draw, project=f"chaos/{number % _PROJECT_COUNT}", commit=number)
+        return copy.model_copy(update={"artefacts": artefacts})
 
     def _push(self, shipment: Shipment, *, max_file_bytes: int | None = None) -> Popen[bytes]:
         self.tally.pushes += 1

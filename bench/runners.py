@@ -29,7 +29,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from bench.service import Service
+from bench.service import Service, copy_of
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
@@ -72,7 +72,7 @@ class Runner:
     def __call__(self) -> Observed:
         observed, count = Observed(), 0
         while time.monotonic() < self._ends_s:
-            record = copy_of(self._real, self._draw, project=self._number % _PROJECTS, commit=count)
+            record = copy_of(self._real, self._draw, project=f"fleet/{self._number % _PROJECTS}", commit=count)
             count += 1
             for _ in range(1 + (self._draw.random() < _SENT_TWICE)):
                 began_s = time.monotonic()
@@ -87,20 +87,6 @@ class Runner:
                 else:
                     observed.acknowledged[record.run_id] = record.content_hash
         return observed
-
-
-def copy_of(real: RunRecord, draw: random.Random, *, project: int, commit: int) -> RunRecord:
-    """A copy of the record as another run, of commit number `commit`."""
-    shas = [hashlib.sha256(str(number).encode()).hexdigest()[:40] for number in (commit - 1, commit)]
-    return real.model_copy(
-        update={
-            "run_id": uuid.UUID(int=draw.getrandbits(128), version=4),
-            "project": f"fleet/{project}",
-            "commit": real.commit.model_copy(
-                update={"sha": shas[1], "parents": (shas[0],), "first_parent_count": commit}
-            ),
-        }
-    )
 
 
 def read_api(service: Service, kernel: str, ends_s: float) -> Observed:
@@ -175,7 +161,7 @@ def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: f
     kernel = real.cases[0].kernel
     first = HttpSender(service.url, service.token, timeout_s=300)
     draw = random.Random("before")  # noqa: S311  not for security
-    before = [copy_of(real, draw, project=0, commit=commit) for commit in range(2)]
+    before = [copy_of(real, draw, project="fleet/0", commit=commit) for commit in range(2)]
     for record in before:
         first.send(record)
     began_s = time.monotonic()
@@ -241,17 +227,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("record", type=Path, help="a record of a real run")
     parser.add_argument("--runners", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="roofwatch-runners-") as folder, Service(Path(folder)) as service:
         real = RunRecord.read(chosen.record)
         found = post_and_read(service, real, runners=chosen.runners, seconds=chosen.seconds)
-    if chosen.json:
-        print(json.dumps(found))
-    else:
-        for name, value in found.items():
-            for part, of_it in value.items() if name == "read_ms" else [("", value)]:
-                print(f"{name.replace('_', ' ')} {part}".strip().ljust(44), of_it)
+    print(json.dumps(found, indent=2))
     return 1 if found["errors"] or found["lost"] or found["doubled"] or found["other_content"] else 0
 
 

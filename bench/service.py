@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Self
 
 from sqlalchemy import Engine
 
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.tokens import create_token
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.engine import embedded, migrate
@@ -28,6 +31,19 @@ from roofwatch.db.engine.session import make_engine
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli.main import main; main()")
 _WAIT_S = 120.0
 _POLL_S = 0.02
+
+
+def copy_of(record: RunRecord, draw: random.Random, *, project: str, commit: int) -> RunRecord:
+    """A copy of a record as another run, of commit number `commit`."""
+    shas = [hashlib.sha256(str(number).encode()).hexdigest()[:40] for number in (commit - 1, commit)]
+    commit_fields = {"sha": shas[1], "parents": (shas[0],), "first_parent_count": commit}
+    return record.model_copy(
+        update={
+            "run_id": uuid.UUID(int=draw.getrandbits(128), version=4),
+            "project": project,
+            "commit": record.commit.model_copy(update=commit_fields),
+        }
+    )
 
 
 class Service:

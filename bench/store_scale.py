@@ -1,6 +1,6 @@
 """Time the dashboard's two main queries in databases of growing size.
 
-    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N] [--json]
+    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N]
 
 The queries are a trend of 2,000 points and a comparison of two commits with 2,000 cases each, for random series and
 commits. The target is a 95th percentile under 50 ms with 10 million measurements. Databases in FOLDER are reused.
@@ -14,11 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import orjson
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
@@ -53,7 +52,6 @@ def main() -> None:
     parser.add_argument("millions", type=int, nargs="*", default=[1, 10])
     parser.add_argument("--folder", type=Path, help="keep the databases here")
     parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -66,9 +64,6 @@ def main() -> None:
             opened.callback(engines[millions].dispose)
             grow(engines[millions], millions)
         results = measure(engines, arguments.questions)
-    if arguments.json:
-        print(orjson.dumps([asdict(result) for result in results], option=orjson.OPT_INDENT_2).decode())
-        return
     for result in results:
         print(
             f"{result.measurement_count / 1e6:.0f} M measurements, p50 and p95: "
