@@ -72,7 +72,7 @@ screenshots: $(STAMP) ## Make the README's pictures of the dashboard from what t
 	@$(BIN)/roofwatch demo --no-serve
 	@$(BIN)/python -m tests.dashboard.screenshots roofwatch-demo docs/images
 
-bench-detection: ## Our change-point detector beside its peers (ROOFWATCH_DETECTION_DATA: a folder of series and their harness)
+bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DETECTION_DATA: series and their harness)
 	@$(PYTHON) -m venv build/peers
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --requirement bench/peers.txt
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers-alone.txt

@@ -1,9 +1,9 @@
 """Compare change-point detectors on the same series; called by `make bench-detection`.
 
-    python bench/detector_table.py [FOLDER]
+    python bench/detector_table.py FOLDER
 
-FOLDER contains evaluation data and its harness: `evaluate.py`, with `load` and `offline`, and `data/`. Without it, the
-series come from `bench.detector_series`, with a seed that was not used for tuning. Requires `bench/peers.txt`.
+FOLDER contains evaluation data and its harness: `evaluate.py`, with `load` and `offline`, and `data/`. Requires
+`bench/peers.txt`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.detection import detect_offline
-from bench.detector_series import PlantedSeries, planted_series
 
 Values = NDArray[np.float64]
 Detector = Callable[[Values], Sequence[Any]]
 
-_SEED = 20_261_121
-_MARGIN = 5
-"""Distance in values at which a step counts as found."""
 _MIN_BEFORE, _BEFORE, _AFTER = 12, 24, 12
 """Perfherder's default windows, in values."""
 _MIN_T = 7.0
@@ -110,68 +106,24 @@ DETECTORS: dict[str, Detector] = {
 }
 
 
-def judge_by_harness(folder: Path) -> None:
+def main() -> None:
     """Print one table per data set of the folder."""
+    folder = Path(sys.argv[1]) if len(sys.argv) == 2 else Path()
     spec = importlib.util.spec_from_file_location("evaluate", folder / "evaluate.py")
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"{folder}: no evaluate.py; give a folder with evaluate.py and data/, or none")
+    if spec is None or spec.loader is None or not folder.joinpath("evaluate.py").is_file():
+        raise SystemExit(f"{folder}: no evaluate.py; give a folder with evaluate.py and data/")
     harness = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(harness)
     for suite in ("gpu_injected", "synthetic"):
         rows = harness.load(str(folder / "data"), [suite])
         print(f"\n{suite}: {len(rows)} series\n")
-        _print_header()
+        print("| detector | F1 (P / R) | false alarms per 1000 stable points |")
+        print("|---|---|---|")
         for name, detector in DETECTORS.items():
             (found,) = harness.offline(lambda values, _=None, detect=detector: detect(values.copy()), rows).values()
-            _print_score(name, found["precision"], found["recall"], found["fa_per_1000"])
-
-
-def judge_on_planted_series() -> None:
-    """Print all detectors on all series, then ours for each kind of noise."""
-    series = list(planted_series(_SEED))
-    _print_header()
-    for name, detector in DETECTORS.items():
-        _print_score(name, *_score(series, detector))
-    for kind in dict.fromkeys(each.kind for each in series):
-        same_kind = [each for each in series if each.kind == kind]
-        _print_score(f"roofwatch, {kind}", *_score(same_kind, detect_offline))
-
-
-def _score(series: Sequence[PlantedSeries], detector: Detector) -> tuple[float, float, float]:
-    """Precision, recall, and false alarms per 1,000 values of series without a step."""
-    hits = reported = planted = quiet_alarms = quiet_values = 0
-    for each in series:
-        found = {item[0] if isinstance(item, tuple) else int(item) for item in detector(each.values.copy())}
-        hits += _matched(each.steps, found)
-        reported += len(found)
-        planted += len(each.steps)
-        if not each.steps:
-            quiet_alarms += len(found)
-            quiet_values += len(each.values)
-    return hits / reported if reported else 1.0, hits / planted, 1000 * quiet_alarms / quiet_values
-
-
-def _matched(steps: Sequence[int], found: set[int]) -> int:
-    left = set(found)
-    for step in steps:
-        near = [(abs(step - place), place) for place in left if abs(step - place) <= _MARGIN]
-        if near:
-            left.discard(min(near)[1])
-    return len(found) - len(left)
-
-
-def _print_header() -> None:
-    print("| detector | F1 (P / R) | false alarms per 1000 stable points |")
-    print("|---|---|---|")
-
-
-def _print_score(name: str, precision: float, recall: float, alarms_per_1000: float) -> None:
-    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-    print(f"| {name} | {f1:.2f} ({precision:.2f} / {recall:.2f}) | {alarms_per_1000:.2f} |", flush=True)
+            quality = f"{found['f1']:.2f} ({found['precision']:.2f} / {found['recall']:.2f})"
+            print(f"| {name} | {quality} | {found['fa_per_1000']:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        judge_by_harness(Path(sys.argv[1]))
-    else:
-        judge_on_planted_series()
+    main()

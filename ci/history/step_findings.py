@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 
@@ -155,7 +156,8 @@ def _time_finding(
         before, after = line.runs(begins, step.index), line.runs(step.index, end)
         change = _clock_checked(change, before, after, log_change, thresholds)
     levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
-    again = _measured_again(line, step)
+    ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
+    again = _measured_again(line, step, ended)
     near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
     # runs of the old level that were made later have the new environment. A history measured backwards has no others
     old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
@@ -170,6 +172,7 @@ def _time_finding(
         counters=evidence.counters_around(line.key, levels),
         launches=evidence.launches_around(line.key, levels, log_change),
         measured_again=again,
+        runner_noise=evidence.runner_noise(line.key, began, ended),
     )
     finding = TrendFinding.at_commit(change, status, explain(context))
     if status is not Status.CONFIRMED:
@@ -178,15 +181,13 @@ def _time_finding(
     return replace(finding, measured_on=line.dates[index], runner_changed=None if again is None else again.has_changed)
 
 
-def _measured_again(line: Timeline, step: Step) -> Evidence | None:
+def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Evidence | None:
     """Old code measured again during the new level."""
-    end = step.index + step.count_after
     # a commit at which the step may lie is neither old nor new
     old = line.runs(step.index - step.count_before, min(step.index, *step.candidates))
-    new = line.runs(max(step.index, *step.candidates), end)
+    new = line.runs(max(step.index, *step.candidates), step.index + step.count_after)
     if not old or not new:
         return None
-    ended = min((run.measured_at for run in line.runs(end, len(line.commits))), default=None)
     return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bench.detector_series import NOISES
 from roofwatch.ci.changepoint.detect import find_change_points, noise_floor
+from tests.ci.changepoint.noises import NOISES
 
 Values = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench.detector_series import NOISES
 from roofwatch.ci.changepoint.drift import Drift, find_drift
+from tests.ci.changepoint.noises import NOISES
 
 Values = NDArray[np.float64]
 

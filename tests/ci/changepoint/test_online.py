@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bench.detection import Detector
 from bench.detection import detect_offline as detect
-from bench.detector_series import NOISES
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.online import Alarm, OnlineDetector
+from tests.ci.changepoint.noises import NOISES
 
 Values = NDArray[np.float64]
 
