@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from enum import StrEnum
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import streamlit as st
@@ -48,37 +48,25 @@ _SUMMARY_LENGTH = 110
 """Length of a summary in a row."""
 
 
-class Order(StrEnum):
-    """Order of a list of regressions."""
-
-    URGENCY = "urgency"
-    CHANGE = "largest change"
-    COMMIT = "newest commit"
-    KERNEL = "kernel"
-
-
-def in_order(found: Iterable[TriagedRegression], order: Order) -> list[TriagedRegression]:
-    """Sort regressions; ties keep the order of urgency."""
-    urgent = most_urgent_first(found)
-    if order is Order.CHANGE:
-        return sorted(urgent, key=_size, reverse=True)
-    if order is Order.COMMIT:
-        return sorted(urgent, key=lambda one: one.regression.commit, reverse=True)
-    if order is Order.KERNEL:
-        return sorted(urgent, key=lambda one: natural_order(one.regression.kernel))
-    return urgent
-
-
 def _size(one: TriagedRegression) -> float:
     """Return the size of the worst change: symmetric for slower and faster, infinite for failures."""
     change = worst_change_point(one.regression).relative_change
     return math.inf if change is None or change <= -1 else abs(math.log1p(change))
 
 
-def most_urgent_first(found: Iterable[TriagedRegression]) -> list[TriagedRegression]:
-    """Sort by alert, then new ones, then newest commit."""
-    newest_first = sorted(found, key=lambda one: one.regression.commit, reverse=True)
-    return sorted(newest_first, key=lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW))
+_URGENCY = "urgency"
+ORDERS: Mapping[str, Callable[[TriagedRegression], Any]] = {
+    _URGENCY: lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW, one.regression.place),
+    "largest change": lambda one: -_size(one),
+    "newest commit": lambda one: one.regression.place,
+    "kernel": lambda one: natural_order(one.regression.kernel),
+}
+"""Orders of a list of regressions."""
+
+
+def in_order(found: Iterable[TriagedRegression], order: str = _URGENCY) -> list[TriagedRegression]:
+    """Sort regressions; ties keep the order of urgency."""
+    return sorted(sorted(found, key=ORDERS[_URGENCY]), key=ORDERS[order])
 
 
 def show_row(view: View, one: TriagedRegression, now: datetime) -> None:

@@ -14,7 +14,7 @@ from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.regressions import Order, in_order, show_others, show_row
+from roofwatch.dashboard.components.regressions import ORDERS, in_order, show_others, show_row
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import movement_text
 from roofwatch.db.auth.values import TriagedRegression, TriageState
@@ -68,10 +68,10 @@ def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) 
     st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
     if not waiting:
         st.success("None: no analysed series became slower or incorrect.", icon=":material/check:")
-    limit, order = _ROWS_AT_FIRST, Order.URGENCY
+    limit, order = _ROWS_AT_FIRST, next(iter(ORDERS))
     if len(waiting) > 1:
         line = st.container(horizontal=True, vertical_alignment="bottom")
-        order = Order(view.link.choose("Order by", [*Order], parameter="order", place=line.container(width=200)))
+        order = view.link.choose("Order by", list(ORDERS), parameter="order", place=line.container(width=200))
         if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all", place=line):
             limit = len(waiting)
     for one in in_order(waiting, order)[:limit]:

@@ -12,8 +12,8 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.components.evidence import show_evidence
 from roofwatch.dashboard.components.page import View, open_view, show_no_match
 from roofwatch.dashboard.components.regressions import (
+    in_order,
     kernel_markdown,
-    most_urgent_first,
     owners_of,
     show_trail,
     show_triage,
@@ -79,8 +79,8 @@ def show() -> None:
 
 def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression:
     """Choose a regression: open ones first, or that of a commit in the address."""
-    ordered = most_urgent_first(one for one in found if one.is_open)
-    ordered += most_urgent_first(one for one in found if not one.is_open)
+    ordered = in_order(one for one in found if one.is_open)
+    ordered += in_order(one for one in found if not one.is_open)
     by_id = {one.regression_id: one for one in ordered}
     at_commit = st.query_params.get("commit")
     default = next((key for key, one in by_id.items() if one.regression.commit.sha == at_commit), None)
