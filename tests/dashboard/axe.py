@@ -1,4 +1,4 @@
-"""What axe-core finds wrong with a page for people who use a keyboard, a screen reader or other colours."""
+"""Accessibility violations of a page, found by axe-core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GRAVE = {"serious", "critical"}
 
 
 def grave_violations(page: Page) -> list[str]:
-    """Serious and critical violations, a line for each element."""
+    """Return serious and critical violations, one line per element."""
     found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {_selector(node)}: {node['html'][:200]} {_why(node)}"

@@ -1,4 +1,4 @@
-"""A real Chromium, and what goes wrong on its pages."""
+"""Chromium pages with their errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SCREEN: ViewportSize = {"width": 1280, "height": 900}
 
 @dataclass
 class Watched:
-    """A page, and what went wrong on it."""
+    """A page with its errors."""
 
     page: Page
     address: str
@@ -79,7 +79,7 @@ class Watched:
 
 
 def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) -> Watched:
-    """A new page, whose complaints are collected; it may ask only the dashboard and those addresses."""
+    """Open a page that collects errors; it may request only the dashboard and the given addresses."""
     hosts = {urlsplit(one).netloc for one in (address, *also)}
     page = context.new_page()
     watched = Watched(page, address)
@@ -104,7 +104,7 @@ def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) 
 
 @contextmanager
 def new_context(browser: Browser, *, zone: str | None = None) -> Iterator[BrowserContext]:
-    """A browser that remembers nothing, in a light room and, unless a zone is named, in that of this machine."""
+    """A fresh light browser, in the time zone of this machine unless one is given."""
     with browser.new_context(viewport=_SCREEN, color_scheme="light", timezone_id=zone) as context:
         context.set_default_timeout(TIMEOUT_MS)
         yield context
@@ -112,7 +112,7 @@ def new_context(browser: Browser, *, zone: str | None = None) -> Iterator[Browse
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """A browser until the block ends; where there is none, the test is skipped."""
+    """A browser until the block ends; skips the test if Chromium is not installed."""
     if CHROMIUM is None:
         pytest.skip("no chromium, chromium-browser or google-chrome on this machine")
     expect.set_options(timeout=TIMEOUT_MS)

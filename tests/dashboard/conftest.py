@@ -1,4 +1,4 @@
-"""The dashboard in this process, on a real database."""
+"""The dashboard in this process, with a real database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMEOUT_S = 60
 
 
 def forget_everything() -> None:
-    """Drop what the dashboard remembers, as a new process would."""
+    """Clear all caches."""
     st.cache_data.clear()
     st.cache_resource.clear()
 
@@ -65,7 +65,7 @@ def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
 
 @pytest.fixture(scope="session")
 def stored_history(databases: Databases) -> Iterator[tuple[URL, list[Regression]]]:
-    """A database with the history of one project, for tests that add no runs to it; and what was judged."""
+    """A database with one project for tests that add no runs, and its regressions."""
     url = databases.make(TEMPLATE)
     engine = create_engine(url)
     judged = store_history(engine)
@@ -78,7 +78,7 @@ def stored_history(databases: Databases) -> Iterator[tuple[URL, list[Regression]
 def judged(
     open_view: OpenView, stored_history: tuple[URL, list[Regression]], monkeypatch: pytest.MonkeyPatch
 ) -> list[Regression]:
-    """What was judged of the history that the views show."""
+    """Regressions of the project that the views show."""
     url, found = stored_history
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
     return found
@@ -86,7 +86,7 @@ def judged(
 
 @pytest.fixture(scope="session")
 def stored_gpu_history(databases: Databases) -> Iterator[tuple[URL, list[RunRecord]]]:
-    """A database with the runs of a watched GPU, for tests that add nothing to it; and its six records."""
+    """A database with runs of a GPU for tests that only read, and its six records."""
     url = databases.make(TEMPLATE)
     engine = create_engine(url)
     records = store_gpu_history(engine)
@@ -99,7 +99,7 @@ def stored_gpu_history(databases: Databases) -> Iterator[tuple[URL, list[RunReco
 def records(
     open_view: OpenView, stored_gpu_history: tuple[URL, list[RunRecord]], monkeypatch: pytest.MonkeyPatch
 ) -> list[RunRecord]:
-    """The records of the watched GPU, which the views show."""
+    """Records of the GPU that the views show."""
     url, found = stored_gpu_history
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
     return found

@@ -1,4 +1,4 @@
-"""A project whose runner is a watched GPU: telemetry, counters, what the autotuner tried, a calibration."""
+"""A project measured on a GPU: telemetry, counters, autotuning, a calibration."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def gpu_record(number: int = 0, *, environment: Environment | None = None, proje
 
 
 def telemetry(started_at: datetime, *, is_hot: bool = False) -> Telemetry:
-    """Thirty seconds at 20 Hz; a hot device is held down in the last third."""
+    """Thirty seconds at 20 Hz; a hot device is throttled in the last third."""
     readings = [
         make_reading(
             50.0 * step,
@@ -198,7 +198,7 @@ def measurement(
     bound: str = "memory",
     stride: int = 1,
 ) -> Measurement:
-    """Eight watched blocks, half a second apart, that vary by half a per cent; by another stride in another order."""
+    """Eight blocks, half a second apart, that vary by 0.5 %; the stride changes their order."""
     blocks = tuple(
         Block(
             started_at=started_at + timedelta(seconds=0.5 * step),

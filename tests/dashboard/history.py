@@ -1,4 +1,4 @@
-"""A small project in a store: six commits, two kernels, and what was judged of them."""
+"""A small stored project: six commits, two kernels and their regressions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COST: Mapping[str, tuple[float, float]] = {
 
 
 def store_history(engine: Engine, *, project: str = PROJECT) -> list[Regression]:
-    """Ingest the runs of the project and store what was judged of them, which is returned."""
+    """Ingest the runs of the project and store its regressions, which are returned."""
     for number in range(COMMIT_COUNT):
         ingest_record(engine, _record(number, project))
     judged = _judged(project)

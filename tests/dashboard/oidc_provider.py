@@ -1,6 +1,6 @@
 """A small OpenID Connect provider on a real socket: discovery, sign-in page, tokens signed with a real RSA key.
 
-Whoever it is asked for is whoever the test says is at the keyboard: `provider.claims` is what it will vouch for.
+`provider.claims` says who signs in.
 
 Source: OpenID Connect Core 1.0, authorization code flow; Discovery 1.0; RFC 7636 for the challenge.
 """
@@ -34,7 +34,7 @@ class Provider:
     """Who signs in next."""
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65_537, 2_048))
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What each code was asked for with."""
+    """Request parameters by authorization code."""
     refusals: list[str] = field(default_factory=list)
 
     def authorize(self, query: Mapping[str, str]) -> str:

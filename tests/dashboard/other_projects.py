@@ -1,4 +1,4 @@
-"""A project in which every text is an attack."""
+"""A project in which every text is hostile."""
 
 from __future__ import annotations
 

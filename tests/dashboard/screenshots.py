@@ -49,7 +49,7 @@ def take(demo: Path, images: Path) -> None:
 
 
 def _open_one_with_times(watched: Watched) -> None:
-    """The first regression that moved a time: machine code and wrong results have no samples to show."""
+    """Open the first regression of a time, because only these have samples."""
     watched.open("/")
     links = watched.page.get_by_role("link", name="Why", exact=True)
     for number in range(links.count()):
@@ -72,7 +72,7 @@ def _wait_for(watched: Watched, heading: str) -> None:
 
 
 def _save(watched: Watched, file: Path, *, height_px: int, shows: str = _FIGURE) -> None:
-    """The upper part of a view, on a screen of that height."""
+    """Save the upper part of a view."""
     watched.page.set_viewport_size({"width": _WIDTH_PX, "height": height_px})
     expect(watched.page.locator(shows).first).to_be_visible()
     # what was hovered over when the link was clicked would stand out

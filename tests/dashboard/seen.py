@@ -1,4 +1,4 @@
-"""What a view shows, in `AppTest`."""
+"""Content of a view in `AppTest`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) :red[x] $x$
 
 
 def texts(app: AppTest) -> str:
-    """Everything the view says outside tables and charts."""
+    """Return all text outside tables and charts."""
     kinds = (
         app.title,
         app.subheader,
@@ -36,12 +36,12 @@ def texts(app: AppTest) -> str:
 
 
 def table(app: AppTest, column: str) -> Any:
-    """The table that has the column."""
+    """Return the table that has the column."""
     return next(one.value for one in app.dataframe if column in one.value.columns)
 
 
 def many(app: AppTest, label: str) -> Any:
-    """The multiselect with this label."""
+    """Return the multiselect with this label."""
     return next(box for box in app.multiselect if box.label == label)
 
 
@@ -54,7 +54,7 @@ def address(app: AppTest) -> dict[str, list[str]]:
 
 
 def read_at_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """As if a view had read as many runs as it ever does, and there were more."""
+    """Limit the number of runs that a view reads."""
     ask = data.ask
 
     def ask_for_few(question: Any, *args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The dashboard in a process of its own, as `roofwatch dashboard` serves it."""
+"""The dashboard in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may decide about regressions, and where signing in leads back to."""
+"""Permission to triage, and the return to a page after sign-in."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_exported_rows_that_are_not_comparable_have_no_change() -> None:
 
 
 def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgement, ...]:
-    """Of targets, facts before and after."""
+    """Judge targets by their facts before and after."""
     sides = [
         [
             make_static_facts(

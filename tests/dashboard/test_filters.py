@@ -1,4 +1,4 @@
-"""What the reader narrowed the views to."""
+"""Filters of all views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard without a database: all that it shows comes through a server, by real HTTP."""
+"""The dashboard reading through a server instead of a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as queries hand them out, for views and charts without a database."""
+"""Results of queries, for views and charts without a database."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_html(figure: go.Figure) -> str:
 
 
 def make_point(number: int, value: float | None = 10_000.0, **fields: Any) -> SeriesPoint:
-    """A point of the numbered commit; without a value it is a run that crashed."""
+    """Make a point of the numbered commit; without a value, its run crashed."""
     defaults: dict[str, Any] = {
         "commit": make_commit_ref(number),
         "run_id": f"run {number}",
@@ -52,7 +52,7 @@ def make_point(number: int, value: float | None = 10_000.0, **fields: Any) -> Se
 
 
 def make_series(values: Sequence[float | None], *, key: SeriesKey | None = None) -> Series:
-    """One point per commit, in their order."""
+    """Make one point per commit, in order."""
     points = tuple(make_point(number, value) for number, value in enumerate(values))
     return Series(key or make_series_key(), points)
 
@@ -117,7 +117,7 @@ def make_run_detail(
     ceilings: Sequence[CeilingValue] = (),
     **summary: Any,
 ) -> RunDetail:
-    """The run of the numbered commit; other keywords are fields of its summary."""
+    """Make the run of a commit; other keywords are fields of its summary."""
     started_at = NOON + timedelta(hours=number)
     defaults: dict[str, Any] = {
         "run_id": f"run {number}",
@@ -135,7 +135,7 @@ def make_run_detail(
 
 
 def make_fleet_run(number: int = 0, **fields: Any) -> FleetRun:
-    """Half an hour of the numbered commit."""
+    """Make a run of half an hour."""
     started_at = NOON + timedelta(hours=number)
     defaults: dict[str, Any] = {
         "run_id": f"run {number}",

@@ -1,4 +1,4 @@
-"""Run, Runners, Fleet economics and Kernel of a watched GPU, in a real Chromium."""
+"""Run, Runners, Fleet economics and Kernel with GPU data, in Chromium."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
-    """Address of a dashboard with the history of a watched GPU, and the id of the run in which it grew too hot."""
+    """Address of a dashboard with runs of a GPU, and the ID of the run in which it overheated."""
     url = databases.make(TEMPLATE)
     engine = create_engine(url)
     records = store_gpu_history(engine)
@@ -44,7 +44,7 @@ def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str
 
 @pytest.fixture(scope="module")
 def watched(browser: Browser, dashboard: tuple[str, str]) -> Iterator[Watched]:
-    """The page of a reader in a zone of their own, who goes from one view to the next."""
+    """A page in another time zone, shared by the tests."""
     with new_context(browser, zone="Asia/Tokyo") as context:
         watched = watch(context, dashboard[0])
         watched.open("/")
@@ -127,7 +127,7 @@ def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watche
 
 
 def download(watched: Watched, kind: str) -> Path:
-    """The file that a button gives."""
+    """Return the file that a button downloads."""
     with watched.page.expect_download() as given:
         watched.page.get_by_role("button", name=kind, exact=True).click()
     return given.value.path()

@@ -1,4 +1,4 @@
-"""Signing in by a real provider and deciding about a regression, in a real Chromium on a real server."""
+"""Sign-in and triage, in Chromium with a real server and provider."""
 
 from __future__ import annotations
 
@@ -82,20 +82,20 @@ def setting(browser: Browser, databases: Databases) -> Iterator[Setting]:
 
 @pytest.fixture(scope="module")
 def used(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser that has Streamlit's scripts already."""
+    """A browser that has cached Streamlit's scripts."""
     with new_context(browser) as context:
         yield context
 
 
 @pytest.fixture
 def context(used: BrowserContext) -> BrowserContext:
-    """Nobody is signed in there."""
+    """A browser without a signed-in person."""
     used.clear_cookies()
     return used
 
 
 def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> None:
-    """On the page of the regression, as whom the provider vouches for: that is where it leads back to."""
+    """Sign in on the page of the regression; expect to return there."""
     setting.provider.claims = claims
     watched.open(setting.path)
     left = watched.page.url

@@ -1,4 +1,4 @@
-"""What people see, in a real Chromium on a real server on a real database. Screenshots go to `test-output/`."""
+"""All views in Chromium, with a real server and database. Screenshots go to `test-output/`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.databases import Databases
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 _MOST_STOPS = 40
-"""Of the Tab key: the menu, the project and the filters come before the first regression."""
+"""Maximum presses of Tab until the first regression."""
 POINTS = ".js-plotly-plot .scatterlayer .point"
 _INK = "text => getComputedStyle(text).fill"
 VIEWS = {
@@ -45,7 +45,7 @@ UNFOLDED = {
     "kernel": f"{VIEWS['kernel']}&diagnoses=open",
     "run": "/run?environment=open",
 }
-"""With all open that a reader can open."""
+"""With all expanders open."""
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def light(browser: Browser) -> Iterator[BrowserContext]:
-    """A reader's browser, shared by the tests: Streamlit's scripts are large, and cached."""
+    """A browser shared by the tests, because Streamlit's scripts are large."""
     with new_context(browser) as context:
         yield context
 
 
 @pytest.fixture(scope="module")
 def another(browser: Browser) -> Iterator[BrowserContext]:
-    """The browser of another reader, who shares nothing with the first."""
+    """A second browser that shares nothing with the first."""
     with new_context(browser) as context:
         yield context
 
@@ -100,7 +100,7 @@ def in_project(path: str, project: str) -> str:
 
 @pytest.fixture(scope="module")
 def empty(light: BrowserContext, empty_dashboard: str) -> Iterator[Watched]:
-    """The page of somebody who goes from one empty view to the next."""
+    """A page of the empty dashboard, shared by the tests."""
     watched = watch(light, empty_dashboard)
     watched.open("/")
     yield watched
@@ -150,7 +150,7 @@ def expect_no_flaw(watched: Watched, view: str) -> None:
 
 
 def turn_dark(watched: Watched, *, has_figure: bool) -> None:
-    """Change the reader's whole machine from light to dark; the text of figures follows."""
+    """Switch the system from light to dark; the text of figures follows."""
     inked = watched.page.locator(".js-plotly-plot").locator(".xtick text, .ytitle, .legendtext")
     shown = watched.page.get_by_test_id("stApp")
     light_ink = shown.evaluate("app => getComputedStyle(app).color")
@@ -267,7 +267,7 @@ def test_a_permalink_shows_another_reader_the_same(
 
 
 def draw_a_box(watched: Watched) -> None:
-    """Over the middle half of the figure's commits."""
+    """Select the middle half of the commits."""
     plot = watched.page.locator(".js-plotly-plot .draglayer .xy .nsewdrag").bounding_box()
     assert plot is not None
     middle = plot["y"] + plot["height"] / 2
@@ -281,7 +281,7 @@ def draw_a_box(watched: Watched) -> None:
 
 @pytest.fixture(scope="module")
 def attacked(light: BrowserContext, dashboard: str) -> Iterator[Watched]:
-    """The page of somebody who goes through the views of the project whose every text is an attack."""
+    """A page of the hostile project, shared by the tests."""
     watched = watch(light, dashboard)
     watched.open(in_project("/", HOSTILE_PROJECT))
     yield watched

@@ -86,7 +86,7 @@ def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
 
 
 def tried_on_a_grid() -> Autotuning:
-    """Of three numbers the second says little; one more is a name, and the last one is always the same."""
+    """Three numbers of which the second hardly matters, a name and a constant."""
     grid = [(block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)]
     configurations = [
         {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1} for block, stages, warps in grid

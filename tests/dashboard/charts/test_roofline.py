@@ -1,4 +1,4 @@
-"""Rooflines, and the bandwidth of cases that compute nothing."""
+"""Rooflines, and bandwidths of cases without arithmetic."""
 
 from __future__ import annotations
 

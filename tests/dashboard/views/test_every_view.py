@@ -1,4 +1,4 @@
-"""What holds for every view."""
+"""Behaviour of every view."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.dashboard.history import store_history
 from tests.dashboard.seen import HOSTILE, address, choice, texts
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
-"""Of the view Runners."""
+"""Parts of the view Runners."""
 EVERY_PART = [*((view, {}) for view in VIEWS if view != "runners"), *(("runners", {"show": part}) for part in PARTS)]
 MISSING = {"project": "no/such", "kernel": HOSTILE, "metric": "x", "base": "x", "commit": "x", "dirty": "perhaps"}
 

@@ -1,4 +1,4 @@
-"""Every filter on every view: it changes what is shown, or the view says of what it is not narrowed by it."""
+"""Every filter on every view changes what is shown, or the view notes that it does not apply."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def calibration() -> list[RunRecord]:
 
 @pytest.fixture(scope="module")
 def narrowable(databases: Databases) -> Iterator[URL]:
-    """Two runners, two branches, two families, two dtypes and two suites, and what moved on each."""
+    """Two runners, two branches, two families, two dtypes and two suites, and regressions of each."""
     url = databases.make(TEMPLATE)
     engine = create_engine(url)
     records = [
@@ -102,7 +102,7 @@ def _moved(number: int, case_id: str, environment: Any) -> Any:
 
 
 def shown(app: AppTest) -> str:
-    """All that is read or drawn, but what the header says of the filters themselves."""
+    """Return everything shown except the header's line of filters."""
     assert not app.exception
     assert not app.error
     said = [line for line in texts(app).splitlines() if not line.startswith(":material/filter_alt: Only")]

@@ -1,4 +1,4 @@
-"""The overview: what waits for somebody, how kernels moved, and what watches over them."""
+"""Overview: open regressions, kernel changes and runner health."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def decide(store: Engine, regression: Regression, state: TriageState) -> None:
 
 
 def rows(app: AppTest, judged: list[Regression]) -> list[str]:
-    """The summaries of the open regressions, in the order shown."""
+    """Return the summaries of the open regressions in the order shown."""
     written = [line for one in app.text for line in one.value.split("\n")]
     by_row = {one.summary.removeprefix(f"{one.kernel}: "): one.summary for one in judged}
     return [by_row[line] for line in written if line in by_row]
@@ -135,7 +135,7 @@ def test_the_false_alarm_rate_counts_refuted_and_invalid_regressions(open_view: 
 
 @pytest.fixture
 def owned(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """rms_norm by its file and CODEOWNERS, matmul by the rules' own table."""
+    """Owners of rms_norm come from CODEOWNERS, those of matmul from the rules."""
     (tmp_path / "CODEOWNERS").write_text("/kernels/norm/ @ml/norms\n")
     (tmp_path / "alerts.toml").write_text(
         'codeowners = "CODEOWNERS"\n[[owners]]\nkernels = ["mat*"]\nowners = ["ada@example.com"]\n'

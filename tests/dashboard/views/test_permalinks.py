@@ -1,4 +1,4 @@
-"""Whatever a reader chooses in a view is in its address: whoever opens that sees the same."""
+"""The address of a view restores all its choices."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ PARTS = {
     "kernel": ("diagnoses",),
     "run": ("environment",),
 }
-"""What can be unfolded."""
+"""Expanders by view."""
 
 
 @pytest.fixture(scope="module")
 def stored(databases: Databases) -> Iterator[URL]:
-    """A database for tests that add nothing to it."""
+    """A database for tests that only read."""
     url = databases.make(TEMPLATE)
     engine = create_engine(url)
     _store_history(engine)
@@ -55,12 +55,12 @@ def stored(databases: Databases) -> Iterator[URL]:
 
 @pytest.fixture
 def history(open_view: OpenView, stored: URL, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the views show."""
+    """Let the views show the stored history."""
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", stored.render_as_string(hide_password=False))
 
 
 def _store_history(store: Engine) -> None:
-    """Two runner classes, runs with files to choose from, regressions to choose from."""
+    """Store runs of two runner classes with files, and two regressions."""
     for number in range(RUN_COUNT):
         for driver in ("580.65", "590.10"):
             content = [f"{name} {number}".encode() for name in ("a.sass", "b.sass")]
@@ -94,7 +94,7 @@ def _gpu_with(driver: str) -> dict[str, Any]:
 
 
 def widgets(app: AppTest) -> Iterator[Any]:
-    """All that a reader can set."""
+    """Return all widgets with a value."""
     yield from (*app.selectbox, *app.multiselect, *app.toggle)
 
 
@@ -103,7 +103,7 @@ def key_of(widget: Any) -> str:
 
 
 def other_value(widget: Any) -> Any:
-    """Another than it has; None where it has no other."""
+    """Return another value of the widget, if it has one."""
     if widget.type == "toggle":
         return not widget.value
     if widget.type == "multiselect":

@@ -1,4 +1,4 @@
-"""The Regression view: what moved, why, and the evidence side by side."""
+"""Regression: changes, causes and evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run: what one run measured, and which run is chosen."""
+"""Run: results of one run, and the choice of a run."""
 
 from __future__ import annotations
 

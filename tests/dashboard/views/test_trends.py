@@ -1,4 +1,4 @@
-"""Trends: which series, of which commits, on which scale."""
+"""Trends: choice of series, commits and scale."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ BASE = {"kernel": "softmax", "case": SOFTMAX, "runner": MINE.runner_class, "valu
 
 
 def runners(app: AppTest) -> Any:
-    """The filter of all views has the same label."""
+    """Return the view's own choice; the filter of all views has the same label."""
     return next(box for box in app.multiselect if box.key == "trends:runner")
 
 
