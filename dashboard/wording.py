@@ -31,6 +31,11 @@ class Mark:
     def text(self) -> str:
         return f"{self.symbol} {self.word}"
 
+    @property
+    def badge(self) -> str:
+        """Markdown of Streamlit."""
+        return f":{self.badge_colour}-badge[{self.text}]"
+
 
 VERDICT_MARKS: Mapping[Verdict, Mark] = {
     Verdict.REGRESSED: Mark("◆", "regressed", "orange"),

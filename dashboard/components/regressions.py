@@ -102,7 +102,7 @@ def standing_marks(one: TriagedRegression) -> list[str]:
     regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
     marks = [":orange-badge[▲ alert]"] if regression.is_alert else []
     marks.append(f":gray-badge[{confirmation_text(regression)}]")
-    marks.append(f":{state.badge_colour}-badge[{state.text}]")
+    marks.append(state.badge)
     if one.triage.person:
         # untrusted text: a badge would interpret Markdown
         marks.append(f"by {code_span(shortened(one.triage.person, length=40))}")
@@ -181,7 +181,7 @@ def _show_table(view: View, found: Sequence[TriagedRegression], now: datetime) -
 def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
     """Show the triage state, and a form for those who may change it, else the reason why not."""
     decided, mark = one.triage, TRIAGE_MARKS[one.triage.state]
-    st.markdown(f":{mark.badge_colour}-badge[{mark.text}] {_MEANING[decided.state]}")
+    st.markdown(f"{mark.badge} {_MEANING[decided.state]}")
     if decided.person and decided.changed_at:
         st.text(f"{shortened(decided.person)}, {written(decided.changed_at, zone)}\n{decided.reason or ''}")
     outcome = st.session_state.pop(_OUTCOME, None)

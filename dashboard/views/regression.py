@@ -100,7 +100,7 @@ def _show_head(view: View, one: TriagedRegression) -> None:
     """Show what changed, in which commit, and the triage state."""
     regression, worst = one.regression, worst_change_point(one.regression)
     verdict = VERDICT_MARKS[regression.verdict]
-    marks = [f":{verdict.badge_colour}-badge[{verdict.text}]", *standing_marks(one)]
+    marks = [verdict.badge, *standing_marks(one)]
     st.markdown(f"**{kernel_markdown(regression.kernel)}** {' '.join(marks)}")
     what, who, decided = st.columns([6, 4, 3.5], gap="medium")
     with what.container(gap="xsmall"):
