@@ -41,60 +41,47 @@ def _add_rms_norm_kernel(
     residual_row_stride,
     n_cols,
     eps,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    offs = tl.arange(0, BLOCK)
-    mask = offs < n_cols
-    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    residual = tl.load(residual_ptr + row * residual_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    rounded = (x + residual).to(sum_ptr.dtype.element_ty)
-    tl.store(sum_ptr + row * n_cols + offs, rounded, mask=mask)  # [BLOCK]
-    total = rounded.to(tl.float32)
-    rstd = tl.rsqrt(tl.sum(total * total, axis=0) / n_cols + eps)
-    # loaded late, from cache, to save registers
-    weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    out = total * rstd * weight
-    tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-    tl.store(rstd_ptr + row, rstd)
-
-
-@triton.jit
-def _add_rms_norm_long_kernel(
-    x_ptr,
-    residual_ptr,
-    weight_ptr,
-    out_ptr,
-    sum_ptr,
-    rstd_ptr,
-    x_row_stride,
-    residual_row_stride,
-    n_cols,
-    eps,
+    IS_LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     residual_ptr += row * residual_row_stride
-    squares = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
+    out_ptr += row * n_cols
+    sum_ptr += row * n_cols
+    if IS_LONG:
+        squares = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            rounded = (x + residual).to(sum_ptr.dtype.element_ty)
+            tl.store(sum_ptr + offs, rounded, mask=mask)  # [BLOCK]
+            squares += rounded.to(tl.float32) * rounded.to(tl.float32)
+        rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            # recompute the sum: another thread may have stored it
+            x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            out = (x + residual).to(sum_ptr.dtype.element_ty).to(tl.float32) * rstd * weight
+            tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    else:
+        offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
         x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         rounded = (x + residual).to(sum_ptr.dtype.element_ty)
-        tl.store(sum_ptr + row * n_cols + offs, rounded, mask=mask)  # [BLOCK]
-        squares += rounded.to(tl.float32) * rounded.to(tl.float32)
-    rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        mask = offs < n_cols
-        # recompute the sum: another thread may have stored it
-        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        tl.store(sum_ptr + offs, rounded, mask=mask)  # [BLOCK]
+        total = rounded.to(tl.float32)
+        rstd = tl.rsqrt(tl.sum(total * total, axis=0) / n_cols + eps)
+        # loaded late, from cache, to save registers
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        out = (x + residual).to(sum_ptr.dtype.element_ty).to(tl.float32) * rstd * weight
-        tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        out = total * rstd * weight
+        tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
     tl.store(rstd_ptr + row, rstd)
 
 
@@ -109,76 +96,62 @@ def _add_rms_norm_grad_kernel(
     grad_weight_share_ptr,
     n_rows,
     n_cols,
-    BLOCK: tl.constexpr,
-):
-    program = tl.program_id(0).to(tl.int64)
-    offs = tl.arange(0, BLOCK)
-    mask = offs < n_cols
-    grad_weight = tl.zeros((BLOCK,), tl.float32)
-    next_total = tl.load(sum_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
-    next_grad_out = tl.load(grad_out_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
-    for row in range(program, n_rows, tl.num_programs(0)):
-        total = next_total.to(tl.float32)
-        grad_out = next_grad_out.to(tl.float32)
-        next_row = row + tl.num_programs(0)
-        next_mask = mask & (next_row < n_rows)
-        next_total = tl.load(sum_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
-        next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
-        # reloaded from cache for each row, to save registers
-        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        rstd = tl.load(rstd_ptr + row)
-        normed = total * rstd
-        grad_normed = grad_out * weight
-        mean = tl.sum(grad_normed * normed, axis=0) / n_cols
-        grad_sum = tl.load(grad_sum_ptr + row * n_cols + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        grad = grad_sum + (grad_normed - normed * mean) * rstd
-        tl.store(grad_ptr + row * n_cols + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-        grad_weight += grad_out * normed
-    tl.store(grad_weight_share_ptr + program * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
-
-
-@triton.jit
-def _add_rms_norm_long_grad_kernel(
-    sum_ptr,
-    weight_ptr,
-    rstd_ptr,
-    grad_out_ptr,
-    grad_sum_ptr,
-    grad_ptr,
-    grad_weight_share_ptr,
-    n_rows,
-    n_cols,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0).to(tl.int64)
     share_ptr = grad_weight_share_ptr + program * n_cols
-    first_row = program * ROWS
-    for start_row in range(first_row, n_rows, tl.num_programs(0) * ROWS):
-        rows = start_row + tl.arange(0, ROWS)
-        row_mask = rows < n_rows
-        rstd = tl.load(rstd_ptr + rows, mask=row_mask, other=0.0)[:, None]  # [ROWS, 1]
-        products = tl.zeros((ROWS, BLOCK), tl.float32)
-        for start in range(0, n_cols, BLOCK):
-            cols = start + tl.arange(0, BLOCK)
-            offs = rows[:, None] * n_cols + cols[None, :]
-            mask = row_mask[:, None] & (cols < n_cols)[None, :]
-            total = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
-            products += grad_out * weight[None, :] * total
-        mean = tl.sum(products, axis=1)[:, None] * rstd / n_cols  # [ROWS, 1]
-        for start in range(0, n_cols, BLOCK):
-            cols = start + tl.arange(0, BLOCK)
-            offs = rows[:, None] * n_cols + cols[None, :]
-            mask = row_mask[:, None] & (cols < n_cols)[None, :]
-            normed = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32) * rstd  # [ROWS, BLOCK]
-            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-            grad_sum = tl.load(grad_sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
-            grad = grad_sum + (grad_out * weight[None, :] - normed * mean) * rstd
-            tl.store(grad_ptr + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [ROWS, BLOCK]
-            add_to_share(share_ptr, cols, cols < n_cols, tl.sum(grad_out * normed, axis=0), start_row > first_row)
+    if ROWS > 1:
+        first_row = program * ROWS
+        for start_row in range(first_row, n_rows, tl.num_programs(0) * ROWS):
+            rows = start_row + tl.arange(0, ROWS)
+            row_mask = rows < n_rows
+            rstd = tl.load(rstd_ptr + rows, mask=row_mask, other=0.0)[:, None]  # [ROWS, 1]
+            products = tl.zeros((ROWS, BLOCK), tl.float32)
+            for start in range(0, n_cols, BLOCK):
+                cols = start + tl.arange(0, BLOCK)
+                offs = rows[:, None] * n_cols + cols[None, :]
+                mask = row_mask[:, None] & (cols < n_cols)[None, :]
+                total = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+                grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+                products += grad_out * weight[None, :] * total
+            mean = tl.sum(products, axis=1)[:, None] * rstd / n_cols  # [ROWS, 1]
+            for start in range(0, n_cols, BLOCK):
+                cols = start + tl.arange(0, BLOCK)
+                offs = rows[:, None] * n_cols + cols[None, :]
+                mask = row_mask[:, None] & (cols < n_cols)[None, :]
+                normed = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32) * rstd  # [ROWS, BLOCK]
+                grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+                grad_sum = tl.load(grad_sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+                grad = grad_sum + (grad_out * weight[None, :] - normed * mean) * rstd
+                tl.store(grad_ptr + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [ROWS, BLOCK]
+                add_to_share(share_ptr, cols, cols < n_cols, tl.sum(grad_out * normed, axis=0), start_row > first_row)
+    else:
+        offs = tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        grad_weight = tl.zeros((BLOCK,), tl.float32)
+        next_total = tl.load(sum_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+        next_grad_out = tl.load(grad_out_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+        for row in range(program, n_rows, tl.num_programs(0)):
+            total = next_total.to(tl.float32)
+            grad_out = next_grad_out.to(tl.float32)
+            next_row = row + tl.num_programs(0)
+            next_mask = mask & (next_row < n_rows)
+            next_total = tl.load(sum_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+            next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+            # reloaded from cache for each row, to save registers
+            weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            rstd = tl.load(rstd_ptr + row)
+            normed = total * rstd
+            grad_normed = grad_out * weight
+            mean = tl.sum(grad_normed * normed, axis=0) / n_cols
+            grad_sum = tl.load(grad_sum_ptr + row * n_cols + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            grad = grad_sum + (grad_normed - normed * mean) * rstd
+            tl.store(grad_ptr + row * n_cols + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+            grad_weight += grad_out * normed
+        tl.store(share_ptr + offs, grad_weight, mask=mask)  # [BLOCK]
 
 
 def _empty_gradients(
@@ -191,10 +164,9 @@ def _empty_gradients(
 def _add_rms_norm_backward(new_residual, weight, rstd, grad_out, grad_new_residual, grad_x, grad_weight):
     n_rows, n_cols = new_residual.shape
     config = backward_config(n_cols, grad_x.element_size())
-    kernel = _add_rms_norm_long_grad_kernel if "ROWS" in config else _add_rms_norm_grad_kernel
     n_shares = share_count(grad_x, 1, n_rows, config)
     grad_weight_shares = grad_x.new_empty(n_shares, n_cols, dtype=torch.float32)
-    kernel[(n_shares,)](
+    _add_rms_norm_grad_kernel[(n_shares,)](
         new_residual,
         weight,
         rstd,
@@ -216,9 +188,19 @@ def _empty_results(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> t
 @operator("add_rms_norm", _empty_results, backward=_add_rms_norm_backward, same_gradient={"residual": "x"})
 def _add_rms_norm_op(x, residual, weight, eps, out, new_residual, rstd):
     n_rows, n_cols = x.shape
-    kernel = _add_rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _add_rms_norm_long_kernel
-    kernel[(n_rows,)](
-        x, residual, weight, out, new_residual, rstd, x.stride(0), residual.stride(0), n_cols, eps, **row_config(n_cols)
+    _add_rms_norm_kernel[(n_rows,)](
+        x,
+        residual,
+        weight,
+        out,
+        new_residual,
+        rstd,
+        x.stride(0),
+        residual.stride(0),
+        n_cols,
+        eps,
+        IS_LONG=n_cols > MAX_COLS_IN_REGISTERS,
+        **row_config(n_cols),
     )
 
 

@@ -69,16 +69,16 @@ def add_to_share(share_ptr, cols, mask, addend, is_begun):
 
 
 def backward_config(n_cols: int, itemsize: int) -> dict[str, int]:
-    """Columns per tile and warps; for long rows also `ROWS`, the rows processed together."""
+    """Columns per tile, warps, and `ROWS`, the rows processed together: 1 if a row stays in registers."""
     if n_cols * itemsize <= MAX_ROW_BYTES_BACKWARD:
-        return row_config(n_cols)
+        return {**row_config(n_cols), "ROWS": 1}
     tile_cols = TILES_OF_LONG_ROWS["BLOCK"] // _LONG_ROWS_AT_ONCE
     return {**TILES_OF_LONG_ROWS, "ROWS": _LONG_ROWS_AT_ONCE, "BLOCK": tile_cols}
 
 
 def share_count(x: Tensor, n_groups: int, n_rows: int, config: dict[str, int]) -> int:
     """Programs per group of `n_rows` rows: enough to keep x's GPU busy."""
-    n_tiles = triton.cdiv(n_rows, config.get("ROWS", 1))
+    n_tiles = triton.cdiv(n_rows, config["ROWS"])
     programs_per_multiprocessor = _WARPS_PER_MULTIPROCESSOR // config["num_warps"]
     n_programs = programs_per_multiprocessor * persistent_program_count(x, n_groups * n_tiles)
     return int(min(n_tiles, triton.cdiv(n_programs, n_groups)))
