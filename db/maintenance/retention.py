@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Select, delete, exists, func, null, select, update
+from sqlalchemy import BigInteger, ColumnElement, Engine, Select, Text, cast, delete, exists, func, null, select, update
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.artefacts import drop_unlinked
@@ -45,6 +46,8 @@ class Pruned:
     part: Part
     older_than: datetime
     run_count: int
+    size_bytes: int
+    """Of the removed values, before they are freed on disk; a file that several runs share counts for each."""
 
 
 def prune(
@@ -71,20 +74,25 @@ def prune(
         if part not in days:
             continue
         kept_days = days[part]
-        total = Pruned(part, now - timedelta(days=kept_days), 0)
+        total = Pruned(part, now - timedelta(days=kept_days), 0, 0)
         due = _due(part, total.older_than)
         if is_dry_run:
             with Session(engine) as session:
-                count = session.scalars(select(func.count()).select_from(due.subquery())).one()
-            total = replace(total, run_count=count)
+                found = due.with_only_columns(_size(part).label("size")).subquery().c.size
+                count, size = session.execute(select(func.count(), func.coalesce(func.sum(found), 0))).one()
+            total = replace(total, run_count=count, size_bytes=int(size))
         while not is_dry_run:
             with Session(engine) as session, session.begin():
-                batch = due.order_by(RunRow.run_id).limit(_BATCH_RUNS).with_for_update(skip_locked=True)
-                runs = session.scalars(batch).all()
-                if not runs:
+                batch = due.add_columns(_size(part)).order_by(RunRow.run_id).limit(_BATCH_RUNS)
+                found = session.execute(batch.with_for_update(of=RunRow, skip_locked=True)).all()
+                if not found:
                     break
-                _remove(session, part, runs, now)
-            total = replace(total, run_count=total.run_count + len(runs))
+                _remove(session, part, [run for run, _ in found], now)
+            total = replace(
+                total,
+                run_count=total.run_count + len(found),
+                size_bytes=total.size_bytes + sum(size for _, size in found),
+            )
             on_progress(total)
         pruned.append(total)
         if total.run_count and not is_dry_run:
@@ -131,6 +139,21 @@ def _due(part: Part, older_than: datetime) -> Select[RunRow]:
         Part.ARTEFACTS: has_file,
     }[part]
     return select(RunRow).where(has_part, RunRow.started_at < older_than, ~_is_evidence(), ~_is_newest_of_a_series())
+
+
+def _size(part: Part) -> ColumnElement[int]:
+    """Bytes of a part of the outer run."""
+    samples = select(func.sum(func.octet_length(SampleSetRow.content))).where(SampleSetRow.run_number == RunRow.number)
+    files = select(func.sum(RunArtefactRow.size_bytes)).where(
+        RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None)
+    )
+    sizes: dict[Part, ColumnElement[Any]] = {
+        Part.SAMPLES: func.coalesce(samples.scalar_subquery(), 0),
+        Part.TELEMETRY: func.coalesce(func.octet_length(cast(RunRow.telemetry, Text)), 0),
+        Part.ARTEFACTS: func.coalesce(files.scalar_subquery(), 0),
+    }
+    whole_run = sizes[Part.SAMPLES] + sizes[Part.TELEMETRY] + sizes[Part.ARTEFACTS]
+    return cast(sizes.get(part, whole_run), BigInteger)
 
 
 def _is_evidence() -> ColumnElement[bool]:

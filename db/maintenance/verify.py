@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
 
-from sqlalchemy import Column, Connection, Engine, exists, func, select
+from sqlalchemy import Column, Connection, Engine, exists, func, select, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -34,6 +34,7 @@ _REFERENCES = (
     ("profile_row", _CHECKED, "profile", _CHECKED),
 )
 """References without a foreign key."""
+_INVALID_INDEXES = text("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1")
 
 
 @dataclass
@@ -68,6 +69,8 @@ def _find_problems(
     engine: Engine, verification: Verification, on_progress: Callable[[int, int], None]
 ) -> Iterator[str]:
     with _snapshot(engine) as connection:
+        for name in connection.scalars(_INVALID_INDEXES):
+            yield f"index {name}: invalid; run in psql: REINDEX INDEX {name}"
         yield from _find_orphans(connection)
         run_ids = connection.scalars(select(RunRow.run_id).order_by(RunRow.started_at)).all()
     # a transaction per run: reading all runs can take hours

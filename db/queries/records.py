@@ -91,7 +91,7 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
 def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
     """Read some cases from the records of some runs, newest first.
 
-    Fields of newer record versions and measurements without samples are left out.
+    Measurements without samples are left out.
 
     Args:
         session: Database session.
@@ -162,20 +162,15 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
         "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
         "cases": _in_order(versions, rows["cases"]),
         "measurements": measurements,
-        "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
+        "accuracies": _with_details(Accuracy, rows["accuracies"], "tensors", TensorError, rows["tensors"]),
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
         "counters": [_of_case(Counters, row) for row in rows["counters"]],
-        "profiles": _profiles(rows["profiles"], rows["profile_rows"]),
+        "profiles": _with_details(CaseProfile, rows["profiles"], "rows", ProfiledActivity, rows["profile_rows"]),
         "telemetry": run.telemetry,
         "spent_ns": run.spent_ns,
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
-    for path, value in run.unread_fields.items():
-        part = path.partition(".")[0]
-        if (part == "measurements" and not measurements) or (part in _CASE_OF_PART and not is_whole):
-            continue
-        _put_back(document, RunRecord, path.split("."), value)
-    return RunRecord.model_validate(document)
+    return RunRecord.model_validate(document | run.unread_fields)
 
 
 def _cases() -> Select[Any]:
@@ -241,18 +236,14 @@ def _details(table: type[TensorErrorRow | ProfileActivityRow]) -> Select[Any]:
     return select(table.__table__).where(table.run_number == RunRow.number).order_by(table.position)
 
 
-def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
-    tensors = defaultdict(list)
-    for row in tensor_rows:
-        tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
-    return [_of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]} for row in rows]
-
-
-def _profiles(rows: Sequence[_Row], activity_rows: Sequence[_Row]) -> list[dict[str, Any]]:
-    activities = defaultdict(list)
-    for row in activity_rows:
-        activities[row["case_id"], row["implementation"]].append(_fields(ProfiledActivity, row))
-    return [_of_case(CaseProfile, row) | {"rows": activities[row["case_id"], row["implementation"]]} for row in rows]
+def _with_details(
+    part: type[BaseModel], rows: Sequence[_Row], name: str, detail: type[BaseModel], detail_rows: Sequence[_Row]
+) -> list[dict[str, Any]]:
+    """Return the fields of results, each with the details of its case and implementation."""
+    found = defaultdict(list)
+    for row in detail_rows:
+        found[row["case_id"], row["implementation"]].append(_fields(detail, row))
+    return [_of_case(part, row) | {name: found[row["case_id"], row["implementation"]]} for row in rows]
 
 
 def _static_facts() -> Select[Any]:
@@ -308,26 +299,3 @@ def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:
 def _fields(part: type[BaseModel], row: _Row) -> dict[str, Any]:
     """Return the columns that are fields of a model."""
     return {name: row[name] for name in part.model_fields if name in row}
-
-
-def _put_back(document: dict[str, Any], part: type[BaseModel], path: list[str], value: object) -> None:
-    """Set a field of a newer record version: walk down the known fields, the rest of the path is its name."""
-    name = path[0]
-    below = document.get(name) if name in part.model_fields and len(path) > 1 else None
-    if below is None:
-        document[".".join(path)] = value
-    elif isinstance(below, list):
-        _put_back(below[int(path[1])], _part_of(part, name), path[2:], value)
-    else:
-        _put_back(below, _part_of(part, name), path[1:], value)
-
-
-def _part_of(part: type[BaseModel], name: str) -> type[BaseModel]:
-    """Return the model that a field holds, one, optional or many."""
-    waiting = [part.model_fields[name].annotation]
-    while waiting:
-        annotation = waiting.pop()
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            return annotation
-        waiting.extend(getattr(annotation, "__args__", ()))
-    raise AssertionError(f"{part.__name__}.{name} holds no model")

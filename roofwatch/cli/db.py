@@ -70,6 +70,7 @@ def prune(
     from datetime import UTC, datetime
 
     from roofwatch.arguments import open_configured_store
+    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.collector.run import Progress
     from roofwatch.db.errors import StoreError
     from roofwatch.db.maintenance.retention import Part, Pruned
@@ -96,8 +97,8 @@ def prune(
 
         now = datetime.now(UTC)
         pruned = prune_store(engine, limits, now=now, is_dry_run=dry_run, actor=ACTOR, on_progress=on_progress)
-    rows = [(one.part, f"{one.older_than:%Y-%m-%d}", one.run_count) for one in pruned]
-    table = make_table(("what", "older than", "runs"), rows, title="would be removed" if dry_run else "removed")
+    rows = [(one.part, f"{one.older_than:%Y-%m-%d}", one.run_count, format_bytes(one.size_bytes)) for one in pruned]
+    table = make_table(("what", "older than", "runs", "size"), rows, title="would be removed" if dry_run else "removed")
     print_result({"is_dry_run": dry_run, "parts": pruned}, table, as_json=as_json)
 
 

@@ -76,9 +76,12 @@ def stored(store: Engine, *records: RunRecord) -> list[RunRecord]:
 def test_samples_of_old_runs_are_removed_except_the_newest_of_a_series(store: Engine) -> None:
     records = stored(store, *(days_old(number, 90 - number) for number in range(4)))
 
+    (announced,) = prune_all(store, Part.SAMPLES, is_dry_run=True)
     (pruned,) = prune_all(store, Part.SAMPLES)
 
+    assert pruned == announced
     assert pruned.run_count == 3
+    assert pruned.size_bytes > 0
     assert with_samples(store, records) == [3]
 
 

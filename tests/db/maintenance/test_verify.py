@@ -87,6 +87,17 @@ def test_damaged_runs_are_reported(store: Engine) -> None:
         assert complaint in reported[f"run {record.run_id}"]
 
 
+def test_invalid_indexes_are_reported(store: Engine) -> None:
+    with store.begin() as connection:
+        connection.execute(
+            text("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_measurement_series_id'::regclass")
+        )
+
+    (problem,) = verify_store(store).problems
+
+    assert problem == "index ix_measurement_series_id: invalid; run in psql: REINDEX INDEX ix_measurement_series_id"
+
+
 def test_orphaned_rows_are_reported(store: Engine) -> None:
     ingest_record(store, full_record(ceilings=[make_ceiling()]))
 
