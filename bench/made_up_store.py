@@ -85,12 +85,11 @@ _PROJECT = (
     """
     INSERT INTO run (run_id, project_id, commit_id, environment_id, content_hash, schema_version, harness_version,
         branch, is_dirty, started_at, finished_at, commit_as_recorded, unread_fields, spent_ns,
-        outcome_counts, case_version_ids, series_ids, launch_counts, degraded_series_ids)
+        outcome_counts, case_version_ids, series_ids)
     SELECT gen_random_uuid(), project.id, commit.id, environment.id, '', '1.2', '1', 'main', false,
         committed_at, committed_at,
         json_build_object('sha', sha, 'first_parent_count', first_parent_count, 'committed_at', committed_at),
-        '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series,
-        array_fill(100::bigint, ARRAY[cardinality(listed.series)]), '{}'
+        '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series
     FROM project JOIN commit ON project_id = project.id, environment, (
         SELECT array_agg(version.id ORDER BY series.id) AS versions, array_agg(series.id ORDER BY series.id) AS series
         FROM series JOIN case_version version ON version.id = case_version_id JOIN "case" ON "case".id = case_id
@@ -101,9 +100,11 @@ _PROJECT = (
 )
 _MEASUREMENTS = """
     INSERT INTO measurement (median_ns, q1_ns, q3_ns, utilisation, joules_per_launch, host_ns, peak_allocated_bytes,
-        run_number, series_id, sample_count, block_count, outcome, is_memory_bound)
+        run_number, series_id, sample_count, block_count, outcome, is_memory_bound,
+        launch_count, is_degraded)
     SELECT median_ns, median_ns * 0.99, median_ns * 1.01, 0.5 + random() / 10, 0.01 + random() / 100,
-        5e3 * (1 + random() / 10), 1048576 * (1 + series_id % 97), number, series_id, 100, 5, 'ok', true
+        5e3 * (1 + random() / 10), 1048576 * (1 + series_id % 97), number, series_id, 100, 5, 'ok', true,
+        100, false
     FROM (
         SELECT number, series_id, 1e4 * (1 + series_id % 97) * exp(random_normal(0, 0.02))
             * CASE WHEN series_id % :step_every = 0 AND place > :run_count / 4 + series_id * 37 % (:run_count / 2 + 1)

@@ -31,7 +31,7 @@ from roofwatch.db.schema.table import Base
 _MEASUREMENT = (
     *("run_number", "series_id", "outcome", "message", "median_ns", "q1_ns", "q3_ns"),
     *("sample_count", "block_count", "utilisation", "joules_per_launch", "is_memory_bound"),
-    *("host_ns", "peak_allocated_bytes"),
+    *("host_ns", "peak_allocated_bytes", "launch_count", "is_degraded"),
 )
 _OF_CASE = ("run_number", "case_id", "implementation", "position")
 
@@ -79,7 +79,6 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
 
 
 def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> int:
-    measured = list(zip(ids.series, record.measurements, strict=True))
     values = {
         "run_id": record.run_id,
         "project_id": ids.project,
@@ -102,14 +101,6 @@ def _insert_run(connection: Connection, record: RunRecord, content_hash: str, id
         "outcome_counts": dict(Counter(str(one.outcome) for one in record.measurements)),
         "case_version_ids": list(ids.case_versions),
         "series_ids": list(ids.series),
-        "launch_counts": [
-            sum(len(block.samples_ns) for block in one.blocks) * one.launches_per_sample for _, one in measured
-        ],
-        "degraded_series_ids": [
-            series
-            for series, one in measured
-            if any(block.device_state is not None and block.device_state.degraded_by for block in one.blocks)
-        ],
     }
     number = connection.execute(insert(RunRow).values(values).returning(RunRow.number)).scalar_one()
     for table, parts in ((CeilingRow, record.ceilings), (RunArtefactRow, record.artefacts)):
@@ -142,6 +133,8 @@ def _summary(one: Measurement) -> tuple[object, ...]:
         None if one.bound is None else one.bound == "memory",
         one.host_ns,
         None if memory is None else memory.peak_allocated_bytes,
+        len(one.samples_ns) * one.launches_per_sample,
+        any(block.device_state is not None and block.device_state.degraded_by for block in one.blocks),
     )
 
 

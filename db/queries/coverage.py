@@ -71,7 +71,7 @@ def _cases(run_ids: Select[Any]) -> Subquery:
             CaseRow.name,
             func.array_agg(measured.outcome.distinct()).filter(measured.outcome.is_not(None)).label("outcomes"),
             count.label("count"),
-            count.filter(series.id == func.any(RunRow.degraded_series_ids)).label("degraded"),
+            count.filter(measured.is_degraded).label("degraded"),
         )
         .select_from(RunRow)
         .join(CaseVersionRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))

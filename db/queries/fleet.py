@@ -19,11 +19,9 @@ from sqlalchemy import (
     any_,
     cast,
     func,
-    null,
     or_,
     select,
     true,
-    union_all,
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session, aliased, defer
@@ -198,43 +196,17 @@ def _ceilings_of_run() -> ScalarSelect[Any]:
 
 
 def _timed(run_ids: Collection[UUID]) -> Subquery:
-    """Select one row per run and series: its time, energy and number of timed launches.
-
-    Measurements and launch counts are united and grouped, because Postgres would join them with nested loops.
-    """
-    wanted = RunRow.run_id.in_(run_ids)
-    launches = (
-        func.unnest(RunRow.series_ids, RunRow.launch_counts)
-        .table_valued("series_id", "launch_count", name="launches")
-        .render_derived()
-        .lateral()
-    )
-    # OFFSET 0 makes this an index lookup per run; a join may read a whole month
-    measured_by_run = (
-        select(MeasurementRow.series_id, MeasurementRow.median_ns, MeasurementRow.joules_per_launch)
-        .where(MeasurementRow.run_number == RunRow.number)
+    """Select the measurements of some runs."""
+    row = MeasurementRow
+    # OFFSET 0 makes this an index lookup per run
+    measured = (
+        select(row.series_id, row.median_ns, row.joules_per_launch, row.launch_count, row.is_degraded)
+        .where(row.run_number == RunRow.number)
         .correlate(RunRow)
         .offset(0)
-        .lateral("measured_by_run")
+        .lateral("measured")
     )
-    is_degraded = measured_by_run.c.series_id == func.any(RunRow.degraded_series_ids)
-    values = [*measured_by_run.c, is_degraded.label("is_degraded"), null().label("launch_count")]
-    measured = select(RunRow.run_id, *values).join(measured_by_run, true()).where(wanted)
-    listed = (
-        select(RunRow.run_id, launches.c.series_id, null(), null(), null(), launches.c.launch_count)
-        .join(launches, true())
-        .where(wanted)
-    )
-    each = union_all(measured, listed).subquery("each")
-    by = (each.c.run_id, each.c.series_id)
-    once = [
-        func.max(each.c.median_ns).label("median_ns"),
-        func.max(each.c.joules_per_launch).label("joules_per_launch"),
-        func.bool_or(each.c.is_degraded).label("is_degraded"),
-        func.max(each.c.launch_count).label("launch_count"),
-    ]
-    is_measured = func.count(each.c.is_degraded) > 0
-    return select(*by, *once).group_by(*by).having(is_measured).subquery("timed")
+    return select(RunRow.run_id, measured).join(measured, true()).where(RunRow.run_id.in_(run_ids)).subquery("timed")
 
 
 def _with_cases(columns: Collection[Any], timed: Subquery) -> Select[Any]:

@@ -84,7 +84,7 @@ class MeasurementRow(Base):
             "outcome = 'ok' OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
             name="values_only_if_ok",
         ),
-        *not_negative("host_ns", "peak_allocated_bytes"),
+        *not_negative("host_ns", "peak_allocated_bytes", "launch_count"),
     )
 
     # in an order without padding between columns
@@ -95,11 +95,15 @@ class MeasurementRow(Base):
     joules_per_launch: Mapped[float | None]
     host_ns: Mapped[float | None]
     peak_allocated_bytes: Mapped[float | None]
+    # timed launches
+    launch_count: Mapped[int]
     run_number: Mapped[RunNumber] = mapped_column()
     series_id: Mapped[RowId] = mapped_column()
     sample_count: Mapped[int | None] = mapped_column(Integer)
     block_count: Mapped[int | None] = mapped_column(SmallInteger)
     outcome: Mapped[str]
+    # the device was throttled or shared in a block
+    is_degraded: Mapped[bool]
     is_memory_bound: Mapped[bool | None]
     message: Mapped[str | None]
 

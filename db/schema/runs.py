@@ -7,9 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    ARRAY,
     JSON,
-    BigInteger,
     CheckConstraint,
     ForeignKey,
     Identity,
@@ -138,8 +136,8 @@ class CaseVersionRow(Base):
 class RunRow(Base):
     """A run. Results refer to its `number`.
 
-    `project_id` is its commit's. `unread_fields` holds fields of the record without a column. Lists of IDs and
-    `launch_counts` are in the order of the record. `..._pruned_at` tells when retention removed a part.
+    `project_id` is its commit's. `unread_fields` holds fields of the record without a column. Lists of IDs are in
+    the order of the record. `..._pruned_at` tells when retention removed a part.
     `is_unreachable` is derived: the commit is no longer on its branch (`regressions/branch_line.py`).
     """
 
@@ -185,8 +183,6 @@ class RunRow(Base):
     outcome_counts: Mapped[dict[str, Any]]
     case_version_ids: Mapped[list[int]] = mapped_column(deferred=True)
     series_ids: Mapped[list[int]] = mapped_column(deferred=True)
-    launch_counts: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
-    degraded_series_ids: Mapped[list[int]]
     commit_as_recorded: Mapped[dict[str, Any]]
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]

@@ -37,6 +37,7 @@ def test_a_record_meets_its_published_schema() -> None:
         (b"", "not a complete JSON document"),
         (make_record().to_json()[:-100], "not a complete JSON document"),
         (b"\xff\xfe\x00", "not a complete JSON document"),
+        (b"SQLite format 3\x00" + bytes(84), "not a complete JSON document"),
         (b"[1, 2]", "not a roofwatch record"),
         (b'{"benchmarks": []}', "not a roofwatch record"),
         (make_record().to_json().replace(VERSION, b'"schema_version":"2.0"'), "schema version 2.0"),
