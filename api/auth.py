@@ -24,12 +24,12 @@ from sqlalchemy.orm import Session
 from roofwatch.api.limits import Limits, RateLimit
 from roofwatch.api.problems import ProblemError, not_found, unavailable
 from roofwatch.api.state import State
-from roofwatch.db.auth.tokens import check_token, list_trusted
+from roofwatch.db.auth.access import check_token, list_trusted
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.question import ResourceScope
 from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
-from roofwatch.db.regressions.analysis_requests import RunState, read_run_state
+from roofwatch.db.regressions.judgements import RunState, read_run_state
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

@@ -13,7 +13,7 @@ from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import reading_session
-from roofwatch.db.regressions.analysis_requests import finish_analysis, list_waiting
+from roofwatch.db.regressions.judgements import finish_analysis, list_waiting
 
 ANALYSIS_INTERVAL_S = 30.0
 ALERTS_INTERVAL_S = 60.0

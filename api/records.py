@@ -16,7 +16,7 @@ from roofwatch.api.state import State, state_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.analysis_requests import read_run_state, request_analysis
+from roofwatch.db.regressions.judgements import read_run_state, request_analysis
 
 router = APIRouter(tags=["records"], responses=PROBLEMS)
 

@@ -28,7 +28,7 @@ from roofwatch.db.ingest.ingest import release_run
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.results import RunDetail, RunSummary
 from roofwatch.db.queries.runs import list_projects, list_runs, read_run_detail
-from roofwatch.db.regressions.analysis_requests import RunState, request_analysis
+from roofwatch.db.regressions.judgements import RunState, request_analysis
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
 

@@ -33,10 +33,10 @@ from bench.service import Service, copy_of
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.queries.coverage import list_runner_coverage
 from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_fleet_runs
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.runners import list_runner_coverage
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.judgements import list_triaged

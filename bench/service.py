@@ -23,7 +23,7 @@ from typing import Self
 from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.engine import embedded, migrate
 from roofwatch.db.engine.session import make_engine

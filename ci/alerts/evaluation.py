@@ -28,7 +28,7 @@ from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
 from roofwatch.db.bisections import request_bisection
-from roofwatch.db.queries.runner_history import RunnerRun, read_runner_history, read_source_files, read_tags
+from roofwatch.db.queries.runners import RunnerRun, read_runner_history, read_source_files, read_tags
 from roofwatch.db.queries.runs import list_cases_of_run, list_projects
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged

@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.alerts.values import Alert, AlertState, AlertStep, Delivery, DeliveryState, Message
-from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.auth.access import add_entry
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.samples import unpack
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 from roofwatch.db.schema.measurements import SampleSetRow
 
 SECRET = frozenset({"token"})

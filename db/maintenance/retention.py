@@ -15,7 +15,7 @@ from sqlalchemy import BigInteger, ColumnElement, Engine, Select, Text, cast, de
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.artefacts import drop_unlinked
-from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.auth.access import add_entry
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.projects import QUARANTINE
 from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
@@ -78,8 +78,8 @@ def prune(
         due = _due(part, total.older_than)
         if is_dry_run:
             with Session(engine) as session:
-                found = due.with_only_columns(_size(part).label("size")).subquery().c.size
-                count, size = session.execute(select(func.count(), func.coalesce(func.sum(found), 0))).one()
+                sizes = due.with_only_columns(_size(part).label("size")).subquery().c.size
+                count, size = session.execute(select(func.count(), func.coalesce(func.sum(sizes), 0))).one()
             total = replace(total, run_count=count, size_bytes=int(size))
         while not is_dry_run:
             with Session(engine) as session, session.begin():

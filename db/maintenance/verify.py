@@ -16,7 +16,7 @@ from roofwatch.collector.record.record import SCHEMA_VERSION
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record, load_without_measurements
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 from roofwatch.db.schema.runs import RunRow
 
 _MAX_PROBLEMS = 1_000

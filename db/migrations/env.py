@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 
 
 def run_on(connection: Connection) -> None:

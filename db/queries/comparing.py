@@ -16,7 +16,7 @@ from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.results import RunDetail
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
-from roofwatch.db.regressions.analysis_requests import read_run_state
+from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"

@@ -9,9 +9,9 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from roofwatch.db import artefacts, bisections
-from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import AuditEntry, TriagedRegression
-from roofwatch.db.queries import comparing, coverage, filter_options, fleet, pairs, records, runs, series, trend
+from roofwatch.db.queries import comparing, filter_options, fleet, pairs, records, runners, runs, series, trend
 from roofwatch.db.queries.question import Question, ResourceScope, Word
 from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.queries.series_keys import list_series_keys as query_series_keys
@@ -90,7 +90,7 @@ list_artefacts = Question(artefacts.list_artefacts, _of_run)
 list_triaged = Question(_list_triaged, _of_project)
 list_decisions = Question(_list_decisions, _of_project)
 read_newest_bisection = Question(bisections.read_newest_bisection, _of_regression)
-list_runner_coverage = Question(coverage.list_runner_coverage, _of_project)
+list_runner_coverage = Question(runners.list_runner_coverage, _of_project)
 list_calibrations = Question(_list_calibrations, _of_project)
 list_fleet_runs = Question(fleet.list_fleet_runs, _of_project)
 read_run_energies = Question(fleet.read_run_energies, _of_runs)

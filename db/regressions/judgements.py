@@ -1,20 +1,24 @@
-"""Regressions of the last analysis of each project, replaced as a whole."""
+"""Requests to analyse a project, and the regressions of the last analysis, which are replaced as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Engine, Text, cast, collate, delete, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, Engine, Text, cast, collate, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.errors import StoreError
-from roofwatch.db.projects import lock_project
+from roofwatch.db.projects import is_quarantine, lock_project, record_name
 from roofwatch.db.regressions.triage import follow_regressions, regression_id
-from roofwatch.db.schema.regressions import RegressionRow, TriageRow
-from roofwatch.db.schema.runs import CommitRow, ProjectRow
+from roofwatch.db.schema.regressions import AnalysisRequestRow, RegressionRow, TriageRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import CommitRef, Regression, RegressionState
 
@@ -24,6 +28,76 @@ _PLACE: tuple[ColumnElement[Any], ...] = (
     *(collate(text, "C") for text in (RegressionRow.sha, RegressionRow.kernel, cast(RegressionRow.verdict, Text))),
 )
 """`Regression.place`, ordered by code points as in Python."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far a stored run has come."""
+
+    run_id: str
+    project: str
+    content_hash: str
+    stored_at: datetime
+    is_quarantined: bool
+    is_judged: bool
+    """An analysis of its project included this run."""
+
+
+def request_analysis(engine: Engine, project: str) -> None:
+    """Request an analysis of all that is stored now; does nothing if there is no such project."""
+    with Session(engine) as session, session.begin():
+        project_id = session.scalar(select(ProjectRow.id).where(ProjectRow.name == project))
+        if project_id is None:
+            return
+        new = upsert(AnalysisRequestRow).values(project_id=project_id, requested_at=func.clock_timestamp())
+        session.execute(
+            new.on_conflict_do_update(
+                index_elements=[AnalysisRequestRow.project_id], set_={"requested_at": func.clock_timestamp()}
+            )
+        )
+
+
+def list_waiting(session: Session) -> list[tuple[str, datetime]]:
+    """Projects that wait for an analysis and the time of the request, the oldest first."""
+    row = AnalysisRequestRow
+    query = (
+        select(ProjectRow.name, row.requested_at)
+        .join(row, row.project_id == ProjectRow.id)
+        .where(or_(row.analysed_at.is_(None), row.analysed_at < row.requested_at))
+        .order_by(row.requested_at)
+    )
+    return [(name, requested_at) for name, requested_at in session.execute(query)]
+
+
+def finish_analysis(engine: Engine, project: str, requested_at: datetime) -> None:
+    """Note an analysis that answers requests up to `requested_at`. Later requests stay open."""
+    with Session(engine) as session, session.begin():
+        project_id = select(ProjectRow.id).where(ProjectRow.name == project).scalar_subquery()
+        done = update(AnalysisRequestRow).where(AnalysisRequestRow.project_id == project_id)
+        session.execute(done.values(analysed_at=func.greatest(AnalysisRequestRow.analysed_at, requested_at)))
+
+
+def read_run_state(session: Session, run_id: UUID) -> RunState | None:
+    """How far a run has come; None if there is no such run."""
+    request = AnalysisRequestRow
+    query = (
+        select(ProjectRow.name, RunRow.ingested_at, RunRow.content_hash, request.requested_at, request.analysed_at)
+        .select_from(RunRow)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
+        .outerjoin(request, request.project_id == ProjectRow.id)
+        .where(RunRow.run_id == run_id)
+    )
+    row = session.execute(query).one_or_none()
+    if row is None:
+        return None
+    return RunState(
+        run_id=str(run_id),
+        project=record_name(row.name),
+        content_hash=row.content_hash,
+        stored_at=row.ingested_at,
+        is_quarantined=is_quarantine(row.name),
+        is_judged=row.analysed_at is not None and row.analysed_at >= max(row.requested_at, row.ingested_at),
+    )
 
 
 def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.auth.access import add_entry
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project

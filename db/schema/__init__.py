@@ -1,0 +1,8 @@
+"""All tables."""
+
+from __future__ import annotations
+
+from roofwatch.db.schema import access, alerts, measurements, regressions, runs
+from roofwatch.db.schema.table import Base
+
+__all__ = ["Base", "access", "alerts", "measurements", "regressions", "runs"]

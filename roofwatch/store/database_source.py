@@ -26,8 +26,7 @@ from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.runs import list_projects, list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.regressions.analysis_requests import read_run_state
-from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.regressions.judgements import list_triaged, read_run_state
 from roofwatch.db.values import RegressionState, Series
 
 P = ParamSpec("P")

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.app import create_app
 from roofwatch.api.limits import Limits
-from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import NewToken, Scope
 from tests.builders import PROJECT
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from roofwatch.api.limits import Limits
 from roofwatch.api.serve import configure
-from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import Scope
 from tests.api.conftest import make_app
 from tests.builders import PROJECT

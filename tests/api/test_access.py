@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.auth.tokens import revoke_token
+from roofwatch.db.auth.access import revoke_token
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions

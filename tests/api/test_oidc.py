@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.auth import Workflows
-from roofwatch.db.auth.tokens import distrust_repository, trust_repository
+from roofwatch.db.auth.access import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
 

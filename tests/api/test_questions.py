@@ -21,7 +21,7 @@ from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError

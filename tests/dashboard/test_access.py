@@ -25,7 +25,7 @@ from roofwatch.dashboard.access import (
     person_of,
     sign_in_secrets,
 )
-from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.regressions.triage import StaleTriageError, regression_id
 from roofwatch.settings import Settings

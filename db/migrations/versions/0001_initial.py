@@ -5,7 +5,7 @@ Revision: 0001, after nothing
 
 from alembic import op
 
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 
 revision = "0001"
 down_revision = None

@@ -15,8 +15,7 @@ from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.analysis_requests import request_analysis
-from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.regressions.judgements import list_triaged, request_analysis
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.values import BisectionState, Verdict
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine import migrate
 from roofwatch.db.regressions.judgements import list_triaged

@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.audit import list_entries
-from roofwatch.db.auth.tokens import check_token, create_token, list_tokens, revoke_token
+from roofwatch.db.auth.access import check_token, create_token, list_entries, list_tokens, revoke_token
 from roofwatch.db.auth.values import NewToken, Scope
 from roofwatch.db.errors import StoreError
 from tests.builders import PROJECT

@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, inspect, text
 
 from roofwatch.db.engine import migrate
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 
 
 @pytest.fixture

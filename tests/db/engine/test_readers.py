@@ -9,7 +9,7 @@ from sqlalchemy import URL, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
 from roofwatch.db.engine.session import open_store

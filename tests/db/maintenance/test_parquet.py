@@ -11,7 +11,7 @@ from sqlalchemy import Engine, func, select
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.parquet import SECRET, export_parquet
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 from tests.db.queries.test_records import full_record
 
 

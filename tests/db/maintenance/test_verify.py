@@ -7,7 +7,7 @@ from sqlalchemy import Engine, text
 
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.verify import Verification, verify_store
-from roofwatch.db.schema.every import Base
+from roofwatch.db.schema import Base
 from tests.builders import (
     make_accuracy,
     make_ceiling,

@@ -13,8 +13,8 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
-from roofwatch.db.queries.coverage import list_runner_coverage
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs
+from roofwatch.db.queries.runners import list_runner_coverage
 from roofwatch.db.queries.runs import list_commits
 from tests.builders import PROJECT, make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.databases import TEMPLATE, Databases

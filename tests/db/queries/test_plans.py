@@ -19,7 +19,7 @@ from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.alerts.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, DeliveryState
 from roofwatch.db.artefacts import list_artefacts
-from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
 from roofwatch.db.ingest.ingest import ingest_record, release_run
@@ -39,19 +39,18 @@ from roofwatch.db.queries.comparing import (
     read_runs_of_commits,
     resolve_revisions,
 )
-from roofwatch.db.queries.coverage import list_runner_coverage
 from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks
 from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.runners import list_runner_coverage
 from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
 from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
 from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
-from roofwatch.db.regressions.analysis_requests import read_run_state
 from roofwatch.db.regressions.branch_line import note_unreachable
-from roofwatch.db.regressions.judgements import list_regressions, list_triaged
+from roofwatch.db.regressions.judgements import list_regressions, list_triaged, read_run_state
 from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases

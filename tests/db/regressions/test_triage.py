@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record

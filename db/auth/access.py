@@ -1,4 +1,4 @@
-"""Tokens, and the repositories whose CI may send records without one of ours.
+"""Tokens, repositories whose CI may send records without one of ours, and the audit trail of who did what and why.
 
 A token reads `rw_<id>_<secret>`. The ID is public; the secret has 256 random bits, and only its sha256 is stored.
 """
@@ -12,14 +12,13 @@ import secrets
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, delete, or_, select, update
+from sqlalchemy import Engine, delete, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.audit import add_entry
-from roofwatch.db.auth.values import NewToken, Scope, Token, TrustedRepository
+from roofwatch.db.auth.values import AuditEntry, NewToken, Scope, Token, TrustedRepository
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.access import TokenRow, TrustedRepositoryRow
+from roofwatch.db.schema.access import AuditEntryRow, TokenRow, TrustedRepositoryRow
 from roofwatch.db.schema.table import to_value
 
 MAX_VALIDITY = timedelta(days=366)
@@ -152,6 +151,27 @@ def list_trusted(session: Session, names: Collection[str] | None = None) -> list
     if names is not None:
         query = query.where(TrustedRepositoryRow.repository.in_(names))
     return [TrustedRepository(row.repository, row.project, tuple(row.refs)) for row in session.scalars(query)]
+
+
+def add_entry(
+    session: Session, *, actor: str, action: str, project: str | None, subject: str, **details: str | None
+) -> None:
+    """Add an entry in the transaction that makes the change. Details: `person`, `before`, `after`, `reason`."""
+    entry = {"actor": actor, "action": action, "project": project, "subject": subject, **details}
+    session.execute(insert(AuditEntryRow), [entry])
+
+
+def list_entries(
+    session: Session, project: str, *, subject: str | None = None, before_id: int | None = None, limit: int = 100
+) -> list[AuditEntry]:
+    """Entries of a project, newest first; only of one subject, or before one entry, if given."""
+    query = select(AuditEntryRow).where(AuditEntryRow.project == project)
+    if subject is not None:
+        query = query.where(AuditEntryRow.subject == subject)
+    if before_id is not None:
+        query = query.where(AuditEntryRow.entry_id < before_id)
+    rows = session.scalars(query.order_by(AuditEntryRow.entry_id.desc()).limit(limit))
+    return [to_value(AuditEntry, row) for row in rows]
 
 
 def _sha256(secret: str) -> bytes:

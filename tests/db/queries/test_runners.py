@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.coverage import list_runner_coverage
 from roofwatch.db.queries.results import CaseCoverage, RunnerCoverage
+from roofwatch.db.queries.runners import list_runner_coverage
 from tests.builders import (
     CASE_ID,
     NOON,

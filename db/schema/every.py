@@ -1,8 +1,0 @@
-"""All tables: importing this module registers them."""
-
-from __future__ import annotations
-
-from roofwatch.db.schema import access, alerts, measurements, regressions, runs
-from roofwatch.db.schema.table import Base
-
-__all__ = ["Base", "access", "alerts", "measurements", "regressions", "runs"]
