@@ -11,7 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api.auth import Principal, Reader, Sender
-from roofwatch.api.models import Cursor, Limit, Page, StoredFile, as_json, page, position, read_cursor
+from roofwatch.api.models import Cursor, Limit, Page, Position, StoredFile, as_json, page, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
 from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
@@ -40,8 +40,8 @@ def get_artefacts(
 ) -> Response:
     """Files that the record names, and whether their contents are stored."""
     named = _named(state_of(request), reader, run_id)
-    (begin,) = (0,) if cursor is None else read_cursor(cursor, position)
-    return page(named[begin : begin + limit + 1], limit, lambda _: [begin + limit])
+    begin = 0 if cursor is None else read_cursor(cursor, Position)
+    return page(named[begin : begin + limit + 1], limit, lambda _: begin + limit)
 
 
 @router.put(

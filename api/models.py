@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
-import orjson
 from fastapi import Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from roofwatch.api.problems import ProblemError
@@ -22,7 +20,6 @@ from roofwatch.db.auth.values import TriageState
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-_MAX_INTEGER = 2**63 - 1
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
 Project = Annotated[
@@ -36,6 +33,8 @@ Project = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items of a page.")]
+Position = Annotated[int, Field(ge=0, lt=2**63)]
+"""Part of a cursor that is an index or an ID."""
 Cursor = Annotated[str | None, Query(max_length=8_000, description="`next` of the previous page.")]
 Word = Annotated[str, Query(max_length=500, pattern=_NO_CONTROLS)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_NO_CONTROLS)]
@@ -108,7 +107,7 @@ class Health(BaseModel):
     status: str
 
 
-def page(found: Sequence[T], limit: int, key: Callable[[T], Sequence[str | int]]) -> Response:
+def page(found: Sequence[T], limit: int, key: Callable[[T], object]) -> Response:
     """Respond with a page of a list.
 
     Args:
@@ -120,30 +119,20 @@ def page(found: Sequence[T], limit: int, key: Callable[[T], Sequence[str | int]]
     return as_json(Page(items=items, next=cursor_after(key(items[-1])) if len(found) > limit else None))
 
 
-def cursor_after(key: Sequence[str | int]) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(list(key))).decode()
+def cursor_after(key: object) -> str:
+    return base64.urlsafe_b64encode(to_json(key)).decode()
 
 
-def read_cursor(cursor: str, *kinds: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Parse a cursor; each part is made by its kind.
+def read_cursor(cursor: str, kind: type[T]) -> T:
+    """Parse a cursor as the type of its key.
 
     Raises:
         ProblemError: not a cursor of this list.
     """
     try:
-        parts = orjson.loads(base64.urlsafe_b64decode(cursor.encode()))
-        if not isinstance(parts, list) or any(type(part) not in (int, str) or "\0" in str(part) for part in parts):
-            raise ValueError("not a key")
-        return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
-    except (ValueError, TypeError, AttributeError, OverflowError, binascii.Error):
+        return TypeAdapter(kind).validate_json(base64.urlsafe_b64decode(cursor.encode()))
+    except ValueError:
         raise ProblemError(400, "bad-request", "not a cursor of this list; start without one") from None
-
-
-def position(value: object) -> int:
-    """Check a part of a cursor that is an index or an ID."""
-    if not isinstance(value, int) or not 0 <= value <= _MAX_INTEGER:
-        raise ValueError("not a position")
-    return value
 
 
 def as_json(value: object, status: int = 200) -> Response:

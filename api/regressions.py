@@ -15,13 +15,13 @@ from roofwatch.api.models import (
     Decision,
     Limit,
     Page,
+    Position,
     Project,
     Word,
     as_json,
     body_schema,
     json_body,
     page,
-    position,
     read_cursor,
 )
 from roofwatch.api.problems import PROBLEMS, not_found
@@ -52,7 +52,7 @@ def get_regressions(
 ) -> Response:
     """Regressions and improvements of a project, the newest commit first."""
     reader.check_project(project)
-    after = None if cursor is None else read_cursor(cursor, int, str, str, str)
+    after = None if cursor is None else read_cursor(cursor, tuple[int, str, str, str])
     with state_of(request).reading() as session:
         states = None if state is None else {state}
         found = list_triaged(session, project, states, triage=triage, after=after, limit=limit + 1)
@@ -108,7 +108,7 @@ def get_audit(
 ) -> Response:
     """Decisions and changes of access in a project, newest first."""
     administrator.check_project(project)
-    (before_id,) = (None,) if cursor is None else read_cursor(cursor, position)
+    before_id = None if cursor is None else read_cursor(cursor, Position)
     with state_of(request).reading() as session:
         found = list_entries(session, project, subject=subject, before_id=before_id, limit=limit + 1)
-    return page(found, limit, lambda entry: [entry.entry_id])
+    return page(found, limit, lambda entry: entry.entry_id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
+from pydantic import AwareDatetime
 
 from roofwatch.api.auth import Administrator, Reader, no_run
 from roofwatch.api.models import (
@@ -36,10 +36,10 @@ router = APIRouter(tags=["runs"], responses=PROBLEMS)
 @router.get("/v1/projects", summary="List projects", response_model=Page[str])
 def get_projects(request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None) -> Response:
     """The projects that the token may read, by name."""
-    (after,) = ("",) if cursor is None else read_cursor(cursor, str)
+    after = "" if cursor is None else read_cursor(cursor, str)
     with state_of(request).reading() as session:
         names = list_projects(session, among=reader.projects, after=after, limit=limit + 1)
-    return page(names, limit, lambda name: [name])
+    return page(names, limit, str)
 
 
 @router.get(
@@ -58,10 +58,10 @@ def get_runs(
 ) -> Response:
     """Runs of a project, the latest first."""
     reader.check_project(project)
-    after = None if cursor is None else read_cursor(cursor, _aware_time, UUID)
+    after = None if cursor is None else read_cursor(cursor, tuple[AwareDatetime, UUID])
     with state_of(request).reading() as session:
         found = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
-    return page(found, limit, lambda run: [run.started_at.isoformat(), run.run_id])
+    return page(found, limit, lambda run: (run.started_at, run.run_id))
 
 
 @router.get(
@@ -129,10 +129,3 @@ def post_release(
     request_analysis(state.engine, before.project)
     state.wake_analysis()
     return as_json(administrator.see_run(state, run_id))
-
-
-def _aware_time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError("a time without a zone")
-    return time

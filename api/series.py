@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -34,7 +34,7 @@ class Chosen:
 
     def list_keys(self, session: Session, cursor: str | None, limit: int) -> list[SeriesKey]:
         """The keys after a cursor."""
-        after = None if cursor is None else SeriesKey(*read_cursor(cursor, *[str] * 8))
+        after = None if cursor is None else read_cursor(cursor, SeriesKey)
         return list_series_page(
             session,
             self.project,
@@ -65,7 +65,7 @@ def get_series_keys(
     reader.check_project(chosen.project)
     with state_of(request).reading() as session:
         keys = chosen.list_keys(session, cursor, limit + 1)
-    return page(keys, limit, astuple)
+    return page(keys, limit, lambda key: key)
 
 
 @router.get(
@@ -115,5 +115,5 @@ def get_series(
             until=until,
         )
     # from the keys, as series without points are left out
-    following = cursor_after(astuple(keys[limit - 1])) if len(keys) > limit else None
+    following = cursor_after(keys[limit - 1]) if len(keys) > limit else None
     return as_json(Page[Series](items=found, next=following))
