@@ -17,7 +17,7 @@ from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import LAUNCH, TOP_COUNT, to_us
 from roofwatch.collector.profiling.nsys import VERSION_SUFFIX
 
-_UNIT = re.compile(r"(.+?) \((ns|nsec|us|usec|ms|msec|s|sec|MB)\)")
+_COLUMN = re.compile(r"(?P<name>.+?)( \((?P<unit>ns|nsec|us|usec|ms|msec|s|sec|MB)\))?")
 _SCALES = {
     **dict.fromkeys(("ns", "nsec"), 1),
     **dict.fromkeys(("us", "usec"), 10**3),
@@ -25,6 +25,7 @@ _SCALES = {
     **dict.fromkeys(("s", "sec"), 10**9),
 }
 """To ns and to bytes."""
+_COUNTS = {"Instances", "Count", "Num Calls"}
 _MAX_VALUE = 2**62
 _KEY_COLUMNS = {
     "cuda_gpu_kern_sum": {"Total Time", "Instances", "Name"},
@@ -35,7 +36,8 @@ _KEY_COLUMNS = {
 """Columns that identify each report, without their units."""
 _OPERATION = re.compile(r"^\[?(CUDA )?(memcpy|memset)? ?|\]$", re.IGNORECASE)
 
-Row = Mapping[str, str]
+Row = Mapping[str, Any]
+"""Cells by column: times in ns, sizes in bytes."""
 
 
 def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
@@ -47,7 +49,7 @@ def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> 
     reports = _read_reports(content.decode("utf-8-sig", errors="replace"), name)
     if not reports:
         return None
-    calls = {VERSION_SUFFIX.sub("", row["Name"]): int(row["Num Calls"]) for row in reports.get("cuda_api_sum", ())}
+    calls = {VERSION_SUFFIX.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())}
     return {
         "format": "nsys-csv",
         "reports": sorted(reports),
@@ -66,7 +68,7 @@ def find_headers(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     for at, line in enumerate(lines):
         if "," not in line or "(" not in line:
             continue
-        columns = {_column(cell) for cell in next(csv.reader([line]), [])}
+        columns = {_column(cell)[0] for cell in next(csv.reader([line]), [])}
         for report, key_columns in _KEY_COLUMNS.items():
             if key_columns <= columns:
                 yield at, report
@@ -74,7 +76,6 @@ def find_headers(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _read_reports(text: str, name: str) -> dict[str, list[Row]]:
-    """Read the rows of each report, with times in ns and sizes in bytes."""
     lines = text.splitlines()
     reports = {}
     for at, report in find_headers(lines):
@@ -83,25 +84,24 @@ def _read_reports(text: str, name: str) -> dict[str, list[Row]]:
             header, *rows = csv.reader(io.StringIO("\n".join(table)), strict=True)
         except csv.Error as error:
             raise ProfileError(f"{name}: a row of {report} is truncated ({error}); export it again") from None
-        reports[report] = [_read_row(header, row, f"{name}: {report}") for row in rows]
+        columns = [_column(cell) for cell in header]
+        reports[report] = [_read_row(columns, row, f"{name}: {report}") for row in rows]
     return reports
 
 
-def _read_row(header: Sequence[str], row: Sequence[str], where: str) -> Row:
-    if len(row) != len(header):
-        raise ProfileError(f"{where}: a row has {len(row)} cells under {len(header)} columns; export it again")
-    cells = {}
-    for column, cell in zip(header, row, strict=True):
-        unit, name = _UNIT.fullmatch(column), _column(column)
-        is_count = name in {"Instances", "Count", "Num Calls"}
-        is_number = cell and (unit or is_count)
-        cells[name] = str(_scaled(cell, _SCALES[unit[2]] if unit else 1, where)) if is_number else cell
-    return cells
+def _read_row(columns: Sequence[tuple[str, int | None]], row: Sequence[str], where: str) -> Row:
+    if len(row) != len(columns):
+        raise ProfileError(f"{where}: a row has {len(row)} cells under {len(columns)} columns; export it again")
+    return {
+        name: cell if scale is None else _scaled(cell, scale, where)
+        for (name, scale), cell in zip(columns, row, strict=True)
+    }
 
 
 def _scaled(cell: str, scale: int, where: str) -> int:
+    """A number; 0 for an empty cell."""
     try:
-        number = Decimal(cell.replace(",", "")) * scale
+        number = Decimal(cell.replace(",", "") or 0) * scale
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or abs(number) > _MAX_VALUE:
@@ -109,10 +109,12 @@ def _scaled(cell: str, scale: int, where: str) -> int:
     return round(number)
 
 
-def _column(cell: str) -> str:
-    """The name of a column without its unit."""
-    unit = _UNIT.fullmatch(cell.strip())
-    return cell.strip() if unit is None else unit[1]
+def _column(cell: str) -> tuple[str, int | None]:
+    """The name of a column without its unit, and the factor of its numbers; None for text."""
+    found = _COLUMN.fullmatch(cell.strip())
+    if found is None or found["unit"] is None:
+        return cell.strip(), 1 if cell.strip() in _COUNTS else None
+    return found["name"], _SCALES[found["unit"]]
 
 
 def _operation(text: str) -> str:
@@ -121,25 +123,22 @@ def _operation(text: str) -> str:
 
 
 def _kernels(rows: Sequence[Row], top: int | None) -> dict[str, Any]:
-    def us(row: Row, column: str) -> float:
-        return to_us(int(row.get(column) or 0))
-
     return {
-        "count": sum(int(row["Instances"]) for row in rows),
+        "count": sum(row["Instances"] for row in rows),
         "distinct_names": len({row["Name"] for row in rows}),
-        "sum_us": to_us(sum(int(row["Total Time"]) for row in rows)),
-        "max_us": max((us(row, "Max") for row in rows), default=0.0),
+        "sum_us": to_us(sum(row["Total Time"] for row in rows)),
+        "max_us": to_us(max((row.get("Max", 0) for row in rows), default=0)),
         "top_by_total_time": [
             {
                 "name": row["Name"],
-                "count": int(row["Instances"]),
-                "sum_us": us(row, "Total Time"),
-                "mean_us": to_us(int(row["Total Time"]) / max(int(row["Instances"]), 1)),
-                "min_us": us(row, "Min"),
-                "max_us": us(row, "Max"),
+                "count": row["Instances"],
+                "sum_us": to_us(row["Total Time"]),
+                "mean_us": to_us(row["Total Time"] / max(row["Instances"], 1)),
+                "min_us": to_us(row.get("Min", 0)),
+                "max_us": to_us(row.get("Max", 0)),
                 "first_launch": {},
             }
-            for row in sorted(rows, key=lambda row: (-int(row["Total Time"]), row["Name"]))[:top]
+            for row in sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))[:top]
         ],
     }
 
@@ -149,12 +148,12 @@ def _transfers(reports: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any
     for report in ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"):
         for row in reports.get(report, ()):
             if kind in row["Operation"].lower():
-                zero = {"count": int(row["Count"]), "sum_us": 0.0, "bytes": 0}
+                zero = {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
                 totals = by_kind.setdefault(_operation(row["Operation"]), zero)
                 if "Total" in row:
-                    totals["bytes"] = int(row["Total"])
+                    totals["bytes"] = row["Total"]
                 else:
-                    totals["sum_us"] = to_us(int(row["Total Time"]))
+                    totals["sum_us"] = to_us(row["Total Time"])
     return {
         "count": sum(totals["count"] for totals in by_kind.values()),
         "sum_us": round(sum(totals["sum_us"] for totals in by_kind.values()), 6),
