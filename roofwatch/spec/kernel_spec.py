@@ -92,6 +92,8 @@ class KernelSpec:
             raise SpecError(f"kernel name {self.name!r}: use letters, digits, '_' and '.', not starting with a digit")
         if not self.cases:
             raise SpecError(f"{self.name}: no cases; give cases=roofwatch.cases(shapes=[...])")
+        if not all(isinstance(case, Case) for case in (*self.cases, *self.edges)):
+            raise SpecError(f"{self.name}: cases and edges are made by roofwatch.cases(shapes=[...])")
         self.cases = tuple(replace(case, kernel=self.name) for case in self.cases)
         self.edges = tuple(replace(case, kernel=self.name) for case in self.edges)
         if len({case.id for case in (*self.cases, *self.edges)}) != len(self.cases) + len(self.edges):

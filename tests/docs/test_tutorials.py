@@ -1,0 +1,140 @@
+"""The commands of the tutorials, run in order as a reader would."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.demo.scenario import make_repository
+from tests.docs.markdown import ROOT, fences, shell_lines
+
+pytestmark = pytest.mark.slow
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+
+
+class Reader:
+    """A shell in a git repository, with the environment of the tests activated and data of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.variables = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "NO_COLOR": "1",
+            "XDG_DATA_HOME": str(folder.parent / "data"),
+            "XDG_CONFIG_HOME": str(folder.parent / "configuration"),
+        }
+
+    def run(self, line: str, *statuses: int) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=self.folder, env=self.variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (statuses or (0,)), f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def background(self, line: str, url: str) -> Iterator[None]:
+        """Run a server and wait until the address answers."""
+        process = subprocess.Popen(["bash", "-c", f"exec {line}"], cwd=self.folder, env=self.variables)
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and process.poll() is None:
+                try:
+                    urllib.request.urlopen(url, timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.2)
+            else:
+                pytest.fail(f"{line} does not answer")
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    folder = tmp_path / "kernels"
+    make_repository(folder)
+    return Reader(folder)
+
+
+def lines_of(tutorial: str, section: str = "") -> list[str]:
+    """Return what the reader types, in one section or the whole page."""
+    page = TUTORIALS / tutorial
+    lines = shell_lines(page)
+    if section:
+        _, _, rest = page.read_text().partition(f"## {section}\n")
+        shown = rest.partition("\n## ")[0]
+        lines = [line for line in lines if line in shown]
+    assert lines, f"{tutorial} {section}: no commands"
+    return lines
+
+
+def example_of(tutorial: str) -> tuple[str, str]:
+    """Return the file that the page tells the reader to save: name and text."""
+    text = (TUTORIALS / tutorial).read_text()
+    name = re.search(r"[Aa]s `(bench_\w+\.py)`", text)
+    assert name is not None
+    return name[1], next(
+        one.text for one in fences(TUTORIALS / tutorial) if one.language == "python" and "KernelSpec" in one.text
+    )
+
+
+def test_the_first_regression_is_confirmed(reader: Reader) -> None:
+    (line,) = lines_of("first-regression.md", "4. Confirm it")
+
+    assert re.search("regressed|improved|inconclusive|unchanged", reader.run(line, 0, 1, 2))
+
+
+def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnosed(reader: Reader) -> None:
+    name, text = example_of("your-kernel.md")
+    (reader.folder / name).write_text(text)
+    check, run, static, ab, diagnose = lines_of("your-kernel.md")
+
+    assert "incorrect" not in reader.run(check)
+    reader.run(run)
+    record = RunRecord.read(reader.folder / "record.json")
+    assert {one.outcome for one in record.accuracies} == {Outcome.OK}
+    assert Outcome.OK in {one.outcome for one in record.measurements}
+    assert "_scale_add_kernel" in reader.run(static)
+    reader.run(f"git add {name} && git commit -q -m 'Add scale_add'")
+    (reader.folder / name).write_text(text.replace("2 * x + y, mask", "x + x + y, mask"))
+    assert "unchanged" in reader.run(ab, 0, 2)
+    assert "scale_add" in reader.run(diagnose)
+
+
+def test_a_benchmark_moved_from_pytest_benchmark_runs(reader: Reader) -> None:
+    name, text = example_of("migrating.md")
+    (reader.folder / name).write_text(text)
+
+    assert "softmax" in reader.run(f"roofwatch run {name} --output record.json")
+
+
+def test_the_service_without_docker_takes_records(reader: Reader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    create, serve = lines_of("service.md", "Without Docker")[:2]
+    run, push, ingest = lines_of("service.md", "Send records")
+    (calibrate,) = lines_of("service.md", "Calibrate the runner")
+    reader.variables["ROOFWATCH_PROJECT"] = "owner/kernels"
+
+    reader.variables["ROOFWATCH_TOKEN"] = reader.run(create).split()[-1]
+    reader.run(run, 0, 1)
+    with reader.background(serve.replace("8700", str(port)), f"http://127.0.0.1:{port}/healthz"):
+        reader.run(push.replace("https://roofwatch.example", f"http://127.0.0.1:{port}"))
+    reader.run(ingest)
+    assert reader.run("roofwatch show runs --project owner/kernels --json").count('"run_id"') == 1
+    reader.run(calibrate.replace("--blocks 18", "--blocks 3"))
