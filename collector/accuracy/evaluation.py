@@ -1,4 +1,4 @@
-"""Evaluate the outputs and gradients of a case, and round in Triton's interpreter as a GPU does."""
+"""Evaluate the outputs and gradients of a case."""
 
 from __future__ import annotations
 
@@ -8,40 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from triton.runtime import interpreter
 
 from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
-
-_TORCH_DTYPES = {
-    "fp32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "fp8e4nv": torch.float8_e4m3fn,
-    "fp8e5": torch.float8_e5m2,
-}
-_BIT_PATTERNS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
-
-_original_convert = interpreter._convert_float
-
-
-def patch_interpreter() -> None:
-    """Let torch do the interpreter's conversions in this process."""
-    interpreter._convert_float = _convert
-
-
-def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
-    """Convert bit patterns from one Triton dtype to another, rounding to nearest even.
-
-    Conversions to float8 saturate, as on NVIDIA GPUs (PTX ISA, cvt.rn.satfinite).
-    """
-    given, wanted = _TORCH_DTYPES.get(source.name), _TORCH_DTYPES.get(target.name)
-    if given is None or wanted is None or rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ:
-        return _original_convert(data, source, target, rounding_mode)
-    values = torch.from_numpy(data.reshape(-1).copy()).view(given)
-    if wanted.itemsize == 1:
-        largest = torch.finfo(wanted).max
-        values = values.to(torch.float32).clamp(-largest, largest)
-    return values.to(wanted).view(_BIT_PATTERNS[wanted.itemsize]).numpy().reshape(data.shape)
 
 
 class IncorrectResultError(Exception):

@@ -107,7 +107,7 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
         os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
     if settings.mode is Mode.INTERPRETER:
-        from roofwatch.collector.accuracy.evaluation import patch_interpreter  # needs NumPy
+        from roofwatch.collector.accuracy.interpreter import patch_interpreter  # needs NumPy
 
         patch_interpreter()
     if settings.thread_count is not None:

@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from roofwatch.collector.record.machine import Outcome
@@ -52,9 +52,9 @@ class Reader:
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline and process.poll() is None:
                 try:
-                    urllib.request.urlopen(url, timeout=5).close()
+                    httpx.get(url, timeout=5)
                     break
-                except OSError:
+                except httpx.TransportError:
                     time.sleep(0.2)
             else:
                 pytest.fail(f"{line} does not answer")

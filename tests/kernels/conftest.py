@@ -17,7 +17,7 @@ from tests.kernels.read_together import ReadTogether
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
-    from roofwatch.collector.accuracy.evaluation import patch_interpreter
+    from roofwatch.collector.accuracy.interpreter import patch_interpreter
 
     patch_interpreter()
 

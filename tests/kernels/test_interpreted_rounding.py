@@ -44,3 +44,25 @@ def test_float8_takes_its_largest_number_in_place_of_an_overflow(dtype: torch.dt
     expected = x.clamp(-largest, largest).to(dtype)
     assert torch.equal(converted(x, dtype)[:-1].float(), expected[:-1].float())
     assert converted(x, dtype)[-1].float().isnan()
+
+
+def test_bfloat16_is_computed_as_numbers(device: str) -> None:
+    @triton.jit
+    def kernel(x_ptr, y_ptr, out_ptr, eps, BLOCK: tl.constexpr):
+        offs = tl.arange(0, BLOCK)
+        x, y = tl.load(x_ptr + offs), tl.load(y_ptr + offs)
+        arithmetic = tl.where(x > y, 2 * x + y, tl.maximum(x - y, 0.5)) * eps.to(x.dtype)
+        reductions = x - tl.max(x, axis=0) + tl.sum(y, axis=0) + tl.cumsum(y, axis=0)
+        tl.store(out_ptr + offs, arithmetic)
+        tl.store(out_ptr + BLOCK + offs, reductions)
+        tl.store(out_ptr + 2 * BLOCK + offs, tl.fma(x, y, x) / (tl.abs(y) + 1))
+
+    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = torch.full((3, 32), torch.nan, dtype=x.dtype, device=device)
+        kernel[(1,)](x, y, out, 0.25, BLOCK=32)
+        return out.double()
+
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 32, device=device).bfloat16()
+
+    torch.testing.assert_close(run(x, y), run(x.double(), y.double()), rtol=0.03, atol=0.06)

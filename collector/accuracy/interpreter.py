@@ -1,0 +1,113 @@
+"""Make Triton's interpreter compute as a GPU does.
+
+Triton's own stores bfloat16 values as integers and computes with these, and passes Python floats as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+_TORCH_DTYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp8e4nv": torch.float8_e4m3fn,
+    "fp8e5": torch.float8_e5m2,
+}
+_BIT_PATTERNS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
+
+_Builder = interpreter.InterpreterBuilder
+_original_convert = interpreter._convert_float
+_original_implicit_conversion = interpreter._implicit_cvt
+
+
+def patch_interpreter() -> None:
+    """Correct the interpreter in this process."""
+    if hasattr(_Builder, "get_bf16"):
+        return
+    interpreter._convert_float = _convert
+    interpreter._implicit_cvt = _convert_argument
+    _Builder.get_bf16 = _bfloat16_constant
+    for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
+        setattr(_Builder, name, _in_float32(getattr(_Builder, name)))
+    for operations in (interpreter.ReduceOps, interpreter.ScanOps):
+        operations.apply_impl = _reduce_in_float32(operations.apply_impl)
+
+
+def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
+    """Convert bit patterns from one Triton dtype to another, rounding to nearest even.
+
+    Conversions to float8 saturate, as on NVIDIA GPUs (PTX ISA, cvt.rn.satfinite).
+    """
+    given, wanted = _TORCH_DTYPES.get(source.name), _TORCH_DTYPES.get(target.name)
+    if given is None or wanted is None or rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ:
+        return _original_convert(data, source, target, rounding_mode)
+    values = torch.from_numpy(data.reshape(-1).copy()).view(given)
+    if wanted.itemsize == 1:
+        largest = torch.finfo(wanted).max
+        values = values.to(torch.float32).clamp(-largest, largest)
+    return values.to(wanted).view(_BIT_PATTERNS[wanted.itemsize]).numpy().reshape(data.shape)
+
+
+def _convert_argument(argument: Any) -> Any:
+    """Pass a Python float as a float32 scalar, as the compiler does."""
+    if isinstance(argument, float):
+        return tl.tensor(interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
+    return _original_implicit_conversion(argument)
+
+
+def _bfloat16_constant(builder: Any, value: float) -> Any:
+    return _cast(builder.get_fp32(value), tl.bfloat16)
+
+
+def _cast(handle: Any, dtype: tl.dtype) -> Any:
+    return interpreter.interpreter_builder.cast_impl(handle, dtype)
+
+
+def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute an operation on bfloat16 values in float32, and round its result."""
+
+    @functools.wraps(operation)
+    def compute(builder: Any, *operands: Any, **options: Any) -> Any:
+        if not any(_is_bfloat16(operand) for operand in operands):
+            return operation(builder, *operands, **options)
+        wide = [_cast(operand, tl.float32) if _is_bfloat16(operand) else operand for operand in operands]
+        result = operation(builder, *wide, **options)
+        return result if result.data.dtype == np.bool_ else _cast(result, tl.bfloat16)
+
+    return compute
+
+
+def _is_bfloat16(operand: Any) -> bool:
+    return isinstance(operand, interpreter.TensorHandle) and operand.dtype.scalar is tl.bfloat16
+
+
+def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Reduce or scan bfloat16 tensors in float32, and round the results."""
+
+    @functools.wraps(apply)
+    def compute(operations: Any, tensors: tuple[Any, ...]) -> list[Any]:
+        narrow = [_is_bfloat16(tensor.handle) for tensor in tensors]
+        wide = tuple(
+            operations.to_tensor(_cast(tensor.handle, tl.float32).data, tl.float32) if is_narrow else tensor
+            for tensor, is_narrow in zip(tensors, narrow, strict=True)
+        )
+        results = apply(operations, wide)
+        results = list(results) if isinstance(results, (list, tuple)) else [results]
+        return [
+            tl.tensor(_cast(result.handle, tl.bfloat16), _bfloat16_like(result.type)) if is_narrow else result
+            for result, is_narrow in zip(results, narrow, strict=False)
+        ]
+
+    return compute
+
+
+def _bfloat16_like(type_: Any) -> Any:
+    return tl.block_type(tl.bfloat16, type_.shape) if type_.is_block() else tl.bfloat16
