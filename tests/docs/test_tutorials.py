@@ -131,7 +131,7 @@ def test_the_service_without_docker_takes_records(reader: Reader) -> None:
     (calibrate,) = lines_of("service.md", "Calibrate the runner")
     reader.variables["ROOFWATCH_PROJECT"] = "owner/kernels"
 
-    reader.variables["ROOFWATCH_TOKEN"] = reader.run(create).split()[-1]
+    reader.variables["ROOFWATCH_TOKEN"] = reader.run(create).split()[0]
     reader.run(run, 0, 1)
     with reader.background(serve.replace("8700", str(port)), f"http://127.0.0.1:{port}/healthz"):
         reader.run(push.replace("https://roofwatch.example", f"http://127.0.0.1:{port}"))
