@@ -129,7 +129,7 @@ def test_the_service_without_docker_takes_records(reader: Reader) -> None:
     create, serve = lines_of("service.md", "Without Docker")[:2]
     run, push, ingest = lines_of("service.md", "Send records")
     (calibrate,) = lines_of("service.md", "Calibrate the runner")
-    reader.variables["ROOFWATCH_PROJECT"] = "owner/kernels"
+    reader.run("git remote add origin https://github.com/owner/kernels.git")
 
     reader.variables["ROOFWATCH_TOKEN"] = reader.run(create).split()[0]
     reader.run(run, 0, 1)
