@@ -18,6 +18,10 @@ from roofwatch.collector.record.record import Commit
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 
 
+_REMOTE_PATH = re.compile(r"(?:\w+://[^/]+/|[\w.-]+@[\w.-]+:)([\w./-]+?)(?:\.git)?/?$")
+"""The path in the URL of a remote repository; a local folder does not match."""
+
+
 def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | None = None) -> str:
     """Run git in a folder and return its output.
 
@@ -86,7 +90,14 @@ def commit_of(path: Path) -> tuple[Commit, str]:
 
 
 def project_of(repository: Path) -> str:
-    """Project name: the repository's folder, the same in all its work trees."""
+    """Project name: the path of the remote `origin`, such as `owner/kernels`; without one, the repository's folder.
+
+    It is the same in all work trees and clones.
+    """
+    with contextlib.suppress(GitError):
+        url = run_git(repository, "config", "remote.origin.url").strip()
+        if found := _REMOTE_PATH.match(url):
+            return re.sub(r"[^\w./-]", "-", found[1]).lstrip("-./")[:200]
     common = Path(run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
     return project_name(common.parent if common.name == ".git" else common)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import checked_out, commit_of, find_repository, read_commit, run_git
+from roofwatch.collector.git import checked_out, commit_of, find_repository, project_of, read_commit, run_git
 
 
 @pytest.fixture
@@ -63,3 +63,22 @@ def test_an_unknown_revision_is_one_clear_error(repository: Path) -> None:
         read_commit(repository, "nothing-like-it")
     with pytest.raises(GitError, match=r"--output=x"):  # a revision is never an option
         read_commit(repository, "--output=x")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://github.com/owner/kernels.git", "owner/kernels"),
+        ("https://user:token@gitlab.example:8443/group/team/kernels/", "group/team/kernels"),
+        ("git@github.com:owner/kernels.git", "owner/kernels"),
+        ("ssh://git@github.com/owner/kernels", "owner/kernels"),
+        ("/srv/clones/kernels.git", "checkout"),
+    ],
+)
+def test_a_project_is_named_by_its_remote_or_its_folder(tmp_path: Path, url: str, expected: str) -> None:
+    repository = tmp_path / "checkout"
+    repository.mkdir()
+    run_git(repository, "init", "-q")
+    run_git(repository, "remote", "add", "origin", url)
+
+    assert project_of(repository) == expected
