@@ -1,6 +1,17 @@
 """Properties are checked on the same examples every time, and however slow the machine is."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from tests.ci.github.stand_in import GitHubStandIn, open_github
 
 settings.register_profile("judgement", derandomize=True, deadline=None)
 settings.load_profile("judgement")
+
+
+@pytest.fixture
+def github() -> Iterator[GitHubStandIn]:
+    with open_github() as stand_in:
+        yield stand_in

@@ -7,19 +7,12 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_record, make_regression
 from tests.ci.alerts.receivers import Hook, open_hook
-from tests.ci.github.stand_in import GitHubStandIn, open_github
 
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
     with open_hook() as hook:
         yield hook
-
-
-@pytest.fixture
-def github() -> Iterator[GitHubStandIn]:
-    with open_github() as stand_in:
-        yield stand_in
 
 
 @pytest.fixture

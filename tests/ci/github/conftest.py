@@ -1,8 +1,4 @@
-from collections.abc import Iterator
-
 import pytest
-
-from tests.ci.github.stand_in import GitHubStandIn, open_github
 
 
 @pytest.fixture
@@ -11,9 +7,3 @@ def waits_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
     monkeypatch.setattr("time.sleep", waits.append)
     return waits
-
-
-@pytest.fixture
-def github() -> Iterator[GitHubStandIn]:
-    with open_github() as stand_in:
-        yield stand_in
