@@ -18,10 +18,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.levels import Fit, fit_levels, penalty
+from roofwatch.ci.changepoint.levels import Fit, centred_times, fit_levels, penalty
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, Values, bins_of, median, relative_widths
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
-from roofwatch.ci.changepoint.slope import centred_times
 
 _PLAUSIBLE_COST = 6.0
 """A position that costs so much more than the best is excluded: a likelihood-ratio set that holds the true position in

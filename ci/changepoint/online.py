@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roofwatch.ci.changepoint.bursts import Bursts
-from roofwatch.ci.changepoint.levels import fit_levels
+from roofwatch.ci.changepoint.levels import centred_times, fit_levels, fit_slope
 from roofwatch.ci.changepoint.noise import (
     LAGS,
     MAD_TO_DEVIATION,
@@ -29,7 +29,6 @@ from roofwatch.ci.changepoint.noise import (
     stickiness_of_differences,
     tick_of,
 )
-from roofwatch.ci.changepoint.slope import centred_times, fit_slope
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""

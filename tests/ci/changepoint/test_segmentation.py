@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from roofwatch.ci.changepoint.levels import slope_with_steps
 from roofwatch.ci.changepoint.noise import (
     bins_of,
     prior_noise,
@@ -12,7 +13,6 @@ from roofwatch.ci.changepoint.noise import (
 from roofwatch.ci.changepoint.segmentation import (
     Segmenter,
 )
-from roofwatch.ci.changepoint.slope import slope_with_steps
 
 PENALTY = 12.0
 
