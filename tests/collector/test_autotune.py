@@ -42,7 +42,7 @@ def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
     return call
 
 
-def test_every_configuration_s_time_is_kept_with_the_choice(tune: Tune) -> None:
+def test_a_choice_has_the_time_of_every_configuration(tune: Tune) -> None:
     with AutotuneRecorder().watching() as tuned:
         tune(0.004, 0.003)
 
@@ -54,7 +54,7 @@ def test_every_configuration_s_time_is_kept_with_the_choice(tune: Tune) -> None:
     assert not choice.is_cached
 
 
-def test_a_choice_that_another_case_made_is_told_with_its_times_where_it_is_used_again(tune: Tune) -> None:
+def test_a_choice_made_by_another_case_keeps_its_times(tune: Tune) -> None:
     recorder = AutotuneRecorder()
     with recorder.watching() as first:
         tune(0.004, 0.003)
@@ -67,7 +67,7 @@ def test_a_choice_that_another_case_made_is_told_with_its_times_where_it_is_used
     assert second[1].chosen == SMALL
 
 
-def test_a_choice_made_before_anybody_watched_has_no_times_and_came_from_a_cache(tune: Tune) -> None:
+def test_an_earlier_choice_is_cached_and_has_no_times(tune: Tune) -> None:
     tune(0.004, 0.003)
     with AutotuneRecorder().watching() as tuned:
         tune()
@@ -75,9 +75,7 @@ def test_a_choice_made_before_anybody_watched_has_no_times_and_came_from_a_cache
     assert (tuned[0].chosen, tuned[0].timings, tuned[0].is_cached) == (LARGE, (), True)
 
 
-def test_a_choice_from_the_disk_is_one_from_a_cache_and_keeps_its_times(
-    tune: Tune, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_read_from_disk_is_cached_and_has_its_times(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "cache_results", True)
     with AutotuneRecorder().watching() as measured:
         tune(0.004, 0.003)
@@ -90,7 +88,7 @@ def test_a_choice_from_the_disk_is_one_from_a_cache_and_keeps_its_times(
     assert read[0].duration_ns == 0
 
 
-def test_afterwards_nothing_of_triton_is_changed(tune: Tune) -> None:
+def test_triton_is_unchanged_afterwards(tune: Tune) -> None:
     original, cache = Autotuner.run, scale.cache
     recorder = AutotuneRecorder()
     with recorder.watching() as tuned, pytest.raises(IndexError):  # there is no time for the second configuration
@@ -107,7 +105,7 @@ def make_choice(block: int, *, times_ns: tuple[float, ...] = (), key: str = "256
     return Autotuning(function="scale", key=key, chosen={"BLOCK": block}, timings=timings, is_cached=not timings)
 
 
-def test_processes_that_agree_are_one_entry_and_one_that_does_not_is_another() -> None:
+def test_equal_choices_of_several_processes_are_merged() -> None:
     same, timed, other = make_choice(32), make_choice(32, times_ns=(1.0, 2.0)), make_choice(64, times_ns=(2.0, 1.0))
 
     assert merged((), (same, timed)) == (timed,)
@@ -116,7 +114,7 @@ def test_processes_that_agree_are_one_entry_and_one_that_does_not_is_another() -
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_measurement_says_what_was_tuned(tmp_path: Path) -> None:
+def test_a_measurement_on_a_gpu_has_the_tuned_configurations(tmp_path: Path) -> None:
     from tests.roofwatch.command import SUITES, started_roofwatch
 
     # a process that forks ready ones has loaded the server's packages, which a machine that only measures lacks

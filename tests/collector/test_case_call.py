@@ -50,7 +50,7 @@ def test_each_of_many_shapes_of_one_kernel_is_compiled(shapes: list[tuple[int, .
     assert shapes == wanted
 
 
-def test_what_torch_would_run_uncompiled_fails(shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exceeding_the_limit_of_shapes_fails(shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_call, "_MAX_SHAPES", 3)
     launch = compiled(implementation(), "cpu")
 
@@ -72,9 +72,7 @@ def test_what_torch_would_run_uncompiled_fails(shapes: list[tuple[int, ...]], mo
     ],
     ids=["host", "torch", "allocator", "other"],
 )
-def test_where_memory_holds_no_more_copies_the_cache_state_is_at_fault_and_not_the_kernel(
-    raised: Exception, expected: type[Exception], said: str
-) -> None:
+def test_too_little_memory_for_copies_is_unsupported(raised: Exception, expected: type[Exception], said: str) -> None:
     def make() -> Callable[[], object]:
         raise raised
 

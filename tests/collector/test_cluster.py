@@ -64,14 +64,14 @@ def test_a_case_with_many_implementations_is_a_larger_part_of_a_share() -> None:
     assert kernels_of(deal(subjects, 2)) == [["large"], ["b", "c"]]
 
 
-def test_kernels_that_take_several_devices_are_in_shares_of_their_own() -> None:
+def test_cases_of_several_devices_have_their_own_shares() -> None:
     shares = deal([selected("a"), selected("all_reduce", rank_count=2), selected("b")], 1)
 
     assert kernels_of(shares) == [["a", "b"], ["all_reduce"]]
     assert [share.rank_count for share in shares] == [1, 2]
 
 
-def test_a_share_s_plan_means_its_cases_alone_whatever_signs_their_ids_have() -> None:
+def test_the_plan_of_a_share_selects_only_its_cases() -> None:
     (share,) = deal([selected("odd[1-3]*")], 1)
 
     (pattern,) = share.plan(RunPlan()).cases or ()
@@ -80,7 +80,7 @@ def test_a_share_s_plan_means_its_cases_alone_whatever_signs_their_ids_have() ->
     assert not fnmatch.fnmatchcase("odd2x/n=8/float32/fwd", pattern)
 
 
-def test_records_of_equal_machines_become_one_under_the_highest_ceiling() -> None:
+def test_records_of_equal_machines_are_joined_with_the_highest_ceiling() -> None:
     records = [
         make_record(
             measurements=[make_measurement(case_of(kernel).case_id)],
@@ -125,7 +125,7 @@ def test_a_machine_with_another_roofwatch_measures_nothing(tmp_path: Path) -> No
         sent.unpacked(tmp_path)
 
 
-def test_a_cluster_that_is_not_there_is_one_line() -> None:
+def test_a_missing_cluster_is_one_line() -> None:
     suite = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
 
     with pytest.raises(CollectorError, match="Ray cluster") as caught, connect("auto", suite):

@@ -46,7 +46,7 @@ def test_a_project_is_named_after_its_folder_in_every_work_tree(repository: Path
     assert run_git(repository, "worktree", "list").count("\n") == 1
 
 
-def test_outside_a_repository_the_content_stands_in_for_a_commit_and_is_never_part_of_a_trend(tmp_path: Path) -> None:
+def test_outside_a_repository_a_content_hash_replaces_the_commit(tmp_path: Path) -> None:
     file = tmp_path / "bench_x.py"
     file.write_text("A = 1\n")
     first, _ = commit_of(file)
@@ -58,7 +58,7 @@ def test_outside_a_repository_the_content_stands_in_for_a_commit_and_is_never_pa
     assert find_repository(file) is None
 
 
-def test_an_unknown_revision_is_one_clear_error(repository: Path) -> None:
+def test_an_unknown_revision_is_refused(repository: Path) -> None:
     with pytest.raises(GitError, match="nothing-like-it"):
         read_commit(repository, "nothing-like-it")
     with pytest.raises(GitError, match=r"--output=x"):  # a revision is never an option

@@ -82,7 +82,7 @@ def line_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["double", "bound"])
-def test_what_is_called_comes_first_then_what_triton_compiles_for_it(
+def test_the_launcher_comes_first_then_the_functions_that_triton_compiles(
     module: ModuleType, tmp_path: Path, name: str
 ) -> None:
     found = source_lines("double", "triton", getattr(module, name), tmp_path)
@@ -95,13 +95,13 @@ def test_what_is_called_comes_first_then_what_triton_compiles_for_it(
     assert {each.file for each in found} == {"pkg/doubling.py"}
 
 
-def test_what_wraps_a_function_is_not_taken_for_it(module: ModuleType, tmp_path: Path) -> None:
+def test_decorators_are_looked_through(module: ModuleType, tmp_path: Path) -> None:
     (found,) = source_lines("double", "eager", module.wrapped, tmp_path)
 
     assert (found.function, found.line) == ("plan", line_of("def plan"))
 
 
-def test_outside_of_the_repository_nothing_is_named(module: ModuleType, tmp_path: Path) -> None:
+def test_functions_outside_the_repository_are_left_out(module: ModuleType, tmp_path: Path) -> None:
     import torch
 
     assert source_lines("double", "triton", module.double, tmp_path / "elsewhere") == ()
@@ -109,7 +109,7 @@ def test_outside_of_the_repository_nothing_is_named(module: ModuleType, tmp_path
     assert source_lines("softmax", "eager", torch.softmax, tmp_path) == ()
 
 
-def test_every_implementation_that_comes_with_roofwatch_has_its_line() -> None:
+def test_every_bundled_implementation_has_a_source_line() -> None:
     source = SuiteSource()
     repository = Path(__file__).parents[3]
 

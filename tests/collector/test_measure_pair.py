@@ -1,6 +1,6 @@
 """Two commits measured as a pair: more blocks where they are asked for, and nothing compiled that the sides share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,12 +27,6 @@ QUICK = RunPlan(
 SCALE = Subject("scale/n=1000/float32/fwd", "eager")
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
 def suite_at(path: Path, number: int) -> SuiteAt:
     return SuiteAt(SuiteSource(path, (path.parent,)), make_commit(number), "pairs")
 
@@ -41,7 +35,7 @@ def block_counts(record: RunRecord) -> dict[str, int]:
     return {measured.case_id: len(measured.blocks) for measured in record.measurements}
 
 
-def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(fork_server: ForkServer) -> None:
+def test_blocks_are_added_where_requested(fork_server: ForkServer) -> None:
     looks: list[dict[str, int]] = []
 
     def more(base: RunRecord, head: RunRecord) -> Mapping[Subject, int]:
@@ -61,9 +55,7 @@ def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(fork_server: For
         assert all(row.kind == "operator" for profile in record.profiles for row in profile.rows)
 
 
-def test_each_side_compiles_into_a_cache_of_its_own_that_is_gone_afterwards(
-    tmp_path: Path, fork_server: ForkServer
-) -> None:
+def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_server: ForkServer) -> None:
     suites = []
     for number, side in enumerate(("base", "head")):
         note = tmp_path / f"{side}.txt"

@@ -7,7 +7,7 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
     ("value", "text"),
     [(0.5, "0.5 ns"), (999, "999 ns"), (1_000, "1 µs"), (1_234_567, "1.23 ms"), (5e9, "5 s"), (0, "0 ns")],
 )
-def test_times_are_written_in_the_unit_that_fits(value: float, text: str) -> None:
+def test_times_are_formatted_with_a_suitable_unit(value: float, text: str) -> None:
     assert format_ns(value) == text
 
 
@@ -25,6 +25,6 @@ def test_rates_and_shares_carry_their_unit() -> None:
     assert metric("registers").format(255) == "255"
 
 
-def test_an_unknown_metric_is_refused_with_those_there_are() -> None:
+def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(KeyError, match="median_ns"):
         metric("speed")

@@ -2,9 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import psutil
 import pytest
@@ -23,7 +21,6 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     Failure,
-    Mode,
     RankPlace,
     Reply,
     TimeBlock,
@@ -31,17 +28,12 @@ from roofwatch.collector.workers.protocol import (
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool, combined
 from tests.builders import make_commit
+from tests.collector.conftest import NotingForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
 
 
 def by_kernel(record: RunRecord) -> dict[str, Measurement]:
@@ -52,7 +44,7 @@ def case_id(kernel: str) -> str:
     return f"{kernel}/ranks=2,n=64/float32/fwd"
 
 
-def test_a_rank_that_fails_costs_its_own_case_and_the_group_after_it_works(fork_server: ForkServer) -> None:
+def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None:
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, check_timeout_s=4)
     record = collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, fork_server=fork_server)
 
@@ -86,22 +78,10 @@ def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> No
     assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
 
 
-class NotingForkServer(ForkServer):
-    """Notes the processes that it forks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pids: list[int] = []
-
-    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
-        self.pids.append(super().fork_worker(mode, fds, log))
-        return self.pids[-1]
-
-
-def test_a_rank_that_dies_between_two_jobs_costs_the_second_alone() -> None:
+def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: NotingForkServer) -> None:
     job = CheckAccuracy(case_id=case_id("works"), implementation="eager")
     settings = WorkerSettings(source=SUITE, device="cpu")
-    with NotingForkServer() as fork_server, WorkerPool(fork_server, settings) as workers:
+    with WorkerPool(fork_server, settings) as workers:
         replies = [workers.request(job, timeout_s=60, rank_count=2)]
         os.kill(fork_server.pids[-1], signal.SIGKILL)
         while psutil.Process(fork_server.pids[-1]).status() != psutil.STATUS_ZOMBIE:
@@ -128,7 +108,7 @@ def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) ->
         ("torch.distributed.is_available", False, "needs torch.distributed"),
     ],
 )
-def test_a_machine_that_cannot_serve_the_ranks_is_said_to_lack_what_it_lacks(
+def test_ranks_that_a_machine_cannot_run_are_unsupported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patched: str, value: object, message: str
 ) -> None:
     monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
@@ -158,7 +138,7 @@ def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
     assert (found.outcome, found.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
 
 
-def test_the_first_rank_to_fail_decides_the_outcome_and_all_are_heard() -> None:
+def test_the_first_rank_to_fail_decides_the_outcome() -> None:
     exhausted = Reply(failure=Failure(outcome=Outcome.OUT_OF_MEMORY, message="no memory"))
     left_alone = Reply(failure=Failure(outcome=Outcome.CRASHED, message="connection closed"))
     failure = combined({2: exhausted, 0: left_alone, 1: left_alone}, 3).failure

@@ -34,12 +34,6 @@ Uncut = tuple[RunRecord, list[bytes]]
 """A run that was not cut short, and the lines of its journal."""
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
 def suite_in(folder: Path, name: str) -> SuiteAt:
     """A suite outside of any repository, whose other files decide whether a run may go on."""
     file = Path(shutil.copy(SUITES / name, folder))
@@ -72,7 +66,7 @@ def blocks_of(record: RunRecord) -> dict[tuple[str, str], tuple[Block, ...]]:
 
 
 @pytest.mark.parametrize("line_count", [3, 8, None])
-def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing_else(
+def test_a_resumed_run_measures_only_what_is_missing(
     fork_server: ForkServer,
     good: SuiteAt,
     uncut: Uncut,
@@ -105,7 +99,7 @@ def _steps(journal: Journal, side: str = ALONE) -> list[Any]:
     return [entry.timed for entry in journal.entries(side) if entry.timed is not None]
 
 
-def test_a_run_is_not_gone_on_with_on_another_machine(
+def test_a_run_is_not_resumed_on_another_machine(
     fork_server: ForkServer, good: SuiteAt, uncut: Uncut, tmp_path: Path
 ) -> None:
     path = tmp_path / "record.json.journal"
@@ -159,7 +153,7 @@ def cut_run(
 
 
 @pytest.mark.usefixtures("one_core")
-def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     record_file = tmp_path / "record.json.gz"
 
     killed = cut_run(tmp_path, signal.SIGKILL)
@@ -191,7 +185,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     [(signal.SIGTERM, 143, "torch"), (signal.SIGINT, 130, "torch"), (signal.SIGTERM, 143, "triton")],
     ids=["SIGTERM", "SIGINT", "SIGTERM while the interpreter checks"],
 )
-def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_no_process(
+def test_a_stopped_run_says_how_to_resume_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals, status: int, language: str
 ) -> None:
     stopped = cut_run(tmp_path, number, language=language)
@@ -210,7 +204,7 @@ def _environment_of(process: Path) -> bytes:
         return b""
 
 
-def test_a_run_that_ended_between_its_record_and_its_journal_is_finished(good: SuiteAt, tmp_path: Path) -> None:
+def test_a_run_that_wrote_its_record_is_finished_despite_its_journal(good: SuiteAt, tmp_path: Path) -> None:
     destination = tmp_path / "record.json.gz"
     header = make_header({ALONE: good}, PLAN)
     with Journal(journal_path(destination), header) as journal:
@@ -224,7 +218,7 @@ def test_a_run_that_ended_between_its_record_and_its_journal_is_finished(good: S
     assert not journal_path(destination).exists()
 
 
-def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(fork_server: ForkServer) -> None:
+def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer) -> None:
     suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, preparation_timeout_s=3, launch_timeout_s=0)
 

@@ -16,7 +16,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     assert told == []
 
 
-def test_time_is_added_up_by_activity_in_the_order_of_a_run(ticks: list[int]) -> None:
+def test_time_is_summed_by_activity(ticks: list[int]) -> None:
     spent = SpentTime()
     ticks += [0, 5, 10, 12, 20, 27]
     for activity in (Activity.CHECK, Activity.COMPILE, Activity.CHECK):
@@ -25,7 +25,7 @@ def test_time_is_added_up_by_activity_in_the_order_of_a_run(ticks: list[int]) ->
     assert list(spent.total_ns.items()) == [("compile", 2), ("check", 12)]
 
 
-def test_a_part_of_one_activity_may_have_been_another_and_the_sum_stays(ticks: list[int]) -> None:
+def test_moving_time_between_activities_keeps_the_sum(ticks: list[int]) -> None:
     spent = SpentTime()
     ticks += [0, 10]
     with spent.on(Activity.OVERHEAD):
@@ -35,7 +35,7 @@ def test_a_part_of_one_activity_may_have_been_another_and_the_sum_stays(ticks: l
     assert spent.total_ns == {"warm_up": 3, "timing": 7}
 
 
-def test_what_is_new_is_told_once_and_counts_with_what_earlier_processes_spent(ticks: list[int]) -> None:
+def test_new_time_is_taken_once(ticks: list[int]) -> None:
     spent = SpentTime()
     spent.add_earlier({"check": 100})
     ticks += [0, 5]
@@ -46,7 +46,7 @@ def test_what_is_new_is_told_once_and_counts_with_what_earlier_processes_spent(t
     assert spent.total_ns == {"check": 105}
 
 
-def test_the_split_is_a_line() -> None:
+def test_the_time_spent_is_printed_in_one_line() -> None:
     record = make_record(spent_ns={"warm_up": 1_500_000_000, "timing": 8_500_000_000})
     assert time_spent(record) == "10 s: warm-up 15%, timing 85%"
     assert time_spent(make_record()) == "time spent: not recorded"

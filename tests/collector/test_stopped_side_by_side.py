@@ -5,7 +5,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -14,10 +13,11 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Mode, WorkerSettings
+from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.terminal import stop_on_sigterm
 from tests.builders import make_commit
+from tests.collector.conftest import NotingForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
@@ -75,24 +75,6 @@ class CancelledError(Exception):
     """Whoever asked for the run no longer wants it."""
 
 
-class NotingForkServer(ForkServer):
-    """Notes the processes that it forks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pids: list[int] = []
-
-    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
-        self.pids.append(super().fork_worker(mode, fds, log))
-        return self.pids[-1]
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[NotingForkServer]:
-    with NotingForkServer() as fork_server:
-        yield fork_server
-
-
 @pytest.fixture
 def suite(tmp_path: Path) -> Iterator[SuiteAt]:
     (tmp_path / "bench_waiting.py").write_text(SUITE)
@@ -127,7 +109,7 @@ def checked_in(folder: Path) -> Counter[str]:
     [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (0, CancelledError)],
     ids=["Ctrl-C", "SIGTERM", "the caller cancels"],
 )
-def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left(
+def test_a_stopped_run_keeps_its_checks_and_leaves_no_process(
     suite: SuiteAt, fork_server: NotingForkServer, tmp_path: Path, number: int, error: type[BaseException]
 ) -> None:
     path = tmp_path / "journal"

@@ -48,23 +48,22 @@ def selected(device: str, **plan: object) -> list[str]:
     return [subject.case_id.removesuffix("/float32/fwd") for subject in run.to_check]
 
 
-def test_a_cpu_takes_small_cases_and_those_of_kernels_that_have_none() -> None:
-    assert selected("cpu") == ["tagged/n=1", "plain/n=1", "large/n=1"]
+@pytest.mark.parametrize(
+    ("device", "plan", "cases"),
+    [
+        ("cpu", {}, ["tagged/n=1", "plain/n=1", "large/n=1"]),
+        ("cuda", {}, ["tagged/n=2", "plain/n=1", "large/n=1"]),
+        ("cpu", {"usual_tag": "quick"}, ["tagged/n=2", "plain/n=1", "large/n=1"]),
+        ("cpu", {"tags": ("full",)}, ["tagged/n=2", "tagged/n=3", "large/n=1"]),
+        ("cpu", {"tags": ("70b", "decode")}, ["tagged/n=3"]),
+    ],
+)
+def test_cases_are_selected_by_tags_or_by_the_usual_tag_of_the_device(
+    device: str, plan: dict[str, object], cases: list[str]
+) -> None:
+    assert selected(device, **plan) == cases
 
 
-def test_a_gpu_takes_quick_cases() -> None:
-    assert selected("cuda") == ["tagged/n=2", "plain/n=1", "large/n=1"]
-
-
-def test_a_plan_may_say_what_is_usual() -> None:
-    assert selected("cpu", usual_tag="quick") == ["tagged/n=2", "plain/n=1", "large/n=1"]
-
-
-def test_given_tags_must_all_be_there() -> None:
-    assert selected("cpu", tags=("full",)) == ["tagged/n=2", "tagged/n=3", "large/n=1"]
-    assert selected("cpu", tags=("70b", "decode")) == ["tagged/n=3"]
-
-
-def test_tags_that_no_case_has_are_answered_with_those_there_are() -> None:
+def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SuiteError, match=r"a case tagged 90b; .* its cases the tags 70b 8b decode full quick small"):
         selected("cpu", tags=("90b",))

@@ -1,6 +1,5 @@
 """Kernels that really crash, hang and exhaust memory, each costing its own case and nothing else."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,8 @@ FAILING = SuiteSource(SUITES / "bench_failing.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
 @pytest.mark.slow
-def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured(fork_server: ForkServer) -> None:
+def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(fork_server: ForkServer) -> None:
     plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=12, compile_timeout_s=60)
     record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan, fork_server=fork_server)
 
@@ -78,7 +71,7 @@ def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measur
         ("import roofwatch\nroofwatch.KernelSpecs", "no attribute 'KernelSpecs'"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_one_clear_error(
+def test_a_suite_that_cannot_be_loaded_is_explained(
     fork_server: ForkServer, tmp_path: Path, text: str, expected: str
 ) -> None:
     file = tmp_path / "bench_broken.py"
@@ -89,7 +82,7 @@ def test_a_file_that_cannot_be_loaded_is_one_clear_error(
     assert expected in str(caught.value)
 
 
-def test_a_process_in_which_a_capture_failed_is_given_no_other_job(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_process_is_replaced_after_a_failed_capture(fork_server: ForkServer, tmp_path: Path) -> None:
     """torch's allocator believes ever after that the capture goes on, and fails whatever comes next."""
     failed = "from roofwatch.collector.timing.cuda_timers import FailedCaptureError as Failed"
     raising = failed + "\n    import os; raise {}(os.getpid())"

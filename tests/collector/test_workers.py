@@ -1,15 +1,18 @@
-"""Checks side by side, and what is timed where it was checked."""
+"""Parallel checks, and the processes that blocks come from."""
 
 from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.run_plan import Subject
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -57,29 +60,46 @@ def subject_of(kernel: str) -> Subject:
     return Subject(f"{kernel}/n=64/float32/fwd", "eager")
 
 
-def test_checks_side_by_side_are_timed_where_they_were_made_and_what_lacked_memory_is_checked_alone(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def suite(tmp_path: Path) -> SuiteSource:
     (tmp_path / "bench_noting.py").write_text(SUITE)
-    kernels = ("large", "first", "second")
-    with (
-        ForkServer() as fork_server,
-        WorkerPool(
-            fork_server, WorkerSettings(source=SuiteSource(tmp_path / "bench_noting.py"), device="cpu")
-        ) as workers,
-    ):
-        rank_counts = {subject_of(kernel): 1 for kernel in kernels}
-        replies = dict(workers.check_all(rank_counts, worker_count=2, timeout_s=60))
-        blocks = [
-            workers.request(
-                TimeBlock(**subject_of(kernel).named, plan=SamplingPlan(warmup_ms=0, budget_ms=1)), timeout_s=60
-            ).block
-            for kernel in kernels
-        ]
-    callers = {kernel: set((tmp_path / kernel).read_text().split()) for kernel in kernels}
+    return SuiteSource(tmp_path / "bench_noting.py")
 
-    assert {subject: reply.accuracy and reply.accuracy.outcome for subject, reply in replies.items()} == {
-        subject_of(kernel): "ok" for kernel in kernels
-    }
-    assert None not in blocks
-    assert {kernel: len(pids) for kernel, pids in callers.items()} == {"large": 2, "first": 1, "second": 1}
+
+def callers(suite: SuiteSource, kernel: str) -> set[str]:
+    """IDs of the processes that called a kernel."""
+    assert suite.path is not None
+    return set((suite.path.parent / kernel).read_text().split())
+
+
+def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_from_the_process_of_the_check(
+    suite: SuiteSource, fork_server: ForkServer
+) -> None:
+    subjects = {kernel: subject_of(kernel) for kernel in ("large", "first", "second")}
+    with WorkerPool(fork_server, WorkerSettings(source=suite, device="cpu")) as workers:
+        checked = workers.check_all(dict.fromkeys(subjects.values(), 1), worker_count=2, timeout_s=60)
+        outcomes = {subject: reply.accuracy and reply.accuracy.outcome for subject, reply in checked}
+        for subject in subjects.values():
+            job = TimeBlock(**subject.named, plan=SamplingPlan(warmup_ms=0, budget_ms=1))
+            assert workers.request(job, timeout_s=60).block is not None
+
+    assert outcomes == dict.fromkeys(subjects.values(), Outcome.OK)
+    assert {kernel: len(callers(suite, kernel)) for kernel in subjects} == {"large": 2, "first": 1, "second": 1}
+
+
+@pytest.mark.parametrize(("is_fresh", "process_count"), [(True, 4), (False, 1)])
+def test_every_block_may_come_from_a_fresh_process(
+    suite: SuiteSource, fork_server: ForkServer, is_fresh: bool, process_count: int
+) -> None:
+    plan = RunPlan(
+        kernels=("first",),
+        device="cpu",
+        targets=(),
+        block_count=3,
+        has_fresh_processes=is_fresh,
+        sampling=SamplingPlan(warmup_ms=0, budget_ms=1),
+    )
+    record = collect_run(SuiteAt(suite, make_commit(), "example"), plan, fork_server=fork_server)
+
+    assert len(record.measurements[0].blocks) == 3
+    assert len(callers(suite, "first")) == process_count

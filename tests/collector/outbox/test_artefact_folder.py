@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> ArtefactFolder:
     return ArtefactFolder(tmp_path / "records" / "artefacts")
 
 
-def test_a_file_lies_under_its_sha256_and_equal_ones_are_one(folder: ArtefactFolder, tmp_path: Path) -> None:
+def test_equal_files_are_stored_once_by_their_sha256(folder: ArtefactFolder, tmp_path: Path) -> None:
     for name in ("first.sass", "second.sass"):
         (tmp_path / name).write_bytes(b"MOV R1, R2")
 
@@ -33,7 +33,7 @@ def test_a_file_lies_under_its_sha256_and_equal_ones_are_one(folder: ArtefactFol
     assert found.read_bytes() == b"MOV R1, R2"
 
 
-def test_text_loses_what_must_not_leave_the_machine(folder: ArtefactFolder, tmp_path: Path) -> None:
+def test_a_text_file_is_redacted(folder: ArtefactFolder, tmp_path: Path) -> None:
     (tmp_path / "of jdoe.html").write_text("<p>of jdoe</p>\n<p>password hunter2</p>\n")
 
     artefact = folder.add(tmp_path / "of jdoe.html", redaction=REDACTION)
@@ -42,7 +42,7 @@ def test_text_loses_what_must_not_leave_the_machine(folder: ArtefactFolder, tmp_
     assert (folder.folder / artefact.sha256).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
 
 
-def test_a_trace_is_redacted_as_one(folder: ArtefactFolder, tmp_path: Path) -> None:
+def test_a_trace_is_redacted(folder: ArtefactFolder, tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "of jdoe", "ts": 1, "dur": 2}]}')
 
     artefact = folder.add(tmp_path / "trace.json", redaction=REDACTION)
@@ -52,9 +52,7 @@ def test_a_trace_is_redacted_as_one(folder: ArtefactFolder, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["report.ncu-rep", "dump.bin"])
-def test_what_nothing_can_be_taken_out_of_is_refused_unless_all_is_kept(
-    folder: ArtefactFolder, tmp_path: Path, name: str
-) -> None:
+def test_a_binary_file_is_refused_unless_everything_is_kept(folder: ArtefactFolder, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"NVR\0\xff\xfe")
 
     with pytest.raises(RedactionError):
@@ -64,15 +62,13 @@ def test_what_nothing_can_be_taken_out_of_is_refused_unless_all_is_kept(
     assert folder.add(tmp_path / name, redaction=Redaction(kept=EVERYTHING)).size_bytes == 6
 
 
-def test_a_file_that_is_not_there_is_named(folder: ArtefactFolder, tmp_path: Path) -> None:
+def test_a_missing_file_is_named(folder: ArtefactFolder, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"absent\.html: cannot be stored"):
         folder.add(tmp_path / "absent.html")
 
 
 @pytest.mark.parametrize("content", [[b"wh", b"ole"], [b"whole", b"!"], [b"whale"], []])
-def test_what_comes_from_elsewhere_is_written_only_if_it_is_what_was_named(
-    tmp_path: Path, content: list[bytes]
-) -> None:
+def test_a_download_is_written_only_if_its_hash_matches(tmp_path: Path, content: list[bytes]) -> None:
     path = tmp_path / "trace.json"
     path.write_text("before")
 
@@ -90,5 +86,5 @@ def test_what_comes_from_elsewhere_is_written_only_if_it_is_what_was_named(
     ("name", "harmless"),
     [("trace rank 0.json", "trace_rank_0.json"), (".hidden", "_.hidden"), ("-rf", "_-rf"), ("a;b`c", "a_b_c")],
 )
-def test_the_name_in_a_record_is_harmless(name: str, harmless: str) -> None:
+def test_names_of_artefacts_are_safe(name: str, harmless: str) -> None:
     assert artefact_name(name) == harmless

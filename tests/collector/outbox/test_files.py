@@ -14,14 +14,13 @@ from roofwatch.collector.outbox.files import (
     TooLargeError,
     atomic_path,
     compress,
-    make_folder,
     read_document,
 )
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_record
 
 
-def test_two_that_write_one_file_each_write_a_complete_one(tmp_path: Path) -> None:
+def test_concurrent_writers_of_a_file_each_write_a_complete_one(tmp_path: Path) -> None:
     path = tmp_path / "answers.json"
     with atomic_path(path) as first:
         first.write_bytes(b"of the first, which is longer")
@@ -33,16 +32,7 @@ def test_two_that_write_one_file_each_write_a_complete_one(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_is_there_is_taken_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
-    make_folder(tmp_path)
-    (tmp_path / "file").touch()
-
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises((FileExistsError, NotADirectoryError)):
-            make_folder(folder)
-
-
-def test_a_name_that_ends_in_gz_is_written_compressed_and_the_same_whenever_it_is(tmp_path: Path) -> None:
+def test_compressed_records_are_reproducible(tmp_path: Path) -> None:
     record = make_record()
     record.write(tmp_path / "plain.json")
     record.write(tmp_path / "compressed.json.gz")
@@ -53,14 +43,14 @@ def test_a_name_that_ends_in_gz_is_written_compressed_and_the_same_whenever_it_i
 
 @pytest.mark.parametrize("name", ["record.json", "record.json.gz", "record"])
 @pytest.mark.parametrize("is_compressed", [True, False])
-def test_it_is_read_by_its_content_whatever_its_name(tmp_path: Path, name: str, is_compressed: bool) -> None:
+def test_compression_is_detected_from_the_content(tmp_path: Path, name: str, is_compressed: bool) -> None:
     record = make_record()
     (tmp_path / name).write_bytes(compress(record.to_json()) if is_compressed else record.to_json())
     assert RunRecord.read(tmp_path / name) == record
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30, 200, -9, -1])
-def test_a_file_that_is_not_whole_is_one_clear_error(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "record.json.gz"
     file.write_bytes(compress(make_record().to_json())[:cut])
     with pytest.raises(RecordError, match=r"record\.json\.gz: (compressed, and damaged|not a complete JSON document)"):
@@ -68,7 +58,7 @@ def test_a_file_that_is_not_whole_is_one_clear_error(tmp_path: Path, cut: int) -
 
 
 @pytest.mark.parametrize("parts", [1, 64], ids=["one stream", "many streams"])
-def test_what_unfolds_to_more_than_it_may_is_refused_before_it_fills_the_memory(parts: int) -> None:
+def test_a_gzip_bomb_is_refused(parts: int) -> None:
     bomb = io.BytesIO(gzip.compress(bytes(2**26 // parts)) * parts)
     tracemalloc.start()
     try:

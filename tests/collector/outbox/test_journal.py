@@ -111,7 +111,7 @@ def test_a_killed_run_without_results_does_not_block_another(path: Path, is_resu
         assert (journal.header, journal.entries()) == (other, ())
 
 
-def test_wherever_a_write_was_cut_the_complete_lines_count(path: Path) -> None:
+def test_complete_lines_of_a_cut_journal_count(path: Path) -> None:
     with Journal(path, header_with()) as journal:
         add(journal, "a", "b", "c")
     content = path.read_bytes()
@@ -128,7 +128,7 @@ def test_wherever_a_write_was_cut_the_complete_lines_count(path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b'{"harness', b"\0" * 4096, b"\0\n"])
-def test_a_journal_without_a_complete_first_line_is_started_anew(path: Path, start: bytes) -> None:
+def test_a_journal_without_a_complete_first_line_is_replaced(path: Path, start: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(start)
     with Journal(path, header_with()) as journal:

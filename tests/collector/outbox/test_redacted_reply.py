@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,7 @@ PLAN = RunPlan(device="cpu", targets=(), block_count=1, sampling=QUICK, has_prof
 TOLD = "<path>/weights.bin of <mail> with --token <secret>"
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
-def test_the_journal_of_a_run_tells_nothing(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> None:
     path = tmp_path / "record.json.journal"
     said: list[Progress] = []
     with Journal(path, make_header({ALONE: TELLS}, PLAN)) as journal:
@@ -51,14 +44,14 @@ def test_the_journal_of_a_run_tells_nothing(fork_server: ForkServer, tmp_path: P
     assert (kept.outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
 
 
-def test_what_a_check_explains_tells_nothing(fork_server: ForkServer) -> None:
+def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
     reports = check_suite(TELLS.source, CheckPlan(implementations=("raises", "dies")), fork_server=fork_server)
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)
 
 
-def test_what_is_kept_by_name_stays(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_kinds_are_not_redacted(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
 
     [report] = check_suite(TELLS.source, CheckPlan(implementations=("raises",)), fork_server=fork_server)

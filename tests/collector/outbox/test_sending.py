@@ -31,7 +31,7 @@ def door() -> Iterator[Door]:
         yield door
 
 
-def test_a_record_is_posted_compressed_with_the_token_in_the_header_alone(door: Door) -> None:
+def test_a_record_is_posted_compressed_with_the_token_in_a_header(door: Door) -> None:
     record = make_record()
     door.answers = [acknowledge()]
 
@@ -51,7 +51,7 @@ class NewerRecord(RunRecord):
 
 
 @pytest.mark.parametrize("future", [None, "said"])
-def test_a_server_that_is_older_than_the_runner_acknowledges_its_records(door: Door, future: str | None) -> None:
+def test_an_older_server_acknowledges_records_of_a_newer_runner(door: Door, future: str | None) -> None:
     record = NewerRecord.model_validate(make_record().model_dump() | {"schema_version": "1.99", "future": future})
     door.answers = [acknowledge()]  # as the server finds it, which does not know the field
 
@@ -59,7 +59,7 @@ def test_a_server_that_is_older_than_the_runner_acknowledges_its_records(door: D
 
 
 @pytest.mark.parametrize("status", [201, 409])
-def test_a_server_that_has_the_same_record_already_acknowledges_it(door: Door, status: int) -> None:
+def test_a_stored_record_is_acknowledged_again(door: Door, status: int) -> None:
     record = make_record()
     door.answers = [acknowledge(status)] * 2
     sender = door.sender()
@@ -80,7 +80,7 @@ def test_a_server_that_has_the_same_record_already_acknowledges_it(door: Door, s
         (speak_another_protocol, "the connection broke"),
     ],
 )
-def test_what_is_no_acknowledgement_is_tried_again(door: Door, say: Say, reason: str) -> None:
+def test_other_answers_than_an_acknowledgement_are_tried_again(door: Door, say: Say, reason: str) -> None:
     door.answers = [say]
     found = door.sender().send(make_record())
     assert isinstance(found, Unavailable)
@@ -96,9 +96,7 @@ def test_what_is_no_acknowledgement_is_tried_again(door: Door, say: Say, reason:
         ("soon", None),
     ],
 )
-def test_the_time_that_a_server_asks_to_wait_is_understood(
-    door: Door, retry_after: str, expected_s: float | None
-) -> None:
+def test_retry_after_may_be_seconds_or_a_date(door: Door, retry_after: str, expected_s: float | None) -> None:
     door.answers = [answer(429, Retry_After=retry_after)]
     found = door.sender().send(make_record())
     assert isinstance(found, Unavailable)
@@ -106,15 +104,13 @@ def test_the_time_that_a_server_asks_to_wait_is_understood(
 
 
 @pytest.mark.parametrize("status", [400, 409, 422])
-def test_a_refusal_for_good_is_one(door: Door, status: int) -> None:
+def test_a_client_error_refuses_a_record(door: Door, status: int) -> None:
     door.answers = [answer(status, b"no\nsuch\x1b[31m project")]
     assert door.sender().send(make_record()) == Refused(f"HTTP {status}: no such [31m project")
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_a_wrong_token_or_address_is_the_sender_s_fault_and_not_the_record_s(
-    door: Door, tmp_path: Path, status: int
-) -> None:
+def test_a_wrong_token_or_address_ends_the_delivery(door: Door, tmp_path: Path, status: int) -> None:
     spool = Spool(tmp_path)
     spool.submit(make_record())
     door.answers = [answer(status, b"no")]
@@ -123,7 +119,7 @@ def test_a_wrong_token_or_address_is_the_sender_s_fault_and_not_the_record_s(
     assert len(spool.waiting) == 1
 
 
-def test_a_token_without_the_scope_is_the_sender_s_fault_and_one_of_another_project_is_not(door: Door) -> None:
+def test_a_token_without_the_scope_ends_the_delivery_and_one_of_another_project_does_not(door: Door) -> None:
     lacking = 'Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"'
     door.answers = [answer(403, b"no", WWW_Authenticate=lacking), answer(403, b"not ours")]
     record = make_record()
@@ -172,7 +168,7 @@ def test_the_token_is_in_no_message_even_if_the_server_repeats_it(door: Door) ->
         ("https://example.org/?token=hunter2", "no credentials"),
     ],
 )
-def test_an_address_that_would_give_something_away_is_refused_without_repeating_it(url: str, reason: str) -> None:
+def test_an_unsafe_url_is_refused_without_its_password(url: str, reason: str) -> None:
     with pytest.raises(SpoolError) as caught:
         HttpSender(url)
     assert reason in str(caught.value)
@@ -184,13 +180,13 @@ def test_a_token_that_would_end_the_header_is_refused() -> None:
         HttpSender("https://example.org", "token\r\nX-Other: 1")
 
 
-def test_no_proxy_sees_what_is_sent_unprotected_on_this_machine(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_to_this_machine_uses_no_proxy(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     door.answers = [acknowledge()]
     assert isinstance(door.sender().send(make_record()), Acknowledged)
 
 
-def test_a_server_in_trouble_gets_every_record_in_the_end(door: Door, tmp_path: Path) -> None:
+def test_an_unstable_server_gets_every_record(door: Door, tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     for number in range(3):
         spool.submit(make_record(number))

@@ -86,7 +86,7 @@ def is_aside(spool: Spool, record: RunRecord) -> bool:
 
 @pytest.mark.parametrize("is_kill", [True, False], ids=["killed", "ended"])
 @pytest.mark.parametrize("refusal", [None, "HTTP 422: no"], ids=["taken", "refused"])
-def test_a_push_that_is_stopped_anywhere_leaves_each_record_whole_with_its_file_in_one_place(
+def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refusal: str | None, is_kill: bool
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing here is to outlive the machine

@@ -1,6 +1,5 @@
 """The choice of a timer, by a worker, and what comes of one that is not there."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +21,6 @@ pytestmark = pytest.mark.usefixtures("forked_servers")
 
 GOOD = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py")
 PLAN = RunPlan(kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1))
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -1,0 +1,27 @@
+"""A fork server for the tests of each module."""
+
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import Mode
+
+
+class NotingForkServer(ForkServer):
+    """Remembers the processes that it forks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pids: list[int] = []
+
+    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
+        self.pids.append(super().fork_worker(mode, fds, log))
+        return self.pids[-1]
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[NotingForkServer]:
+    with NotingForkServer() as fork_server:
+        yield fork_server
