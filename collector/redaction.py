@@ -10,7 +10,7 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -159,12 +159,6 @@ class Redaction:
             is_login = is_login or takes_password(argument)
             is_secret = is_secret_option(argument) or (is_login and argument == "-p")
         return redacted
-
-    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Remove the values of environment variables, except a short list."""
-        if self.keeps(Kind.ENVIRONMENT):
-            return dict(variables)
-        return {name: value if name in patterns.KEPT_VARIABLES else "<removed>" for name, value in variables.items()}
 
     def path(self, path: str) -> str:
         """Shorten a path: relative to the project or the installed packages, or only the file name."""

@@ -108,12 +108,12 @@ def test_a_full_disk_leaves_the_old_file_unchanged(tmp_path: Path, monkeypatch: 
     def full(_fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    target = tmp_path / "record.json"
-    make_record().write(target)
+    record, target = make_record(), tmp_path / "record.json"
+    record.write(target)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RecordError, match="no space left on the device"):
         make_record(1).write(target)
-    assert RunRecord.read(target) == make_record()
+    assert RunRecord.read(target) == record
     assert list(tmp_path.iterdir()) == [target]
 
 
