@@ -29,7 +29,6 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
     TimeBlock,
     check_limit,
-    explained,
     machine_error,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -239,7 +238,7 @@ class SuiteRun:
             taken = self._session.with_state(reply.block)
             self._add(TimedStep(**subject.named, blocks_before=blocks_before, taken=taken))
         else:
-            failure = explained(reply.failure, self.plan.block_timeout_in_words)
+            failure = reply.failure_within(self.plan.block_timeout_in_words)
             self._add(TimedStep(**subject.named, blocks_before=blocks_before, failure=failure))
 
     def profile(self, workers: WorkerPool, on_step: OnStep, on_failure: OnStep) -> None:
@@ -326,7 +325,6 @@ class SuiteRun:
     def _accuracy(self, subject: Subject, reply: Reply) -> Accuracy:
         if reply.accuracy is not None:
             return reply.accuracy
-        failure = explained(reply.failure, check_limit(self.plan.check_timeout_s))
-        assert failure is not None
+        failure = reply.failure_within(check_limit(self.plan.check_timeout_s))
         executor = "device" if self._runs_on_device(subject) else "interpreter"
         return Accuracy(**subject.named, executor=executor, outcome=failure.outcome, message=failure.message)

@@ -22,7 +22,6 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
     WorkerSettings,
     check_limit,
-    explained,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
@@ -157,8 +156,7 @@ def _check(
     )
     if reply.fully_checked is not None:
         return reply.fully_checked.report, reply.fully_checked.layouts
-    failure = explained(reply.failure, check_limit(timeout_s))
-    assert failure is not None
+    failure = reply.failure_within(check_limit(timeout_s))
     failed = CheckReport(
         case_id=subject.case_id,
         implementation=subject.implementation,

@@ -26,7 +26,6 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
     WorkerSettings,
     compile_limit,
-    explained,
 )
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.collector.workers.worker_pool import run_parallel
@@ -123,8 +122,7 @@ class StaticCompiler(contextlib.ExitStack):
         self._cache.shrink()
 
     def _failed(self, subject: Subject, targets: Sequence[str], reply: Reply) -> tuple[StaticFacts, ...]:
-        failure = explained(reply.failure, compile_limit(self._timeout_s))
-        assert failure is not None
+        failure = reply.failure_within(compile_limit(self._timeout_s))
         return tuple(
             StaticFacts(
                 **subject.named,

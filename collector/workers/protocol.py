@@ -247,6 +247,13 @@ class Reply(_Message):
     profile: CaseProfile | None = None
     failure: Failure | None = None
 
+    def failure_within(self, limit: str) -> Failure:
+        """The failure of the job; if it timed out, with an explanation of its time limit."""
+        assert self.failure is not None
+        if self.failure.outcome is not Outcome.TIMED_OUT:
+            return self.failure
+        return self.failure.model_copy(update={"message": f"{self.failure.message}: {limit}"})
+
     @property
     def report(self) -> Accuracy | CheckReport | None:
         """The result of a check."""
@@ -254,13 +261,6 @@ class Reply(_Message):
 
 
 # --- error messages
-
-
-def explained(failure: Failure | None, limit: str) -> Failure | None:
-    """Add the time limit to the message of a job that timed out."""
-    if failure is None or failure.outcome is not Outcome.TIMED_OUT:
-        return failure
-    return failure.model_copy(update={"message": f"{failure.message}: {limit}"})
 
 
 def check_limit(timeout_s: float) -> str:
