@@ -1,4 +1,4 @@
-"""The choice of a timer, by a worker, and what comes of one that is not there."""
+"""The choice of a timer and a cache state."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,39 @@ from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
-from roofwatch.collector.timing.method import SamplingPlan
+from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
+
+
+def test_a_gpu_has_three_timers_best_first() -> None:
+    assert possible_methods("cuda") == [
+        TimingMethod(Timer.CUPTI, CacheState.COLD),
+        TimingMethod(Timer.CUDA_GRAPH, CacheState.ROTATED),
+        TimingMethod(Timer.CUDA_EVENT, CacheState.COLD),
+    ]
+
+
+def test_a_request_selects_timers() -> None:
+    assert possible_methods("cpu") == [default_method("cpu")] == [TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)]
+    assert possible_methods("cuda", Timer.CUDA_EVENT) == [TimingMethod(Timer.CUDA_EVENT, CacheState.COLD)]
+    methods = possible_methods("cuda", cache=CacheState.COLD)
+
+    assert [method.timer for method in methods] == [Timer.CUPTI, Timer.CUDA_EVENT]
+
+
+def test_a_timer_of_another_device_is_refused() -> None:
+    with pytest.raises(TimerError, match=r"cupti: .* on cpu here, where the timer is perf_counter"):
+        possible_methods("cpu", Timer.CUPTI)
+
+
+def test_a_graph_cannot_have_a_cold_cache() -> None:
+    with pytest.raises(TimerError, match="cuda_graph offers rotated or hot; --timer cupti or cuda_event offers cold"):
+        possible_methods("cuda", Timer.CUDA_GRAPH, CacheState.COLD)
+
 
 GOOD = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py")
 PLAN = RunPlan(kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1))
