@@ -11,7 +11,6 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Literal, Self
 from uuid import UUID
 
@@ -183,9 +182,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Close the journal; remove it if it holds no result."""
         if not self._file.closed and not self.result_count:
             self.remove()

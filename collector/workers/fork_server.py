@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import IO, Any, Self
 
 from roofwatch.collector.errors import CollectorError
@@ -52,9 +51,7 @@ class ForkServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for server in self._servers.values():
             server.stop()
         self._servers.clear()

@@ -8,7 +8,6 @@ import selectors
 import signal
 import tempfile
 import time
-from types import TracebackType
 from typing import IO, Self
 
 from roofwatch.collector.errors import CollectorError, SuiteError
@@ -48,9 +47,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def start(self) -> SuiteInfo:
