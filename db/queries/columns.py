@@ -190,7 +190,7 @@ def _unpack(
 ) -> tuple[NDArray[np.intp], dict[str, NDArray[np.float64]]]:
     """Return the positions in `runs` of the values of some rows, in order, and the values by column.
 
-    Values of other runs are left out: of other branches, and of runs that were stored meanwhile.
+    Values of other branches, and of runs that were stored meanwhile, are dropped.
     """
     values = {name: np.frombuffer(b"".join(getattr(row, name) for row in rows), dtype=">f8") for name in columns}
     found = runs.index.get_indexer(pd.Index(values["run_number"].astype(np.int64)))
