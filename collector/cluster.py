@@ -19,8 +19,8 @@ from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import OnProgress, Progress, collect_run
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Selected, select
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan, Selected, select
 from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings

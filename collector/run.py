@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.compile.static_compiler import StaticCompiler
+from roofwatch.collector.compile.static_compiler import compilers
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
-from roofwatch.collector.run_plan import Activity, RunPlan, Subject
+from roofwatch.collector.run_plan import Activity, OnProgress, Progress, RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -24,18 +24,6 @@ from roofwatch.collector.workers.worker_pool import WorkerPool
 
 _MAX_PARALLEL_CHECKS = 8
 
-
-@dataclass(frozen=True)
-class Progress:
-    done: int
-    total: int
-    """Steps known so far; grows after the suite is loaded."""
-    text: str
-    is_to_stay: bool = False
-    """A notice about the whole run, not the current step."""
-
-
-OnProgress = Callable[[Progress], None]
 
 MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
 """From the base and head records so far, the number of blocks per side that each undecided subject needs."""
@@ -269,8 +257,8 @@ def _prepare(
     if run.to_interpret:
         fork_server.preload(Mode.INTERPRETER)
     # not during checks on the device, in which Triton's autotuner times kernels
-    with StaticCompiler(fork_server, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
-        run.compile(compiler, steps.step)
+    with compilers(fork_server, run.source) as workers_without_device:
+        run.compile(workers_without_device, steps.step)
     worker_count = _parallel_check_count(run)
     if run.to_interpret:
         settings = WorkerSettings(

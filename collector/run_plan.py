@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +21,19 @@ from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Progress:
+    done: int
+    total: int
+    """Steps known so far; grows after the suite is loaded."""
+    text: str
+    is_to_stay: bool = False
+    """A notice about the whole run, not the current step."""
+
+
+OnProgress = Callable[[Progress], None]
 
 
 class Activity(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from roofwatch.collector.compile.static_compiler import StaticCompiler
+from roofwatch.collector.compile.static_compiler import compile_subjects
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError, TimerError
 from roofwatch.collector.outbox.journal import ALONE, CompiledCase, Entry, Journal, TimedStep, changes
@@ -168,13 +168,13 @@ class SuiteRun:
         timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
         return [subject for subject in timed if self._selected[subject].rank_count == 1]
 
-    def compile(self, compiler: StaticCompiler, on_step: OnStep) -> None:
-        """Compile for all targets."""
+    def compile(self, workers: WorkerPool, on_step: OnStep) -> None:
+        """Compile for all targets, in workers of `compilers`."""
         missing = [subject for subject in self.to_compile if subject not in self._static_facts]
         for subject in self.to_compile:
             if subject in self._static_facts:
                 on_step(f"compiled {subject}")
-        compiled = compiler.compile(missing, self.plan.targets) if missing else iter(())
+        compiled = compile_subjects(workers, missing, self.plan) if missing else ()
         for found in self.spent.waiting_for(compiled, Activity.COMPILE):
             self._static_facts[found.subject] = found.facts
             self._store(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))

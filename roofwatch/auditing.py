@@ -21,7 +21,7 @@ from roofwatch.ci.static.toolchain_audit import Build, Upgrade
 from roofwatch.collector.errors import CollectorError, ToolchainError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import OnProgress, Progress
 from roofwatch.cuda import cache_dir
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.options import RunOptions

@@ -23,14 +23,13 @@ from roofwatch.ci.static.baseline import (
 )
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, function_key
 from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run import OnProgress, Progress
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource
 from roofwatch.db.values import Verdict
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR

@@ -9,8 +9,7 @@ from typing import Literal
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.run import OnProgress, Progress
-from roofwatch.collector.run_plan import matches
+from roofwatch.collector.run_plan import OnProgress, Progress, matches
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (

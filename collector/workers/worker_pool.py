@@ -1,4 +1,4 @@
-"""The worker processes of one suite: a single worker, parallel workers for checks, and groups of ranks."""
+"""The worker processes of one suite: a single worker, parallel workers, and groups of ranks."""
 
 from __future__ import annotations
 
@@ -268,6 +268,25 @@ class WorkerPool:
                     yield subject, reply
         for subject, job in jobs.items():
             yield subject, self.request(job, timeout_s=timeout_s, rank_count=rank_counts[subject])
+
+    def load_compilers(self) -> None:
+        """Load what every compilation needs, once for all workers that are started later."""
+        self._fork_server.warm_up()
+
+    def compile_all(
+        self, jobs: Sequence[CompileStatic], *, worker_count: int, timeout_s: float
+    ) -> Iterator[tuple[CompileStatic, Reply]]:
+        """Compile in parallel. Cases of a kernel go to one worker: they share code, which is compiled once.
+
+        Raises:
+            SuiteError: the suite cannot be loaded.
+        """
+        count = min(worker_count, len(jobs)) - 1
+        self._parallel = [Worker(self._fork_server, self._settings) for _ in range(count)]
+        workers = [self._single, *self._parallel]
+        compiled = run_parallel(workers, jobs, group=lambda job: job.case_id.partition("/")[0], timeout_s=timeout_s)
+        for job, reply, _ in compiled:
+            yield job, reply
 
     def stop(self) -> None:
         """End all processes; the next job starts new ones."""

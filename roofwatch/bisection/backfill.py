@@ -27,8 +27,8 @@ from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import ALONE, make_header
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import OnProgress, collect_run
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.run import resumable

@@ -37,8 +37,8 @@ from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.outbox.journal import discard, journal_path, make_header
 from roofwatch.collector.record.record import RunRecord, utc_now
-from roofwatch.collector.run import OnProgress, measure_pair
-from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.run import measure_pair
+from roofwatch.collector.run_plan import OnProgress, RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings

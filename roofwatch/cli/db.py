@@ -71,7 +71,7 @@ def prune(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.collector.record.metrics import format_bytes
-    from roofwatch.collector.run import Progress
+    from roofwatch.collector.run_plan import Progress
     from roofwatch.db.errors import StoreError
     from roofwatch.db.maintenance.retention import Part, Pruned
     from roofwatch.db.maintenance.retention import prune as prune_store
@@ -111,7 +111,7 @@ def export(
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.collector.record.metrics import format_bytes
-    from roofwatch.collector.run import Progress
+    from roofwatch.collector.run_plan import Progress
     from roofwatch.db.maintenance.parquet import export_parquet
 
     with open_configured_store() as engine, progress("exporting") as show:
@@ -175,7 +175,7 @@ def verify(*, as_json: AsJson = False) -> None:
     Exit status 1: problems were found; each is named.
     """
     from roofwatch.arguments import open_configured_server
-    from roofwatch.collector.run import Progress
+    from roofwatch.collector.run_plan import Progress
     from roofwatch.db.maintenance.verify import verify_store
 
     with open_configured_server() as engine, progress("verifying") as show:

@@ -106,7 +106,7 @@ def ncu(
     from roofwatch.collector.profiling.ncu_count import count_call, find_ncu
     from roofwatch.collector.record.measurement import CacheState
     from roofwatch.collector.record.record import RunRecord
-    from roofwatch.collector.run import Progress
+    from roofwatch.collector.run_plan import Progress
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker

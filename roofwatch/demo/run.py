@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.collector.run import Progress
+from roofwatch.collector.run_plan import Progress
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.projects import delete_project

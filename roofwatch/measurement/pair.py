@@ -20,8 +20,8 @@ from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
-from roofwatch.collector.run import Progress, measure_pair
-from roofwatch.collector.run_plan import Activity, RunPlan, Subject
+from roofwatch.collector.run import measure_pair
+from roofwatch.collector.run_plan import Activity, Progress, RunPlan, Subject
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.run import resumable, write_records

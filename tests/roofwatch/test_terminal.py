@@ -7,7 +7,7 @@ import json
 import pytest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.run import Progress
+from roofwatch.collector.run_plan import Progress
 from roofwatch.tables import measurements
 from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 from tests.builders import make_measurement, make_record

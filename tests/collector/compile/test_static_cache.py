@@ -3,19 +3,16 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.compile.cache import DiskCache
-from roofwatch.collector.compile.static_compiler import StaticCompiler
-from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.static_compiler import compile_subjects, compile_suite, compilers
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run import Progress
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run_plan import Progress, RunPlan, select
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.collector.static_suite import COPY, HEADER
 
@@ -91,8 +88,8 @@ def known(compiled_once: tuple[Known, Path], monkeypatch: pytest.MonkeyPatch) ->
 def compiled_now(folder: Path) -> tuple[list[str], dict[str, StaticFacts]]:
     """Which kernels had to be compiled, and the facts of all."""
     steps: list[Progress] = []
-    facts = compile_suite(SuiteSource(folder), PLAN, steps.append, worker_count=1)
-    compiled = [step.text.split()[1].split("/")[0] for step in steps if step.text.startswith("compiled")]
+    facts = compile_suite(SuiteSource(folder), PLAN, steps.append)
+    compiled = sorted(step.text.split()[1].split("/")[0] for step in steps if step.text.startswith("compiled"))
     return compiled, {fact.case_id.split("/")[0]: fact for fact in facts}
 
 
@@ -140,7 +137,7 @@ def test_only_kernels_that_a_change_affects_are_compiled_again(
 
 def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(suite: Path) -> None:
     steps: list[Progress] = []
-    compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False, worker_count=2)
+    compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False)
 
     assert sum(step.text.startswith("compiled") for step in steps) == 2
     assert not (suite.parent / "cache").exists()
@@ -160,11 +157,10 @@ def test_the_oldest_entries_of_a_full_cache_are_deleted(tmp_path: Path) -> None:
 
 def test_a_run_uses_cached_facts_and_compiles_the_rest(known: Known) -> None:
     source = SuiteSource(known.suite)
-    with ForkServer() as fork_server, StaticCompiler(fork_server, source, timeout_s=60) as compiler:
-        run = SuiteRun(source, PLAN)
-        run.select(compiler.load())
-        again = list(compiler.compile(run.to_compile, ["sm_90"]))
-        more = list(compiler.compile(run.to_compile, ["gfx942", "sm_90"]))
+    with ForkServer() as fork_server, compilers(fork_server, source) as workers:
+        subjects = [found.subject for found in select(workers.start(), PLAN)]
+        again = list(compile_subjects(workers, subjects, PLAN))
+        more = list(compile_subjects(workers, subjects, replace(PLAN, targets=("gfx942", "sm_90"))))
 
     assert [found.was_cached for found in again] == [True, True]
     assert [found.was_cached for found in more] == [False, False]

@@ -9,8 +9,8 @@ import pytest
 from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.run import Progress, collect_run
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer

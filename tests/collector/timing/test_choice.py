@@ -9,8 +9,8 @@ import torch
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.run import Progress, collect_run
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.timing import choose_method
