@@ -20,6 +20,8 @@ from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 
+ALL = ("*",)
+"""The shell pattern of every name."""
 Result = TypeVar("Result")
 
 
@@ -142,13 +144,13 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[Selected, ...]:
         if matches(kernel.name, plan.kernels)
         for case in _select_cases(kernel, info.device, plan)
         for implementation in kernel.implementations
-        if case.direction in implementation.directions and matches(implementation.name, plan.implementations)
+        if case.direction in implementation.directions and matches(implementation.name, plan.implementations or ALL)
     )
     if found:
         return found
     message = (
         f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation that matches "
-        f"{' '.join(plan.implementations)}"
+        f"{' '.join(plan.implementations or ALL)}"
     )
     if plan.cases:
         message += f" and a case that matches {' '.join(plan.cases)}"
@@ -190,7 +192,7 @@ class RunPlan:
 
     Args:
         kernels: Shell patterns of kernel names.
-        implementations: Shell patterns of implementation names.
+        implementations: Shell patterns of implementation names; None selects all.
         tags: Cases with all of these tags. None takes `usual_tag` of kernels that have tagged cases, and every case of
             the others.
         usual_tag: None means `quick` on a GPU and `small` on a CPU.
@@ -213,8 +215,8 @@ class RunPlan:
         launch_timeout_s: Time limit of one launch.
     """
 
-    kernels: tuple[str, ...] = ("*",)
-    implementations: tuple[str, ...] = ("*",)
+    kernels: tuple[str, ...] = ALL
+    implementations: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
     usual_tag: str | None = None
     targets: tuple[str, ...] = DEFAULT_TARGETS

@@ -150,7 +150,7 @@ class RunOptions:
         effort = EFFORTS[Preset(self.preset)]
         return RunPlan(
             kernels=tuple(self.kernel or ("*",)),
-            implementations=tuple(self.implementation or ("*",)),
+            implementations=tuple(self.implementation) if self.implementation else None,
             tags=tuple(self.tag) if self.tag else None,
             usual_tag=usual_tag,
             targets=targets if self.static else (),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.run_plan import OnProgress, Progress, matches
+from roofwatch.collector.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
@@ -29,26 +29,6 @@ _FAST_TAGS = {"small", "quick"}
 
 
 @dataclass(frozen=True)
-class CheckPlan:
-    """What to check.
-
-    Args:
-        kernels: Shell patterns of kernel names.
-        cases: Shell patterns of case IDs; None selects the edge cases and, on a GPU, the fast cases, otherwise the
-            interpreter's stand-ins.
-        implementations: Shell patterns of names; None selects all but those compiled by torch.compile.
-        device: `cpu` or `cuda`; None prefers a GPU.
-        timeout_s: For one case in one layout, including compilation.
-    """
-
-    kernels: tuple[str, ...] = ("*",)
-    cases: tuple[str, ...] | None = None
-    implementations: tuple[str, ...] | None = None
-    device: str | None = None
-    timeout_s: float = 300.0
-
-
-@dataclass(frozen=True)
 class CheckSubject:
     """A case, an implementation, and where it runs."""
 
@@ -58,8 +38,11 @@ class CheckSubject:
     rank_count: int = 1
 
 
-def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
+def select_subjects(info: SuiteInfo, plan: RunPlan) -> list[CheckSubject]:
     """Select what to check, grouped by case so that implementations share its reference.
+
+    Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the interpreter's stand-ins
+    on a CPU. Without patterns of implementations, those compiled by torch.compile are left out.
 
     Raises:
         SuiteError: nothing matches the plan.
@@ -72,15 +55,15 @@ def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
     if not subjects:
         names = sorted({implementation.name for kernel in kernels for implementation in kernel.implementations})
         raise SuiteError(
-            f"nothing to check: no case matches {' '.join(plan.cases or ('*',))} with implementation "
-            f"{' '.join(plan.implementations or ('*',))}; implementations: {', '.join(names)}; "
+            f"nothing to check: no case matches {' '.join(plan.cases or ALL)} with implementation "
+            f"{' '.join(plan.implementations or ALL)}; implementations: {', '.join(names)}; "
             f"cases: {kernels[0].checkable[0].case_id}, …"
         )
     return list(dict.fromkeys(subjects))
 
 
 def check_suite(
-    source: SuiteSource, plan: CheckPlan, on_progress: OnProgress = lambda _: None, *, fork_server: ForkServer
+    source: SuiteSource, plan: RunPlan, on_progress: OnProgress = lambda _: None, *, fork_server: ForkServer
 ) -> tuple[CheckReport, ...]:
     """Check each selected case as declared and, if it passes, in other layouts.
 
@@ -102,7 +85,7 @@ def check_suite(
         def check_all(where: WorkerPool, executor: str) -> None:
             for subject in subjects:
                 if subject.executor == executor:
-                    found[subject] = list(_reports(where, subject, plan.timeout_s))
+                    found[subject] = list(_reports(where, subject, plan.check_timeout_s))
                     done = sum(map(bool, found.values()))
                     on_progress(Progress(done, len(subjects), f"{subject.case_id} {subject.implementation}"))
 
@@ -112,7 +95,7 @@ def check_suite(
     return tuple(report for reports in found.values() for report in reports)
 
 
-def _subjects_of(kernel: KernelInfo, device: str, plan: CheckPlan) -> Iterator[CheckSubject]:
+def _subjects_of(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[CheckSubject]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
         for implementation in kernel.implementations:

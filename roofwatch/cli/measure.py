@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,7 +87,7 @@ def check(
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
     from roofwatch import tables
-    from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
+    from roofwatch.collector.accuracy.check_run import check_suite
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.measurement.check import (
         check_summary,
@@ -98,13 +99,7 @@ def check(
     )
 
     source, kernels = check_target(target)
-    plan = CheckPlan(
-        kernels=kernels,
-        cases=tuple(case) if case else None,
-        implementations=tuple(options.implementation) if options.implementation else None,
-        device=options.device,
-        timeout_s=options.check_timeout,
-    )
+    plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
         reports = check_suite(source, plan, on_progress, fork_server=fork_server)
     failed = [(report, repeat_command(target, report, options.device)) for report in reports if report.has_failed]

@@ -12,10 +12,11 @@ from roofwatch import KernelSpec, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_fully, in_layout, layouts_of, rearranged
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
-from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite, select_subjects
+from roofwatch.collector.accuracy.check_run import check_suite, select_subjects
 from roofwatch.collector.accuracy.evaluation import prepare
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
@@ -42,7 +43,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def check(fork_server: ForkServer, suite: str, **plan: Any) -> tuple[CheckReport, ...]:
-    return check_suite(SuiteSource(SUITES / suite), CheckPlan(device="cpu", **plan), fork_server=fork_server)
+    return check_suite(SuiteSource(SUITES / suite), RunPlan(device="cpu", **plan), fork_server=fork_server)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_a_broken_promise_of_determinism_is_incorrect(broken: Any) -> None:
 
 @pytest.mark.slow
 def test_every_failure_is_an_outcome_and_the_rest_is_checked(fork_server: ForkServer) -> None:
-    reports = check(fork_server, "bench_failing.py", timeout_s=6)
+    reports = check(fork_server, "bench_failing.py", check_timeout_s=6)
     assert {report.case_id.split("/")[0]: report.outcome for report in reports} == {
         "raises": Outcome.CRASHED,
         "segfault": Outcome.CRASHED,
@@ -216,7 +217,7 @@ def info(device: str) -> SuiteInfo:
 
 
 def chosen(device: str, **plan: Any) -> list[tuple[str, str, str]]:
-    subjects = select_subjects(info(device), CheckPlan(**plan))
+    subjects = select_subjects(info(device), RunPlan(**plan))
     return [(subject.case_id, subject.implementation, subject.executor) for subject in subjects]
 
 
@@ -250,7 +251,7 @@ def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
 )
 def test_a_plan_that_matches_nothing_is_refused(plan: Any, message: str) -> None:
     with pytest.raises(SuiteError, match=message):
-        select_subjects(info("cpu"), CheckPlan(**plan))
+        select_subjects(info("cpu"), RunPlan(**plan))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "int64", "bool"])

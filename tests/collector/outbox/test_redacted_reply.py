@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
+from roofwatch.collector.accuracy.check_run import check_suite
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import collect_run
@@ -45,7 +45,7 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
 
 
 def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
-    reports = check_suite(TELLS.source, CheckPlan(implementations=("raises", "dies")), fork_server=fork_server)
+    reports = check_suite(TELLS.source, RunPlan(implementations=("raises", "dies")), fork_server=fork_server)
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)
@@ -54,6 +54,6 @@ def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
 def test_kept_kinds_are_not_redacted(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
 
-    [report] = check_suite(TELLS.source, CheckPlan(implementations=("raises",)), fork_server=fork_server)
+    [report] = check_suite(TELLS.source, RunPlan(implementations=("raises",)), fork_server=fork_server)
 
     assert "/home/alice/secret-project/weights.bin of alice@example.com with --token <secret>" in (report.message or "")
