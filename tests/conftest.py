@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from tests.databases import Databases
+    from tests.http_server import FakeServer
 
 STORE = "ROOFWATCH_TEST_STORE"
 """Environment variable with the folder of the embedded server, if it is in memory: copying a database there is ten
@@ -120,6 +121,15 @@ def forked_servers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(roofwatch.collector.workers.fork_server, "subprocess", forking(servers()))
         yield
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    from tests.http_server import FakeServer, serve
+
+    fake = FakeServer()
+    with serve(fake.answer) as fake.url:
+        yield fake
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,21 @@
-"""An HTTP server on this machine whose answers a function gives."""
+"""An HTTP server on this machine whose answers a function or a list gives."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import RunRecord
+from tests.builders import NOON
+
+TOKEN = "a-secret-token"
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.send_response(answer.status)
-        for name, value in {**answer.headers, "Content-Length": str(len(answer.body))}.items():
+        for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.body)
 
-    do_GET = do_POST = do_PATCH = do_DELETE = handle_request  # noqa: N815  the names of http.server
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_request  # noqa: N815  the names of http.server
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
@@ -69,3 +77,45 @@ def serve(answers: Answers) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+# --- a server that gives the answers of a list
+
+
+@dataclass
+class FakeServer:
+    """Gives each answer once, in order; a request too many breaks the connection."""
+
+    url: str = ""
+    answers: list[Answers] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+
+    def answer(self, request: Request) -> Answer | None:
+        self.requests.append(request)
+        return self.answers.pop(0)(request) if self.answers else None
+
+    def sender(self, token: str | None = TOKEN) -> HttpSender:
+        return HttpSender(self.url, token, timeout_s=5, now=lambda: NOON)
+
+
+def answer(status: int, body: bytes = b"", **headers: str) -> Answers:
+    """Give a fixed answer; `_` in the name of a header stands for `-`."""
+    return lambda _: Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def acknowledge(status: int = 201, **changed: object) -> Answers:
+    """Acknowledge the record of a request, with other or further fields."""
+
+    def acknowledged(request: Request) -> Answer:
+        record = RunRecord.from_json(gzip.decompress(request.body), name="request")
+        known = {"run_id": str(record.run_id), "content_hash": record.content_hash}
+        return Answer(status, json.dumps(known | changed).encode())
+
+    return acknowledged
+
+
+def hang_up(_: Request) -> None:
+    """Close the connection without an answer."""
+
+
+hang_up_within = answer(200, b'{"run_id":', Content_Length="1000")

@@ -1,11 +1,7 @@
 """What happens to a record in the spool for each answer of a server."""
 
-import gzip
-import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,25 +12,13 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.options import EXIT_CANNOT
 from roofwatch.store.transfer import exit_status
 from tests.builders import make_record
-from tests.door import Door, Say, acknowledge, answer, hang_up, hang_up_within, open_door, speak_another_protocol
-
-
-def acknowledge_with(status: int = 201, **said: object) -> Say:
-    """Acknowledge the record, with other or further fields."""
-
-    def say(handler: Any, body: bytes) -> None:
-        record = RunRecord.from_json(gzip.decompress(body), name="request")
-        known = {"run_id": str(record.run_id), "content_hash": record.content_hash}
-        handler.say(status, json.dumps(known | said).encode())
-
-    return say
-
+from tests.http_server import FakeServer, acknowledge, answer, hang_up, hang_up_within
 
 SENT, RETRIED = ("gone", "no", 0), ("stays", "in this push", 2)
 KEPT, REFUSED = ("stays", "by the next push", 2), ("aside", "no", 1)
 FILE_REFUSED = ("gone", "no", 1)
 NO_SCOPE = answer(403, WWW_Authenticate='Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"')
-LATER = [hang_up, speak_another_protocol, *map(answer, (408, 425, 429, 500, 503))]
+LATER = [hang_up, *map(answer, (408, 425, 429, 500, 503))]
 WRONG_SENDER = [*(answer(status, Location="/login") for status in (301, 307, 401, 407)), NO_SCOPE]
 NEVER = [answer(status) for status in (400, 410, 413, 422, 451)]
 
@@ -42,8 +26,8 @@ TO_THE_RECORD = {
     SENT: [acknowledge(status) for status in (200, 201, 409)],
     RETRIED: [
         *LATER,
-        acknowledge_with(content_hash="0" * 64),
-        acknowledge_with(run_id="00000000-0000-0000-0000-000000000007"),
+        acknowledge(content_hash="0" * 64),
+        acknowledge(run_id="00000000-0000-0000-0000-000000000007"),
         answer(202),
         answer(200, b"<html>welcome</html>"),
         hang_up_within,
@@ -59,12 +43,6 @@ TO_ITS_FILE = {
 }
 
 
-@pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    with open_door() as door:
-        yield door
-
-
 def place_of(spool: Spool, record: RunRecord) -> str:
     """Return where the record is, after checking that its file is with it."""
     for place, folder in {"stays": spool.folder, "aside": spool.folder / "refused"}.items():
@@ -77,21 +55,21 @@ def place_of(spool: Spool, record: RunRecord) -> str:
 
 @pytest.mark.parametrize("is_file", [False, True], ids=["record", "file"])
 def test_each_answer_decides_what_happens_to_the_record(
-    is_file: bool, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_file: bool, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     artefacts = ArtefactFolder(tmp_path / "artefacts")
     (tmp_path / "trace.json").write_bytes(b"a trace")
     record = make_record(artefacts=[artefacts.add(tmp_path / "trace.json")])
-    before = [acknowledge_with(lacking_artefacts=[record.artefacts[0].sha256])] if is_file else []
+    before = [acknowledge(lacking_artefacts=[record.artefacts[0].sha256])] if is_file else []
     for expected, answers in (TO_ITS_FILE if is_file else TO_THE_RECORD).items():
         for number, say in enumerate(answers):
             spool = Spool(tmp_path / " ".join(map(str, expected)) / str(number))
             spool.submit(record, artefacts)
             waits: list[float] = []
-            door.answers = [*before, say] * 2
+            server.answers = [*before, say] * 2
             try:
-                delivery = spool.deliver(door.sender(), attempts=2, sleep=waits.append)
+                delivery = spool.deliver(server.sender(), attempts=2, sleep=waits.append)
                 status = exit_status(delivery)
             except SpoolError:
                 delivery, status = Delivery(), EXIT_CANNOT

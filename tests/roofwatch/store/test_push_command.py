@@ -1,20 +1,13 @@
 """`roofwatch push` as a user runs it, against a real server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.outbox.spool import Spool
 from tests.builders import make_record
-from tests.door import TOKEN, Door, acknowledge, answer, open_door
+from tests.http_server import TOKEN, FakeServer, acknowledge, answer
 from tests.roofwatch.command import Done, roofwatch
-
-
-@pytest.fixture
-def door() -> Iterator[Door]:
-    with open_door() as door:
-        yield door
 
 
 def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
@@ -23,38 +16,38 @@ def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
     )
 
 
-def test_sent_records_leave_the_spool(door: Door, tmp_path: Path) -> None:
+def test_sent_records_leave_the_spool(server: FakeServer, tmp_path: Path) -> None:
     for number in range(2):
         make_record(number).write(tmp_path / "records" / f"{number}.json.gz")
-    door.answers = [acknowledge(), acknowledge(409)]
+    server.answers = [acknowledge(), acknowledge(409)]
 
-    done = push(tmp_path, "records", "--url", door.url)
+    done = push(tmp_path, "records", "--url", server.url)
 
     assert done.status == 0, done.error
     assert "2 record(s) sent and acknowledged" in done.output
-    assert [request.headers["Authorization"] for request in door.requests] == [f"Bearer {TOKEN}"] * 2
+    assert [request.headers["Authorization"] for request in server.requests] == [f"Bearer {TOKEN}"] * 2
     assert Spool(tmp_path / "data" / "spool").waiting == []
     assert len(list((tmp_path / "records").iterdir())) == 2
 
 
-def test_the_next_push_sends_unacknowledged_records(door: Door, tmp_path: Path) -> None:
+def test_the_next_push_sends_unacknowledged_records(server: FakeServer, tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
-    door.answers = [answer(503, b"maintenance", Retry_After="86400"), acknowledge()]
+    server.answers = [answer(503, b"maintenance", Retry_After="86400"), acknowledge()]
 
-    first = push(tmp_path, "record.json", ROOFWATCH_SERVER_URL=door.url)
+    first = push(tmp_path, "record.json", ROOFWATCH_SERVER_URL=server.url)
     assert first.status == 2
     assert "kept for later" in first.output
     assert "HTTP 503: maintenance" in first.output
 
-    second = push(tmp_path, "--json", ROOFWATCH_SERVER_URL=door.url)
+    second = push(tmp_path, "--json", ROOFWATCH_SERVER_URL=server.url)
     assert second.status == 0
     assert (len(second.parsed["sent"]), second.parsed["left"]) == (1, [])
 
 
-def test_a_refused_record_is_named_with_the_reason_and_where_it_is(door: Door, tmp_path: Path) -> None:
+def test_a_refused_record_is_named_with_the_reason_and_where_it_is(server: FakeServer, tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
-    door.answers = [answer(422, b"no such project")]
-    done = push(tmp_path, "record.json", "--url", door.url, "--spool", tmp_path / "elsewhere")
+    server.answers = [answer(422, b"no such project")]
+    done = push(tmp_path, "record.json", "--url", server.url, "--spool", tmp_path / "elsewhere")
     assert done.status == 1
     assert f"refused: {tmp_path / 'elsewhere' / 'refused'}" in done.output
     assert "HTTP 422: no such project" in done.output
@@ -73,10 +66,10 @@ def test_nothing_is_sent_to_an_untrusted_server(tmp_path: Path, url: tuple[str, 
     assert reason in done.error
 
 
-def test_an_unknown_token_is_reported_without_showing_it(door: Door, tmp_path: Path) -> None:
+def test_an_unknown_token_is_reported_without_showing_it(server: FakeServer, tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
-    door.answers = [answer(401, f"unknown token {TOKEN}".encode())]
-    done = push(tmp_path, "record.json", "--url", door.url)
+    server.answers = [answer(401, f"unknown token {TOKEN}".encode())]
+    done = push(tmp_path, "record.json", "--url", server.url)
     assert done.status == 2
     assert "accepts no records from here: HTTP 401: unknown token ***" in done.error
     assert TOKEN not in done.output + done.error

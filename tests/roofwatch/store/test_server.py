@@ -1,7 +1,6 @@
 """The client of the HTTP API: pages, errors, redirects and truncated answers."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,42 +9,32 @@ from pydantic import TypeAdapter
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import ConnectionFailedError, HttpClient
 from roofwatch.store.server import Server, server_to_read
-from tests.door import TOKEN, Door, Say, answer, hang_up, hang_up_within, open_door
+from tests.http_server import TOKEN, Answers, FakeServer, answer, hang_up, hang_up_within
 
 NAMES = TypeAdapter(list[str])
 
 
-@pytest.fixture
-def door() -> Iterator[Door]:
-    with open_door() as door:
-        door.is_read = True
-        yield door
+def server_of(server: FakeServer) -> Server:
+    return Server(HttpClient(server.url, TOKEN))
 
 
-def server_of(door: Door) -> Server:
-    return Server(HttpClient(door.url, TOKEN))
-
-
-def page(*items: str, following: str | None = None) -> Say:
+def page(*items: str, following: str | None = None) -> Answers:
     return answer(200, json.dumps({"items": items, "next": following}).encode())
 
 
-def problem(status: int, detail: str, **headers: str) -> Say:
+def problem(status: int, detail: str, **headers: str) -> Answers:
     return answer(status, json.dumps({"detail": detail}).encode(), **headers)
 
 
-def test_pages_are_requested_when_needed(door: Door) -> None:
-    door.answers = [page("a", "b", following="after=b&"), page("c"), page("x", following="more")]
+def test_pages_are_requested_when_needed(server: FakeServer) -> None:
+    server.answers = [page("a", "b", following="after=b&"), page("c"), page("x", following="more")]
 
-    assert list(server_of(door).pages("/v1/projects", {"project": "owner/kernels"}, NAMES, size=2)) == ["a", "b", "c"]
-    assert next(server_of(door).pages("/v1/projects", {}, NAMES, size=1)) == "x"
+    assert list(server_of(server).pages("/v1/projects", {"project": "owner/kernels"}, NAMES, size=2)) == ["a", "b", "c"]
+    assert next(server_of(server).pages("/v1/projects", {}, NAMES, size=1)) == "x"
 
-    assert [request.path for request in door.requests] == [
-        "/v1/projects?project=owner%2Fkernels&limit=2",
-        "/v1/projects?project=owner%2Fkernels&limit=2&cursor=after%3Db%26",
-        "/v1/projects?limit=1",
-    ]
-    assert {request.headers["Authorization"] for request in door.requests} == {f"Bearer {TOKEN}"}
+    asked = {"project": "owner/kernels", "limit": "2"}
+    assert [request.query for request in server.requests] == [asked, asked | {"cursor": "after=b&"}, {"limit": "1"}]
+    assert {request.headers["Authorization"] for request in server.requests} == {f"Bearer {TOKEN}"}
 
 
 @pytest.mark.parametrize(
@@ -67,32 +56,32 @@ def test_pages_are_requested_when_needed(door: Door) -> None:
         (answer(200, b'{"items": [1], "next": null}'), "does not answer as roofwatch api"),
     ],
 )
-def test_errors_are_one_line_with_advice(door: Door, said: Say, reason: str) -> None:
-    door.answers = [said]
+def test_errors_are_one_line_with_advice(server: FakeServer, said: Answers, reason: str) -> None:
+    server.answers = [said]
 
     with pytest.raises(SpoolError, match=reason) as raised:
-        list(server_of(door).pages("/v1/runs", {}, NAMES, size=1))
+        list(server_of(server).pages("/v1/runs", {}, NAMES, size=1))
 
-    assert str(raised.value).startswith(door.url)
+    assert str(raised.value).startswith(server.url)
     assert TOKEN not in str(raised.value)
-    assert len(door.requests) == 1
+    assert len(server.requests) == 1
 
 
-def test_an_endless_list_is_an_error(door: Door) -> None:
-    door.answers = [page("a", following="a"), page("b", following="a"), page("b", following="a")]
+def test_an_endless_list_is_an_error(server: FakeServer) -> None:
+    server.answers = [page("a", following="a"), page("b", following="a"), page("b", following="a")]
 
     with pytest.raises(SpoolError, match="does not answer as roofwatch api"):
-        list(server_of(door).pages("/v1/projects", {}, NAMES, size=1))
+        list(server_of(server).pages("/v1/projects", {}, NAMES, size=1))
 
-    assert len(door.requests) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("said", [hang_up, hang_up_within])
-def test_a_truncated_answer_is_an_error(door: Door, said: Say) -> None:
-    door.answers = [said]
+def test_a_truncated_answer_is_an_error(server: FakeServer, said: Answers) -> None:
+    server.answers = [said]
 
     with pytest.raises(ConnectionFailedError, match="check that roofwatch api runs there, then try again"):
-        server_of(door).get("/v1/runs")
+        server_of(server).get("/v1/runs")
 
 
 def test_a_configured_database_precedes_a_configured_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
