@@ -1,29 +1,25 @@
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import checked_out, commit_of, find_repository, project_of, read_commit, run_git
+from tests.git_repository import commit_all, make_repository
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "my project"
-    folder.mkdir()
-    run = ["git", "-C", str(folder), "-c", "user.name=Test Author", "-c", "user.email=author@example.invalid"]
-    subprocess.run([*run, "init", "-q", "-b", "main"], check=True)
+    folder = make_repository(tmp_path / "my project")
     for number in (1, 2, 3):
         (folder / "bench_x.py").write_text(f"NUMBER = {number}\n")
-        subprocess.run([*run, "add", "-A"], check=True)
-        subprocess.run([*run, "commit", "-q", "-m", f"Number {number}"], check=True)
+        commit_all(folder, f"Number {number}")
     return folder
 
 
 def test_a_commit_knows_its_place_on_the_branch(repository: Path) -> None:
     newest, oldest = read_commit(repository), read_commit(repository, "HEAD~2")
     assert (newest.first_parent_count, oldest.first_parent_count) == (3, 1)
-    assert (newest.subject, newest.author, newest.branch) == ("Number 3", "Test Author", "main")
+    assert (newest.subject, newest.author, newest.branch) == ("Number 3", "A. Author", "main")
     assert (oldest.parents, newest.parents) == ((), (read_commit(repository, "HEAD~1").sha,))
     assert not newest.is_dirty
 

@@ -1,6 +1,5 @@
 """The bundled suite measured at two commits of its repository."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from tests.git_repository import commit_all, make_repository
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
@@ -46,15 +46,7 @@ def commit_kernels(repository: Path, factor: int) -> str:
     (repository / "kernels" / "memory" / "__init__.py").touch()
     (repository / "kernels" / "memory" / "factor.py").write_text(f"FACTOR = {factor}\n")
     (repository / "kernels" / "registry.py").write_text(REGISTRY)
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
-        return subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-q", "-m", f"factor {factor}")
-    return git("rev-parse", "HEAD")
+    return commit_all(make_repository(repository))
 
 
 def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(

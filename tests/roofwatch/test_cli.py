@@ -13,6 +13,7 @@ from sqlalchemy import URL
 
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
+from tests.git_repository import commit_all, git, make_repository
 from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 
 
@@ -152,15 +153,11 @@ def test_compare_and_report_exit_with_the_verdict(tmp_path: Path, head_ns: float
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Three commits of a suite: as it is, with a gradient that is wrong, and that again."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    git = ["git", "-C", str(folder), "-c", "user.name=Test Author", "-c", "user.email=author@example.invalid"]
-    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    folder = make_repository(tmp_path / "project")
     good = (SUITES / "bench_good.py").read_text()
     for text in (good, good.replace("return (x * x).sum()", "return x.sum()"), good + "\n# the same\n"):
         (folder / "bench_layers.py").write_text(text)
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-q", "-m", "A change"], check=True)
+        commit_all(folder)
     return folder
 
 
@@ -180,10 +177,7 @@ def test_two_revisions_are_compared_and_their_checkouts_removed(repository: Path
     assert [len(m.blocks) for m in base.measurements if m.case_id.startswith("scale") and m.blocks] == [3]
     reasons = {judged["case_id"]: judged["reason"] for judged in done.parsed["judgement"]["cases"]}
     assert reasons["total/n=500/float32/fwd"] == "wrong_result"
-    worktrees = subprocess.run(
-        ["git", "-C", str(repository), "worktree", "list"], capture_output=True, text=True, check=True
-    )
-    assert worktrees.stdout.count("\n") == 1
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
 @pytest.mark.slow

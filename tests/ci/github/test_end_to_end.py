@@ -2,13 +2,13 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.ci.github.jobs import Job, workflow_run_event
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
+from tests.git_repository import commit_all, make_repository
 
 SUITE = """
 import torch
@@ -32,32 +32,16 @@ SLOWER = "return sum((x * 0.125 for _ in range(15)), x * 0.125)"
 """Slow enough for a busy machine."""
 
 
-def git(folder: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=Test Author", "-c", "user.email=author@example.com")
-    done = subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def make_repository(folder: Path) -> tuple[str, str]:
-    """A repository whose branch `slower` is checked out; the commits of both."""
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch", "main")
-    suite = folder / "bench_scale.py"
-    suite.write_text(SUITE)
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "Scale")
-    git(folder, "checkout", "--quiet", "-b", "slower")
-    suite.write_text(SUITE.replace("    return x * 2.0\n", f"    {SLOWER}\n"))
-    git(folder, "commit", "--quiet", "--all", "--message", "Scale in steps")
-    return git(folder, "rev-parse", "main"), git(folder, "rev-parse", "slower")
-
-
 @pytest.mark.slow
 def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
     checkout, default_branch = tmp_path / "pull-request", tmp_path / "default-branch"
-    base, head = make_repository(checkout)
+    suite = make_repository(checkout) / "bench_scale.py"
+    suite.write_text(SUITE)
+    base = commit_all(checkout)
+    suite.write_text(SUITE.replace("    return x * 2.0\n", f"    {SLOWER}\n"))
+    head = commit_all(checkout)
     default_branch.mkdir()
     github.pull_requests = [{"number": 7, "head": {"label": "someone:slower", "sha": head}}]
     began = Job("report.yml", "report", "workflow_run", workflow_run_event("requested", head), default_branch)

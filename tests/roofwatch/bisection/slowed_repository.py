@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.git_repository import commit_all, make_repository
 
 SERIES = "total/n=500/float32/fwd"
 
@@ -58,17 +59,10 @@ class SlowedRepository:
 
 
 def make_slowed_repository(folder: Path) -> SlowedRepository:
-    folder.mkdir()
-    _git(folder, "init", "--quiet", "--initial-branch=main")
+    make_repository(folder)
     (folder / "bench_total.py").write_text(_BENCHMARK)
     shas = []
     for subject, file, text in _HISTORY:
         (folder / file).write_text(text)
-        _git(folder, "add", ".")
-        _git(folder, "-c", "user.name=A. Author", "-c", "user.email=author@example.org", "commit", "-qm", subject)
-        shas.append(_git(folder, "rev-parse", "HEAD").strip())
+        shas.append(commit_all(folder, subject))
     return SlowedRepository(folder, tuple(shas))
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True, text=True).stdout

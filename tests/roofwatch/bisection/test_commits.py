@@ -1,6 +1,5 @@
 """The commits of a range, and what kernels are built from at each."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from roofwatch.bisection.commits import list_commits, read_build_inputs
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -20,20 +20,14 @@ Commit = Callable[[str, str], str]
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "some"
-    folder.mkdir()
-    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", folder], check=True)
-    return folder
+    return make_repository(tmp_path / "some")
 
 
 @pytest.fixture
 def commit(repository: Path) -> Commit:
     def make(file: str, text: str) -> str:
         (repository / file).write_text(text)
-        own = ["-c", "user.name=A. Author", "-c", "user.email=author@example.org"]
-        subprocess.run(["git", "-C", repository, "add", "."], check=True)
-        subprocess.run(["git", "-C", repository, *own, "commit", "-qm", f"Change {file}"], check=True)
-        return subprocess.check_output(["git", "-C", repository, "rev-parse", "HEAD"], text=True).strip()
+        return commit_all(repository)
 
     return make
 

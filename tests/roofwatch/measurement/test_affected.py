@@ -1,12 +1,12 @@
 """Kernels that a change can affect, in a real repository."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.measurement.affected import Affected, find_affected
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
 
 BENCHMARK = """
@@ -40,25 +40,14 @@ def repository(tmp_path: Path) -> Path:
     (folder / "shared.py").write_text("FACTOR = 2.0\n")
     (folder / "body.cu").write_text("// one\n")
     (folder / "README.md").write_text("Two kernels\n")
-    git(folder, "init", "--quiet", "--initial-branch", "main")
-    commit(folder)
+    commit_all(make_repository(folder))
     return folder
-
-
-def git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=Test Author", "-c", "user.email=author@example.com")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def commit(folder: Path) -> None:
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "Change")
 
 
 def test_a_kernel_is_affected_if_an_imported_module_changed(repository: Path) -> None:
     (repository / "shared.py").write_text("FACTOR = 1.0 + 1.0\n")
     (repository / "README.md").write_text("Two kernels, one of them shares\n")
-    commit(repository)
+    commit_all(repository)
 
     found = find_affected(repository / "bench", "HEAD~1", "HEAD")
 

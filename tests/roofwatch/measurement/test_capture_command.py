@@ -1,20 +1,15 @@
 """`roofwatch static capture`: launches of a program, compiled for GPUs that are not present."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
 
 IN_STEPS_OF_ONE = "tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"
 IN_STEPS_OF_TWO = "tl.program_id(0) * BLOCK * 2 + tl.arange(0, BLOCK) * 2"
-
-
-def git(folder: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=Test Author", "-c", "user.email=author@example.org")
-    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +18,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("library")
     for name in ("undeclared_kernels.py", "launches_some.py"):
         shutil.copy(SUITES / name, folder / name)
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "Add the library")
+    commit_all(make_repository(folder))
     captured = roofwatch("static", "capture", "--", "launches_some.py", "--steps", "1", cwd=folder)
     assert captured.status == 3, captured.error
     assert captured.output.splitlines()[-1] == "1.0 ['--steps', '1']"

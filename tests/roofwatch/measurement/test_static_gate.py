@@ -1,13 +1,13 @@
 """`roofwatch static` against a revision, in a real repository, compiled for real."""
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.git_repository import commit_all, git, make_repository
 from tests.roofwatch.command import Done, roofwatch
 
 SUITE = """\
@@ -50,19 +50,15 @@ class Repository:
         self.folder = folder
         self.benchmark = folder / "bench_rows.py"
         self.baseline = folder / "roofwatch-static.toml"
-        folder.mkdir()
-        self.git("init", "-q", "-b", "main")
+        make_repository(folder)
         self.benchmark.write_text(SUITE)
         self.commit()
 
     def git(self, *arguments: str) -> str:
-        identity = ["-c", "user.name=Test Author", "-c", "user.email=author@example.invalid"]
-        command = ["git", "-C", str(self.folder), *identity, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return git(self.folder, *arguments)
 
     def commit(self) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "A change")
+        commit_all(self.folder)
 
     def change(self, *replacements: tuple[str, str]) -> None:
         text = SUITE
@@ -214,4 +210,4 @@ def test_errors_are_one_line_and_exit_status_2(
     assert done.status == 2
     assert expected in done.error
     assert done.error.count("\n") == 1
-    assert repository.git("worktree", "list").count("\n") == 1
+    assert len(repository.git("worktree", "list").splitlines()) == 1

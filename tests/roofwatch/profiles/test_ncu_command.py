@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from roofwatch.collector.workers.protocol import Failure
 from roofwatch.profiles.counting import exit_status, name_report, tables, with_counters
 from roofwatch.terminal import print_table
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -71,10 +71,7 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     suite = tmp_path / "suite" / "bench_good.py"
     suite.parent.mkdir()
     shutil.copyfile(GOOD, suite)
-    git(suite.parent, "init", "-q")
-    git(suite.parent, "add", ".")
-    git(suite.parent, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "A suite")
-    sha = git(suite.parent, "rev-parse", "HEAD")
+    sha = commit_all(make_repository(suite.parent))
     case = make_case(TOTAL)
     record = make_record(
         cases=[case],
@@ -96,10 +93,6 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     assert [(each.function, each.launch_index) for each in kept][:2] == [("basic", 0), ("gmem_coalesce", 1)]
     assert len(kept) == 11
     assert kept[0].values["duration_ns"] == 10_777_184
-
-
-def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.mark.slow
