@@ -83,23 +83,15 @@ def mixed() -> Records:
 
 
 def incorrect() -> Records:
-    base: list[Result] = [make_timed(), make_accuracy(), make_timed(SOFTMAX)]
+    """A wrong result, a crash, and a kernel that failed before too."""
+    failing = make_measurement(SWIGLU, outcome=Outcome.TIMED_OUT)
     head: list[Result] = [
+        make_measurement(SOFTMAX, outcome=Outcome.CRASHED, message="the worker ended with signal 11"),
         make_measurement(outcome=Outcome.INCORRECT, message="not timed: its result is wrong"),
         make_accuracy(outcome=Outcome.INCORRECT, rmse_ratio=0.31, message="out: 31% of the reference"),
-        head_timed(SOFTMAX),
+        failing,
     ]
-    return make_records(base, head)
-
-
-def crash() -> Records:
-    base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_measurement(SWIGLU, outcome=Outcome.TIMED_OUT)]
-    head: list[Result] = [
-        make_measurement(outcome=Outcome.CRASHED, message="the worker ended with signal 11"),
-        head_timed(SOFTMAX),
-        make_measurement(SWIGLU, outcome=Outcome.TIMED_OUT),
-    ]
-    return make_records(base, head)
+    return make_records([make_timed(SOFTMAX), make_timed(), make_accuracy(), failing], head)
 
 
 def no_base_cases() -> Records:
@@ -302,7 +294,7 @@ def huge() -> Records:
 SITUATIONS: dict[str, Callable[[], Records]] = {
     situation.__name__: situation
     for situation in (
-        *(all_well, regression, improvement, mixed, incorrect, crash, no_base_cases, new_beside_a_change, removed),
+        *(all_well, regression, improvement, mixed, incorrect, no_base_cases, new_beside_a_change, removed),
         *(skipped, not_comparable, not_paired, inconclusive, throttled, autotuner_chose_otherwise),
         *(static_spill, static_sentences, static_toolchain, hostile_names, huge),
     )

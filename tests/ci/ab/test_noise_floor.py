@@ -113,12 +113,6 @@ def test_a_floor_applies_only_to_the_same_timing(measured: Measurement) -> None:
 # --- the file
 
 
-def test_what_is_written_reads_back_equal() -> None:
-    floor = floor_with(0.02)
-
-    assert NoiseFloor.parse(floor.model_dump_json()) == floor
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -49,16 +49,18 @@ def test_only_changed_machine_code_of_the_implementation_is_listed() -> None:
     assert found.unchanged_code_count == 1
 
 
-def test_autotuner_choices_and_toolchain_are_compared() -> None:
+def test_autotuner_choices_and_environments_are_compared_the_toolchain_first() -> None:
     def tuned(block: int) -> object:
         return make_measurement(autotuning=(Autotuning(function="k", chosen={"BLOCK": block}),))
 
-    found = compared(
-        {"measurements": [tuned(64)]},
-        {"measurements": [tuned(128)], "environment": make_environment(triton_version="3.8.0")},
-    )
+    newer = make_environment(os="Linux 6.9", triton_version="3.8.0", cuda_version="13.1")
+    found = compared({"measurements": [tuned(64)]}, {"measurements": [tuned(128)], "environment": newer})
     assert [str(choice) for choice in found.choices] == ["the autotuner of k chose BLOCK=128 instead of BLOCK=64"]
-    assert [(one.name, one.values) for one in found.environment] == [("triton version", ("3.7.1", "3.8.0"))]
+    assert [(one.name, one.values[1], one.may_move_times) for one in found.environment] == [
+        ("triton version", "3.8.0", True),
+        ("cuda version", "13.1", True),
+        ("os", "Linux 6.9", False),
+    ]
 
 
 def test_a_diff_of_disassemblies_is_shortened() -> None:

@@ -1,7 +1,5 @@
 """The alert commands, and alerts of the service."""
 
-import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,14 +11,13 @@ from sqlalchemy import Engine
 
 from roofwatch.alerting import configured_ownership, read_alerts
 from roofwatch.api.app import create_app
-from roofwatch.cli.main import main
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.settings import Settings
 from tests.builders import PROJECT, make_commit, make_record, make_regression
 from tests.ci.alerts.receivers import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
-from tests.roofwatch.command import Done
+from tests.roofwatch.command import Done, roofwatch
 
 RULES = """
 codeowners = "."
@@ -51,31 +48,10 @@ def folder(tmp_path: Path, hook: Hook) -> Path:
 
 
 @pytest.fixture
-def settings(judged: Engine, hook: Hook) -> dict[str, str]:
+def command(judged: Engine, hook: Hook, folder: Path) -> Callable[..., Done]:
     url = judged.url.render_as_string(hide_password=False)
-    return {"ROOFWATCH_DATABASE_URL": url, "ROOFWATCH_ALERT_RULES": "alerts.toml", "TEST_HOOK": hook.url}
-
-
-@pytest.fixture
-def command(
-    settings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Done]:
-    """Run commands in this process, which saves the imports."""
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.path", [*sys.path])
-
-    def run(*arguments: str, **environment: str) -> Done:
-        for name, value in (settings | environment).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr("sys.argv", ["roofwatch", "alert", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        signal.signal(signal.SIGTERM, before)
-        printed = capsys.readouterr()
-        return Done(int(left.value.code or 0), printed.out, printed.err)
-
-    return run
+    variables = {"ROOFWATCH_DATABASE_URL": url, "ROOFWATCH_ALERT_RULES": "alerts.toml", "TEST_HOOK": hook.url}
+    return lambda *arguments: roofwatch("alert", *arguments, cwd=folder, **variables)
 
 
 def test_rules_are_checked_and_nothing_is_sent_or_stored(command: Callable[..., Done], hook: Hook) -> None:

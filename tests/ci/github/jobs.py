@@ -30,39 +30,24 @@ class Job:
     event: dict[str, Any]
     folder: Path
     """Where its check-out is."""
-    run_id: int = 99
 
     def run(self, github: GitHubStandIn, **variables: str) -> list[subprocess.CompletedProcess[str]]:
         """Run the lines that call roofwatch, as far as their conditions hold."""
         job = yaml.safe_load((WORKFLOWS / self.workflow).read_text())["jobs"][self.name]
-        self.event_file.write_text(json.dumps(self.event))
+        event_file = self.folder.parent / f"event-{self.workflow}.json"
+        summary = {"GITHUB_STEP_SUMMARY": str(self.summary_file)}
+        environment = actions_variables(github, self.event_name, self.event, event_file) | summary
         done = []
         for step in job["steps"]:
             if step.get("run", "").startswith(_OURS) and self._holds(step.get("if")):
                 given = {name: self._value(text) for name, text in (job.get("env", {}) | step.get("env", {})).items()}
-                done.append(self._run_line(step["run"], self._environment(github) | given | variables))
+                done.append(self._run_line(step["run"], environment | given | variables))
                 assert done[-1].returncode == 0 or step.get("continue-on-error"), done[-1].stderr
         return done
 
     @property
-    def event_file(self) -> Path:
-        return self.folder.parent / f"event-{self.workflow}.json"
-
-    @property
     def summary_file(self) -> Path:
         return self.folder.parent / f"summary-{self.workflow}.md"
-
-    def _environment(self, github: GitHubStandIn) -> dict[str, str]:
-        return {
-            "GITHUB_API_URL": github.url,
-            "GITHUB_SERVER_URL": "https://github.example",
-            "GITHUB_REPOSITORY": REPOSITORY,
-            "GITHUB_EVENT_NAME": self.event_name,
-            "GITHUB_EVENT_PATH": str(self.event_file),
-            "GITHUB_STEP_SUMMARY": str(self.summary_file),
-            "GITHUB_RUN_ID": str(self.run_id),
-            "GITHUB_RUN_ATTEMPT": "1",
-        }
 
     def _run_line(self, line: str, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **variables}
@@ -85,6 +70,32 @@ class Job:
             return str(value)
 
         return re.sub(r"\$\{\{ ([\w.]+) \}\}", look_up, text)
+
+
+def actions_variables(
+    github: GitHubStandIn, event_name: str, event: dict[str, Any], event_file: Path
+) -> dict[str, str]:
+    """Write the file of an event, and return the variables that GitHub Actions sets for it."""
+    event_file.write_text(json.dumps(event))
+    return {
+        "GITHUB_API_URL": github.url,
+        "GITHUB_SERVER_URL": "https://github.example",
+        "GITHUB_REPOSITORY": REPOSITORY,
+        "GITHUB_EVENT_NAME": event_name,
+        "GITHUB_EVENT_PATH": str(event_file),
+        "GITHUB_RUN_ID": "99",
+        "GITHUB_RUN_ATTEMPT": "1",
+    }
+
+
+def comment_event(comment: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The event of a new comment on pull request 7."""
+    return {
+        "action": "created",
+        "issue": {"number": 7, "pull_request": {}},
+        "comment": comment,
+        "repository": {"default_branch": "main"},
+    } | fields
 
 
 def workflow_run_event(action: str, head_sha: str, conclusion: str | None = None, **fields: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Commands in comments: permissions, effects and acceptances."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from roofwatch.ci.github.comment import read_state, with_acceptance
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, RunOrder
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, sha_of
+from tests.ci.github.jobs import actions_variables, comment_event
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS
 from tests.roofwatch.command import roofwatch
@@ -239,21 +239,8 @@ def test_other_comments_are_ignored_and_an_invalid_command_is_answered(github: G
 def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubStandIn, tmp_path: Path) -> None:
     post_report(github, tmp_path)
     comment = github.comments[request(github, f"{PREFIX} accept it is meant").comment.comment_id]
-    event = {
-        "action": "created",
-        "issue": {"number": NUMBER, "pull_request": {}},
-        "comment": comment,
-        "repository": {"default_branch": "main"},
-    }
-    file = tmp_path / "event.json"
-    file.write_text(json.dumps(event))
-    variables = {
-        "GITHUB_API_URL": github.url,
-        "GITHUB_REPOSITORY": REPOSITORY,
-        "GITHUB_EVENT_NAME": "issue_comment",
-        "GITHUB_EVENT_PATH": str(file),
-        "GITHUB_TOKEN": TOKEN,
-    }
+    event, file = comment_event(comment), tmp_path / "event.json"
+    variables = actions_variables(github, "issue_comment", event, file) | {"GITHUB_TOKEN": TOKEN}
 
     done = roofwatch("command", "--json", cwd=tmp_path, **variables)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.github.jobs import Job, workflow_run_event
+from tests.ci.github.jobs import Job, comment_event, workflow_run_event
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.git_repository import commit_all, make_repository
 
@@ -83,12 +83,7 @@ def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
     github.pull_requests[0]["base"] = {"sha": base}
     body = "/roofwatch accept it is clearer this way"
     comment_id = github.add_comment(body, user={"login": "maintainer", "type": "User"})
-    event = {
-        "action": "created",
-        "issue": {"number": 7, "pull_request": {}},
-        "comment": github.comments[comment_id],
-        "repository": {"default_branch": "main"},
-    }
+    event = comment_event(github.comments[comment_id])
     outputs += Job("command.yml", "command", "issue_comment", event, default_branch).run(github)
     assert check_run["conclusion"] == "neutral"
     assert "by `maintainer` on `2026-01-02`: `it is clearer this way`" in comment["body"]

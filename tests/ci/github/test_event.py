@@ -7,7 +7,7 @@ import pytest
 from roofwatch.ci.github.event import Comment, RunOrder, command_request, job_of
 from roofwatch.ci.messages import GitHubError
 from tests.builders import sha_of
-from tests.ci.github.jobs import workflow_run_event
+from tests.ci.github.jobs import comment_event, workflow_run_event
 
 HEAD = sha_of(1)
 COMMENT = Comment(5, 7, "/roofwatch rerun", "maintainer", "2026-01-02T03:04:05Z", is_trusted=True)
@@ -26,19 +26,9 @@ def variables(event_name: str, **given: str) -> dict[str, str]:
     return defaults | given
 
 
-def comment_event(**fields: Any) -> dict[str, Any]:
-    return {
-        "action": "created",
-        "issue": {"number": COMMENT.number, "pull_request": {"url": "https://api.github.example/pulls/7"}},
-        "comment": {
-            "id": COMMENT.comment_id,
-            "body": COMMENT.body,
-            "user": {"login": COMMENT.login},
-            "created_at": COMMENT.written_at,
-            "author_association": "OWNER",
-        },
-        "repository": {"default_branch": "main"},
-    } | fields
+def event_of_comment(**fields: Any) -> dict[str, Any]:
+    comment = {"id": COMMENT.comment_id, "body": COMMENT.body, "user": {"login": COMMENT.login}}
+    return comment_event(comment | {"created_at": COMMENT.written_at, "author_association": "OWNER"}, **fields)
 
 
 def test_a_pull_request_event_names_its_number_and_its_head_not_the_merge_commit() -> None:
@@ -86,12 +76,12 @@ def test_a_malformed_repository_is_refused(repository: str) -> None:
 
 
 def test_only_a_new_comment_on_a_pull_request_is_a_command() -> None:
-    found = command_request(variables("issue_comment"), comment_event())
+    found = command_request(variables("issue_comment"), event_of_comment())
 
     assert found is not None
     assert (found.comment, found.default_branch) == (COMMENT, "main")
-    assert command_request(variables("issue_comment"), comment_event(issue={"number": 7})) is None
-    assert command_request(variables("issue_comment"), comment_event(action="edited")) is None
+    assert command_request(variables("issue_comment"), event_of_comment(issue={"number": 7})) is None
+    assert command_request(variables("issue_comment"), event_of_comment(action="edited")) is None
     with pytest.raises(GitHubError, match="commands come from comments"):
         command_request(variables("pull_request"), {})
     with pytest.raises(GitHubError, match="GITHUB_EVENT_PATH is not valid"):

@@ -1,12 +1,12 @@
 """`roofwatch post` as a job runs it."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.builders import sha_of
-from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.ci.github.jobs import actions_variables
+from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS
 from tests.roofwatch.command import Done, roofwatch
 
@@ -20,18 +20,10 @@ def records(tmp_path: Path) -> list[Path]:
 
 
 def post(github: GitHubStandIn, folder: Path, *arguments: str | Path, **variables: str) -> Done:
-    event = folder / "event.json"
-    event.write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": sha_of(1)}}}))
-    defaults = {
-        "GITHUB_API_URL": github.url,
-        "GITHUB_REPOSITORY": REPOSITORY,
-        "GITHUB_EVENT_NAME": "pull_request",
-        "GITHUB_EVENT_PATH": str(event),
-        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
-        "GITHUB_RUN_ID": "10",
-        "GITHUB_TOKEN": TOKEN,
-    }
-    return roofwatch("post", *arguments, cwd=folder, **(defaults | variables))
+    event = {"pull_request": {"number": 7, "head": {"sha": sha_of(1)}}}
+    given = actions_variables(github, "pull_request", event, folder / "event.json")
+    ours = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "GITHUB_TOKEN": TOKEN}
+    return roofwatch("post", *arguments, cwd=folder, **(given | ours | variables))
 
 
 def test_comment_check_run_and_job_summary_agree(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:

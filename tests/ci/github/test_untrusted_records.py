@@ -8,7 +8,7 @@ import pytest
 from roofwatch.ci.github.check_run import Conclusion
 from roofwatch.ci.github.event import ActionsRun, Job, RunOrder
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.posting import Report, post, report_on
+from roofwatch.posting import post, report_on
 from tests.builders import make_commit, sha_of
 from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
 from tests.ci.situations import SITUATIONS
@@ -40,16 +40,11 @@ def write(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
 def test_a_comment_is_posted_only_if_something_changed(
     github: GitHubStandIn, tmp_path: Path, situation: str, conclusion: str, comments: int
 ) -> None:
-    post_situation(github, situation, tmp_path)
+    report = report_on(write(tmp_path, *SITUATIONS[situation]()), None, a_job(github))
+    post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
 
     (check_run,) = github.check_runs.values()
     assert (check_run["conclusion"], len(github.comments)) == (conclusion, comments)
-
-
-def post_situation(github: GitHubStandIn, situation: str, folder: Path) -> Report:
-    report = report_on(write(folder, *SITUATIONS[situation]()), None, a_job(github))
-    post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
-    return report
 
 
 def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_slower_case_has_its_change() -> None:
 
 
 def test_invalid_xml_characters_are_replaced_and_markup_is_escaped() -> None:
-    base, head = SITUATIONS["crash"]()
+    base, head = SITUATIONS["incorrect"]()
     broken = head.measurements[0].model_copy(update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"})
     judgement = judge_pull_request(base, head.model_copy(update={"measurements": (broken, *head.measurements[1:])}))
 
