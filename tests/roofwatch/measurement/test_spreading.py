@@ -18,8 +18,9 @@ from ray.cluster_utils import Cluster
 
 from roofwatch.collector.outbox.journal import journal_path
 from roofwatch.collector.record.record import RunRecord
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
-from tests.roofwatch.measurement.test_affected import BENCHMARK, commit, git
+from tests.roofwatch.measurement.test_affected import BENCHMARK
 
 KERNELS = [f"waiting{number}" for number in range(4)]
 
@@ -39,8 +40,7 @@ def folder(place: Path) -> Iterator[Path]:
     repository.mkdir()
     (repository / "bench_untouched.py").write_text(BENCHMARK.format(module="untouched"))
     (repository / "untouched.py").write_text("def untouched_times(x):\n    return x * 2.0\n")
-    git(repository, "init", "--quiet")
-    commit(repository)
+    commit_all(make_repository(repository))
     shutil.copy(SUITES / "bench_waiting.py", repository)
     yield place
     shutil.rmtree(place)
