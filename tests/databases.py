@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
-from sqlalchemy import URL, create_engine, text
+from sqlalchemy import URL, Engine, create_engine, text
 
 from roofwatch.db.engine import migrate
 
 TEMPLATE = "roofwatch_template"
+Filled = TypeVar("Filled")
 
 
 class Databases:
@@ -45,6 +49,16 @@ class Databases:
             # by files: half the work of the usual way, by the log
             connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"))
         return self._server_url.set(database=name)
+
+    @contextmanager
+    def filled(self, fill: Callable[[Engine], Filled]) -> Iterator[tuple[URL, Filled]]:
+        """Make a database for tests that only read; yields its URL and what `fill` returned."""
+        url = self.make(TEMPLATE)
+        engine = create_engine(url)
+        found = fill(engine)
+        engine.dispose()
+        yield url, found
+        self.finish(url)
 
     def finish(self, url: URL) -> None:
         assert url.database is not None

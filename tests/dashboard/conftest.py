@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL
 from streamlit.components.v2 import manifest_scanner
 from streamlit.navigation.page import StreamlitPage
 from streamlit.testing.v1 import AppTest
@@ -18,7 +18,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.values import Regression
 from tests.dashboard.gpu_history import store_gpu_history
 from tests.dashboard.history import store_history
-from tests.databases import TEMPLATE, Databases
+from tests.databases import Databases
 
 OpenView = Callable[..., AppTest]
 _TIMEOUT_S = 60
@@ -41,9 +41,15 @@ def known_components() -> Iterator[None]:
 
 
 @pytest.fixture
-def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenView]:
+def show_database(monkeypatch: pytest.MonkeyPatch) -> Callable[[URL], None]:
+    """Let the views show a database."""
+    return lambda url: monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
+
+
+@pytest.fixture
+def open_view(database_url: URL, show_database: Callable[[URL], None]) -> Iterator[OpenView]:
     """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    show_database(database_url)
     forget_everything()
 
     def open_it(view: str, **address: str | list[str]) -> AppTest:
@@ -66,40 +72,30 @@ def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
 @pytest.fixture(scope="session")
 def stored_history(databases: Databases) -> Iterator[tuple[URL, list[Regression]]]:
     """A database with one project for tests that add no runs, and its regressions."""
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
-    judged = store_history(engine)
-    engine.dispose()
-    yield url, judged
-    databases.finish(url)
+    with databases.filled(store_history) as stored:
+        yield stored
 
 
 @pytest.fixture
 def judged(
-    open_view: OpenView, stored_history: tuple[URL, list[Regression]], monkeypatch: pytest.MonkeyPatch
+    open_view: OpenView, show_database: Callable[[URL], None], stored_history: tuple[URL, list[Regression]]
 ) -> list[Regression]:
     """Regressions of the project that the views show."""
-    url, found = stored_history
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
-    return found
+    show_database(stored_history[0])
+    return stored_history[1]
 
 
 @pytest.fixture(scope="session")
 def stored_gpu_history(databases: Databases) -> Iterator[tuple[URL, list[RunRecord]]]:
     """A database with runs of a GPU for tests that only read, and its six records."""
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
-    records = store_gpu_history(engine)
-    engine.dispose()
-    yield url, records
-    databases.finish(url)
+    with databases.filled(store_gpu_history) as stored:
+        yield stored
 
 
 @pytest.fixture
 def records(
-    open_view: OpenView, stored_gpu_history: tuple[URL, list[RunRecord]], monkeypatch: pytest.MonkeyPatch
+    open_view: OpenView, show_database: Callable[[URL], None], stored_gpu_history: tuple[URL, list[RunRecord]]
 ) -> list[RunRecord]:
     """Records of the GPU that the views show."""
-    url, found = stored_gpu_history
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
-    return found
+    show_database(stored_gpu_history[0])
+    return stored_gpu_history[1]

@@ -1,4 +1,4 @@
-"""A small stored project: six commits, two kernels and their regressions."""
+"""A small stored project: six commits, two kernels and their regressions; and one in which every text is hostile."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from sqlalchemy import Engine
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,
     make_case,
     make_change_point,
+    make_commit,
+    make_environment,
     make_measurement,
     make_record,
     make_regression,
     make_series_key,
     make_static_facts,
 )
+from tests.dashboard.values import HOSTILE
 
+HOSTILE_PROJECT = "hostile/project"
 COMMIT_COUNT = 6
 SLOWER_AT, SPILLS_AT, BROKEN_AT, FASTER_AT, NOISE_AT = 2, 3, 4, 5, 1
 RMS_NORM = "rms_norm/n_rows=64,n_cols=128/float32/fwd"
@@ -166,3 +172,48 @@ def _judged(project: str) -> list[Regression]:
             state=RegressionState.DISMISSED,
         ),
     ]
+
+
+def store_hostile_project(engine: Engine) -> None:
+    """Ingest two runs in which every text is an attack, and store a regression with them."""
+    case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
+    for number in range(2):
+        record = make_record(
+            number,
+            project=HOSTILE_PROJECT,
+            commit=make_commit(number, author=HOSTILE, subject=HOSTILE),
+            environment=make_environment(device_name=HOSTILE, os=f"{HOSTILE} {number}"),
+            measurements=[
+                make_measurement(case_id, implementation=HOSTILE),
+                make_measurement(case_id, implementation="failed", outcome=Outcome.CRASHED, message=HOSTILE),
+            ],
+            static_facts=[make_static_facts(case_id, function=HOSTILE, target=HOSTILE)],
+            cases=(make_case(case_id, family=HOSTILE),),
+            spent_ns={HOSTILE: 1_000_000},
+        )
+        ingest_record(engine, record)
+    series = _key(
+        HOSTILE_PROJECT,
+        case_id,
+        implementation=HOSTILE,
+        runner_class=make_environment(device_name=HOSTILE).runner_class,
+    )
+    regression = make_regression(
+        1,
+        project=HOSTILE_PROJECT,
+        kernel=HOSTILE,
+        summary=HOSTILE,
+        change_points=(make_change_point(1, series=series, evidence=HOSTILE),),
+        suspects=(Suspect(Cause.CODE, 1.0, HOSTILE),),
+        family=HOSTILE,
+    )
+    replace_regressions(engine, HOSTILE_PROJECT, [regression])
+    set_triage(
+        engine,
+        HOSTILE_PROJECT,
+        regression_id(regression),
+        TriageState.ACKNOWLEDGED,
+        person=HOSTILE,
+        reason=HOSTILE,
+        actor=HOSTILE,
+    )

@@ -12,8 +12,6 @@ from streamlit.testing.v1 import AppTest
 from roofwatch.dashboard import data
 from roofwatch.db.queries import questions
 
-HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) :red[x] $x$ `y` **z**"
-
 
 def texts(app: AppTest) -> str:
     """Return all text outside tables and charts."""

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import URL
+
 ROOT = Path(__file__).parents[2]
 _PROGRAM = (
     "import sys; from pathlib import Path; from roofwatch.dashboard.serve import serve\n"
@@ -28,15 +30,16 @@ class Served:
 @contextmanager
 def serving(
     *,
-    database_url: str | None = None,
+    database_url: URL | None = None,
     data_dir: Path | None = None,
     cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
     port: int = 0,
 ) -> Iterator[Served]:
     """Serve until the block ends, on a free port unless one is given; yields once the address answers."""
+    url = "" if database_url is None else database_url.render_as_string(hide_password=False)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, database_url or "", str(data_dir or ""), str(port)],
+        [sys.executable, "-P", "-c", _PROGRAM, url, str(data_dir or ""), str(port)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         stdout=subprocess.PIPE,

@@ -22,14 +22,10 @@ def status_of(address: str) -> int:
         return int(answer.status)
 
 
-def text_of(url: URL) -> str:
-    return url.render_as_string(hide_password=False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_printed_address_answers_and_sigterm_exits_with_zero(database_url: URL, number: signal.Signals) -> None:
-    with serving(database_url=text_of(database_url)) as served:
+    with serving(database_url=database_url) as served:
         assert served.address.startswith("http://127.0.0.1:")
         assert status_of(served.address) == 200
         assert status_of(f"{served.address}/run?project=any") == 200
@@ -56,7 +52,7 @@ def test_sigterm_stops_the_embedded_database(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_serving_writes_nothing_into_the_home_folder(database_url: URL, tmp_path: Path) -> None:
-    with serving(database_url=text_of(database_url), environment={"HOME": str(tmp_path)}) as served:
+    with serving(database_url=database_url, environment={"HOME": str(tmp_path)}) as served:
         assert status_of(served.address) == 200
     assert list(tmp_path.iterdir()) == []
 
@@ -65,7 +61,7 @@ def test_folders_of_the_working_directory_are_not_imported(database_url: URL, tm
     for name in ("db", "ci", "dashboard", "streamlit"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('not the one you want')")
-    with serving(database_url=text_of(database_url), cwd=tmp_path) as served:
+    with serving(database_url=database_url, cwd=tmp_path) as served:
         assert status_of(served.address) == 200
 
 

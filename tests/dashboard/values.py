@@ -22,7 +22,10 @@ from tests.builders import (
 )
 from tests.dashboard.gpu_history import gpu, gpu_ceilings
 
-HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+HOSTILE = (
+    "<img src=x onerror=globalThis.wasRun=1><script>globalThis.wasRun=1</script>[a](javascript:globalThis.wasRun=1) "
+    ":red[x] $x$ `y` **z**"
+)
 
 
 def trace(figure: go.Figure, name: str) -> Any:

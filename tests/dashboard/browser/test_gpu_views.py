@@ -10,14 +10,13 @@ from urllib.parse import quote
 import pandas as pd
 import pytest
 from playwright.sync_api import Browser, expect
-from sqlalchemy import create_engine
 
 from tests.builders import sha_of
 from tests.dashboard.axe import grave_violations
 from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, store_gpu_history
 from tests.dashboard.served import serving
-from tests.databases import TEMPLATE, Databases
+from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
@@ -33,13 +32,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
     """Address of a dashboard with runs of a GPU, and the ID of the run in which it overheated."""
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
-    records = store_gpu_history(engine)
-    engine.dispose()
-    with serving(database_url=url.render_as_string(hide_password=False)) as served:
+    with databases.filled(store_gpu_history) as (url, records), serving(database_url=url) as served:
         yield served.address, str(records[HOT_AT].run_id)
-    databases.finish(url)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.engine import migrate
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Regression
@@ -58,14 +57,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def setting(browser: Browser, databases: Databases) -> Iterator[Setting]:
-    url = databases.make("template1")
-    engine = create_engine(url)
-    migrate.upgrade(engine)
-    slower = store_history(engine)[0]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with providing() as provider:
+    with databases.filled(store_history) as (url, judged), providing() as provider:
         environment = {
             "ROOFWATCH_DASHBOARD_URL": f"http://127.0.0.1:{port}",
             "ROOFWATCH_SIGN_IN_ISSUER": provider.issuer,
@@ -73,11 +68,10 @@ def setting(browser: Browser, databases: Databases) -> Iterator[Setting]:
             "ROOFWATCH_SIGN_IN_CLIENT_SECRET": CLIENT_SECRET,
             "ROOFWATCH_TRIAGERS": "@example.com",
         }
-        shown = url.render_as_string(hide_password=False)
-        with serving(database_url=shown, port=port, environment=environment) as served:
-            yield Setting(served.address, provider, engine, slower)
-    engine.dispose()
-    databases.finish(url)
+        with serving(database_url=url, port=port, environment=environment) as served:
+            engine = create_engine(url)
+            yield Setting(served.address, provider, engine, judged[0])
+            engine.dispose()
 
 
 @pytest.fixture(scope="module")

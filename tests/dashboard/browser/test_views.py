@@ -8,15 +8,17 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
-from sqlalchemy import create_engine
+from sqlalchemy import Engine
 
-from roofwatch.db.engine import migrate
 from tests.builders import make_commit
 from tests.dashboard.axe import grave_violations
 from tests.dashboard.browsing import Watched, launched, new_context, watch
-from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_history
-from tests.dashboard.other_projects import (
+from tests.dashboard.history import (
     HOSTILE_PROJECT,
+    RMS_NORM,
+    SLOWER_AT,
+    SPILLS_AT,
+    store_history,
     store_hostile_project,
 )
 from tests.dashboard.served import serving
@@ -69,51 +71,19 @@ def another(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="module")
-def empty_dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
-    """Address of a dashboard without any run."""
-    url = databases.make("template1")
-    engine = create_engine(url)
-    migrate.upgrade(engine)
-    engine.dispose()
-    with serving(database_url=url.render_as_string(hide_password=False)) as served:
-        yield served.address
-    databases.finish(url)
-
-
-@pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
     """Address of a dashboard with the history of one project, and one whose every text is an attack."""
-    url = databases.make("template1")
-    engine = create_engine(url)
-    migrate.upgrade(engine)
-    store_history(engine)
-    store_hostile_project(engine)
-    engine.dispose()
-    with serving(database_url=url.render_as_string(hide_password=False)) as served:
+
+    def fill(engine: Engine) -> None:
+        store_history(engine)
+        store_hostile_project(engine)
+
+    with databases.filled(fill) as (url, _), serving(database_url=url) as served:
         yield served.address
-    databases.finish(url)
 
 
 def in_project(path: str, project: str) -> str:
     return f"{path}{'&' if '?' in path else '?'}project={quote(project, safe='')}"
-
-
-@pytest.fixture(scope="module")
-def empty(light: BrowserContext, empty_dashboard: str) -> Iterator[Watched]:
-    """A page of the empty dashboard, shared by the tests."""
-    watched = watch(light, empty_dashboard)
-    watched.open("/")
-    yield watched
-    watched.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("view", VIEWS)
-def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
-    empty.open(urlsplit(VIEWS[view]).path)
-    expect(empty.main).to_contain_text("roofwatch run")
-    empty.save_screenshot(f"{view}-empty")
-    assert empty.complaints == []
 
 
 @pytest.mark.slow

@@ -5,31 +5,20 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard import data
 from roofwatch.dashboard.app import VIEWS
 from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.values import Regression
-from tests.builders import (
-    PROJECT,
-    make_case,
-    make_commit,
-    make_environment,
-    make_measurement,
-    make_record,
-    make_regression,
-    make_static_facts,
-)
+from tests.builders import PROJECT, make_record
 from tests.dashboard.conftest import OpenView, forget_everything
-from tests.dashboard.history import store_history
-from tests.dashboard.seen import HOSTILE, address, choice, texts
+from tests.dashboard.history import store_history, store_hostile_project
+from tests.dashboard.seen import address, choice, texts
+from tests.dashboard.values import HOSTILE
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Parts of the view Runners."""
@@ -125,33 +114,11 @@ def test_project_and_filters_are_kept_between_views(open_view: OpenView, store: 
         assert (address(app)["project"], address(app)["dtype"]) == ([PROJECT], ["float32"])
 
 
-def _store_hostile_project(store: Engine) -> None:
-    case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
-    for number in range(2):
-        record = make_record(
-            number,
-            commit=make_commit(number, author=HOSTILE, subject=HOSTILE),
-            environment=make_environment(device_name=HOSTILE, os=f"{HOSTILE} {number}"),
-            measurements=[
-                make_measurement(case_id, implementation=HOSTILE),
-                make_measurement(case_id, implementation="failed", outcome=Outcome.CRASHED, message=HOSTILE),
-            ],
-            static_facts=[make_static_facts(case_id, function=HOSTILE, target=HOSTILE)],
-            cases=(make_case(case_id, family=HOSTILE),),
-            spent_ns={HOSTILE: 1_000_000},
-        )
-        ingest_record(store, record)
-    regression = make_regression(1, kernel=HOSTILE, summary=HOSTILE)
-    change = regression.change_points[0]
-    series = replace(change.series, case_id=case_id, implementation=HOSTILE)
-    replace_regressions(store, PROJECT, [replace(regression, change_points=(replace(change, series=series),))])
-
-
 @pytest.mark.parametrize(("view", "asked"), EVERY_PART)
 def test_text_from_records_is_markdown_only_inside_code(
     open_view: OpenView, store: Engine, view: str, asked: dict[str, str]
 ) -> None:
-    _store_hostile_project(store)
+    store_hostile_project(store)
     app = open_view(view, **asked)
     assert not app.exception
     assert not app.get("html")[1:]  # ours has no text of records

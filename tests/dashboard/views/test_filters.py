@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL, Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
@@ -28,7 +28,7 @@ from tests.builders import (
 )
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.seen import read_at_most, table, texts
-from tests.databases import TEMPLATE, Databases
+from tests.databases import Databases
 
 SOFTMAX, GEMM = "softmax/n=8/float16/fwd", "gemm/M=8/float32/fwd"
 SOFTMAX_WIDE = "softmax/n=8/float32/fwd"
@@ -76,11 +76,8 @@ def calibration() -> list[RunRecord]:
     return [record(6, branch="calibrated", pairing=Pairing(pair_id=pair_id, side=side)) for side in sides]
 
 
-@pytest.fixture(scope="module")
-def narrowable(databases: Databases) -> Iterator[URL]:
-    """Two runners, two branches, two families, two dtypes and two suites, and regressions of each."""
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
+def store(engine: Engine) -> None:
+    """Store two runners, two branches, two families, two dtypes and two suites, and regressions of each."""
     records = [
         *(record(number, branch="old", environment=environment) for environment in (MINE, OTHER) for number in (0, 1)),
         *(record(number, environment=environment) for environment in (MINE, OTHER) for number in (2, 3)),
@@ -90,9 +87,12 @@ def narrowable(databases: Databases) -> Iterator[URL]:
         ingest_record(engine, one)
     moved = [(5, SOFTMAX, MINE), (3, GEMM, OTHER), (1, SOFTMAX_WIDE, MINE), (2, SOFTMAX_WIDE, OTHER)]
     replace_regressions(engine, PROJECT, [_moved(*one) for one in moved])
-    engine.dispose()
-    yield url
-    databases.finish(url)
+
+
+@pytest.fixture(scope="module")
+def narrowable(databases: Databases) -> Iterator[URL]:
+    with databases.filled(store) as (url, _):
+        yield url
 
 
 def _moved(number: int, case_id: str, environment: Any) -> Any:
@@ -117,8 +117,8 @@ def unnarrowed() -> dict[str, str]:
 
 
 @pytest.fixture
-def look(open_view: OpenView, narrowable: URL, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", narrowable.render_as_string(hide_password=False))
+def look(open_view: OpenView, narrowable: URL, show_database: Callable[[URL], None]) -> Callable[..., AppTest]:
+    show_database(narrowable)
 
     def open_it(view: str, **asked: str) -> AppTest:
         return open_view(view.partition(" ")[0].strip(","), **{**VIEWS.get(view, {}), **asked})

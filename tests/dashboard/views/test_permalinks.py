@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy import URL, Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.record import Artefact, ArtefactKind
+from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from tests.builders import PROJECT, make_change_point, make_environment, make_regression, make_series_key
+from tests.builders import PROJECT, make_artefact, make_change_point, make_regression, make_series_key
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, calibration, gpu, gpu_record
 from tests.dashboard.seen import address, texts
-from tests.databases import TEMPLATE, Databases
+from tests.databases import Databases
 
 VIEWS = {
     "overview": {},
@@ -31,8 +30,8 @@ VIEWS = {
     "runners": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
 }
+ENVIRONMENTS = [gpu().model_copy(update={"driver_version": driver}) for driver in ("580.65", "590.10")]
 FILTERS = {"branch", "class", "family", "dtype", "tag", "owner"}
-_OPEN = "open"
 PARTS = {
     "overview": ("table", "improvements", "settled"),
     "trends": ("values",),
@@ -42,64 +41,34 @@ PARTS = {
 """Expanders by view."""
 
 
-@pytest.fixture(scope="module")
-def stored(databases: Databases) -> Iterator[URL]:
-    """A database for tests that only read."""
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
-    _store_history(engine)
-    engine.dispose()
-    yield url
-    databases.finish(url)
-
-
-@pytest.fixture
-def history(open_view: OpenView, stored: URL, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the views show the stored history."""
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", stored.render_as_string(hide_password=False))
-
-
-def _store_history(store: Engine) -> None:
+def store(engine: Engine) -> None:
     """Store runs of two runner classes with files, and two regressions."""
     for number in range(RUN_COUNT):
-        for driver in ("580.65", "590.10"):
-            content = [f"{name} {number}".encode() for name in ("a.sass", "b.sass")]
-            files = tuple(
-                Artefact(
-                    name=f"{letter}.sass",
-                    kind=ArtefactKind.DISASSEMBLY,
-                    sha256=hashlib.sha256(one).hexdigest(),
-                    size_bytes=len(one),
-                )
-                for letter, one in zip("ab", content, strict=True)
-            )
-            record = gpu_record(number, environment=make_environment(**_gpu_with(driver)))
-            ingest_record(store, record.model_copy(update={"artefacts": files}))
-            for file, one in zip(files, content, strict=True):
-                store_artefact(store, record.run_id, file.sha256, io.BytesIO(one))
+        for environment in ENVIRONMENTS:
+            contents = {f"{letter}.sass": f"{letter} {number}".encode() for letter in "ab"}
+            files = [make_artefact(one, name=name, kind=ArtefactKind.DISASSEMBLY) for name, one in contents.items()]
+            record = gpu_record(number, environment=environment, artefacts=files)
+            ingest_record(engine, record)
+            for file in files:
+                store_artefact(engine, record.run_id, file.sha256, io.BytesIO(contents[file.name]))
     for record in calibration():
-        ingest_record(store, record)
-    series = make_series_key(
-        case_id=SOFTMAX, implementation="triton", runner_class=make_environment(**_gpu_with("580.65")).runner_class
-    )
+        ingest_record(engine, record)
+    series = make_series_key(case_id=SOFTMAX, implementation="triton", runner_class=ENVIRONMENTS[0].runner_class)
+    moved = [(at, make_change_point(at, series=series)) for at in (2, 3)]
     replace_regressions(
-        store,
-        PROJECT,
-        [make_regression(at, kernel="softmax", change_points=(make_change_point(at, series=series),)) for at in (2, 3)],
+        engine, PROJECT, [make_regression(at, kernel="softmax", change_points=(change,)) for at, change in moved]
     )
 
 
-def _gpu_with(driver: str) -> dict[str, Any]:
-    return gpu().model_dump() | {"driver_version": driver}
+@pytest.fixture(scope="module")
+def stored(databases: Databases) -> Iterator[URL]:
+    with databases.filled(store) as (url, _):
+        yield url
 
 
 def widgets(app: AppTest) -> Iterator[Any]:
     """Return all widgets with a value."""
     yield from (*app.selectbox, *app.multiselect, *app.toggle)
-
-
-def key_of(widget: Any) -> str:
-    return str(widget.key)
 
 
 def other_value(widget: Any) -> Any:
@@ -114,15 +83,17 @@ def other_value(widget: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("view", VIEWS)
-def test_an_address_restores_every_widget(open_view: OpenView, view: str) -> None:
-    app = open_view(view, **VIEWS[view], **dict.fromkeys(PARTS.get(view, ()), _OPEN))
+def test_an_address_restores_every_widget(
+    open_view: OpenView, stored: URL, show_database: Callable[[URL], None], view: str
+) -> None:
+    show_database(stored)
+    app = open_view(view, **VIEWS[view], **dict.fromkeys(PARTS.get(view, ()), "open"))
     done: set[str] = set()
-    while waiting := [one for one in widgets(app) if key_of(one) not in done]:
+    while waiting := [one for one in widgets(app) if one.key not in done]:
         widget = waiting[0]
-        done.add(key_of(widget))
-        parameter = key_of(widget).rpartition(":")[2]
+        done.add(widget.key)
+        parameter = widget.key.rpartition(":")[2]
         # they are the same in every view
         if parameter in FILTERS and view != "overview":
             continue
@@ -137,7 +108,7 @@ def test_an_address_restores_every_widget(open_view: OpenView, view: str) -> Non
             app = open_view(view, **VIEWS[view])
     theirs = open_view(view, **address(app))
     assert not [one for one in theirs.warning if "The address asks for" in one.value]
-    assert {key_of(one): one.value for one in widgets(theirs)} == {key_of(one): one.value for one in widgets(app)}
+    assert {one.key: one.value for one in widgets(theirs)} == {one.key: one.value for one in widgets(app)}
     assert texts(theirs) == texts(app)
     assert len(theirs.dataframe) == len(app.dataframe)
     assert address(theirs) == address(app)

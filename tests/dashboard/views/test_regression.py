@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
+from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.record.results import Counters
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.wording import code_span
@@ -23,12 +22,12 @@ from roofwatch.db.values import BisectionRange, Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,
+    make_artefact,
     make_change_point,
     make_environment,
     make_measurement,
     make_record,
     make_regression,
-    make_series_key,
     make_static_facts,
     sha_of,
 )
@@ -36,48 +35,29 @@ from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import SLOWER_AT, store_history
 from tests.dashboard.seen import address, choice, table, texts
 
-SASS = {0: b"IADD R1\nFFMA R2\n", 1: b"IADD R1\nHMMA R2\n"}
+SASS = (b"IADD R1\nFFMA R2\n", b"IADD R1\nHMMA R2\n")
 
 
 def of(regression: Regression) -> str:
     return str(regression_id(regression))
 
 
-def store_move(engine: Engine, *, project: str = PROJECT) -> Regression:
-    """One case at two commits: slower, with other code, counters, toolchain and disassembly."""
+def store_move(engine: Engine) -> None:
+    """Store one case at two commits: slower, with other code, counters, toolchain and disassembly."""
     for number in range(2):
-        record = _record(number, project)
+        values = {"dram_bytes": 100.0 * (number + 1)}
+        artefact = make_artefact(SASS[number], name="k.sm_90.sass", kind=ArtefactKind.DISASSEMBLY)
+        record = make_record(
+            number,
+            measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
+            static_facts=[make_static_facts(implementation="eager", code=str(number), registers=32 * (number + 1))],
+            counters=[Counters(case_id=CASE_ID, implementation="eager", function="k", values=values)],
+            environment=make_environment(triton_version=f"3.{number}.0"),
+            artefacts=[artefact],
+        )
         ingest_record(engine, record)
-        (artefact,) = record.artefacts
         store_artefact(engine, record.run_id, artefact.sha256, io.BytesIO(SASS[number]))
-    change = make_change_point(1, series=make_series_key(project=project))
-    regression = make_regression(1, project=project, change_points=(change,))
-    replace_regressions(engine, project, [regression])
-    return regression
-
-
-def _record(number: int, project: str) -> RunRecord:
-    content = SASS[number]
-    return make_record(
-        number,
-        project=project,
-        measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
-        static_facts=[make_static_facts(implementation="eager", code=f"version {number}", registers=32 * (number + 1))],
-        counters=(
-            Counters(
-                case_id=CASE_ID, implementation="eager", function="k", values={"dram_bytes": 100.0 * (number + 1)}
-            ),
-        ),
-        environment=make_environment(triton_version=f"3.{number}.0"),
-        artefacts=(
-            Artefact(
-                name="k.sm_90.sass",
-                kind=ArtefactKind.DISASSEMBLY,
-                sha256=hashlib.sha256(content).hexdigest(),
-                size_bytes=len(content),
-            ),
-        ),
-    )
+    replace_regressions(engine, PROJECT, [make_regression(1, change_points=(make_change_point(1),))])
 
 
 def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView, store: Engine) -> None:

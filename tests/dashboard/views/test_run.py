@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import zlib
 from pathlib import Path
@@ -12,13 +11,14 @@ import pytest
 from sqlalchemy import Engine, text, update
 
 from roofwatch.collector.record.measurement import MemoryUse
-from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.schema.runs import RunRow
 from tests.builders import (
     CASE_ID,
     make_activity,
+    make_artefact,
     make_commit,
     make_measurement,
     make_profile,
@@ -130,20 +130,11 @@ def test_a_run_without_kept_samples_is_a_notice(open_view: OpenView, store: Engi
     assert "no longer kept" in app.info[0].value
 
 
-def with_trace(content: bytes) -> RunRecord:
-    artefact = Artefact(
-        name="trace.json.gz",
-        kind=ArtefactKind.TRACE,
-        sha256=hashlib.sha256(content).hexdigest(),
-        size_bytes=len(content),
-    )
-    return gpu_record().model_copy(update={"artefacts": (artefact,)})
-
-
 def read_trace(open_view: OpenView, store: Engine, content: bytes) -> Any:
-    record = with_trace(content)
+    artefact = make_artefact(content, name="trace.json.gz")
+    record = gpu_record(artefacts=[artefact])
     ingest_record(store, record)
-    store_artefact(store, record.run_id, record.artefacts[0].sha256, io.BytesIO(content))
+    store_artefact(store, record.run_id, artefact.sha256, io.BytesIO(content))
     app = open_view("run")
     (read,) = [one for one in app.toggle if one.label == "Read it"]
     return read.set_value(True).run()
