@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import takewhile
 from typing import Any
 
 import typer
-import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -20,6 +18,8 @@ from roofwatch.cli.static import DefaultCommandGroup
 from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()
+_OTHERS = {"python", "python3", "pip", "build/fresh/bin/pip", "git", "sed", "install", "."}
+"""Further programs that documents may use."""
 _BETWEEN_COMMANDS = {"|", "||", "&&", ";"}
 _REDIRECTIONS = {">", ">>", "<"}
 # typer has its own copy of click and names only this descendant of what parsing raises
@@ -47,12 +47,18 @@ def check_line(line: str) -> None:
     Raises:
         UnknownCommandError: a program, verb, option or path that is not known.
     """
-    for words in _commands_of(line):
-        program, *arguments = words
-        checker = _PROGRAMS.get(program)
-        if checker is None:
+    for program, *arguments in _commands_of(line):
+        if program == "make":
+            check_make(arguments)
+        elif program == "roofwatch":
+            check_roofwatch(arguments)
+        elif program == "docker" and arguments[:3] == ["compose", "run", "--rm"]:
+            check_roofwatch(arguments[4:])
+        elif program not in _OTHERS:
             raise UnknownCommandError(f"{line}: no document may need {program}")
-        checker(arguments)
+        for word in arguments:
+            if word.startswith("tests/") and not (ROOT / word.split("::")[0]).exists():
+                raise UnknownCommandError(f"{line}: no file or folder {word}")
 
 
 def check_make(arguments: Sequence[str]) -> None:
@@ -85,54 +91,6 @@ def check_roofwatch(arguments: Sequence[str]) -> None:
         command.make_context(command.name, rest)
     except _USAGE_ERROR as error:
         raise UnknownCommandError(f"roofwatch {' '.join(arguments)}: {error}") from None
-
-
-def check_python(arguments: Sequence[str]) -> None:
-    if list(arguments[:2]) != ["-m", "pytest"]:
-        return
-    markers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
-    known = {marker.split(":")[0] for marker in markers}
-    rest = iter(arguments[2:])
-    for argument in rest:
-        if argument == "-m" and (marker := next(rest)) not in known:
-            raise UnknownCommandError(f"pytest: no marker {marker}")
-        if argument in {"-n", "-k"}:
-            next(rest)
-        if not argument.startswith("-") and not (ROOT / argument.split("::")[0]).exists():
-            raise UnknownCommandError(f"pytest: no file or folder {argument}")
-
-
-def check_docker(arguments: Sequence[str]) -> None:
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    if list(arguments[:2]) != ["compose", "run"]:
-        raise UnknownCommandError(f"docker {' '.join(arguments)}: make has verbs for all but `docker compose run`")
-    position = next(index for index, argument in enumerate(arguments) if argument in services)
-    check_roofwatch(arguments[position + 1 :])
-
-
-def check_git(arguments: Sequence[str]) -> None:
-    for path in arguments[1:]:
-        if not (ROOT / path).exists():
-            raise UnknownCommandError(f"git: no file or folder {path}")
-
-
-def _anything(_: Sequence[str]) -> None:
-    """For the tools of every system, of which nothing here can be out of date."""
-
-
-_PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {
-    "make": check_make,
-    "roofwatch": check_roofwatch,
-    "python": check_python,
-    "docker": check_docker,
-    "git": check_git,
-    "python3": _anything,
-    ".": _anything,
-    "build/fresh/bin/pip": _anything,
-    "pip": _anything,
-    "sed": _anything,
-    "install": _anything,
-}
 
 
 def _commands_of(line: str) -> Iterator[list[str]]:
