@@ -1,4 +1,4 @@
-"""How one runner behaves: a case over time, ceilings over time, and the noise of its cases."""
+"""How one runner behaves: a case over time, and ceilings over time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import format_ns
@@ -23,17 +22,13 @@ from roofwatch.dashboard.charts.style import (
     clock_times,
     commit_lines,
     lay_out,
-    marker_of,
-    rows_of,
     style_of,
 )
-from roofwatch.dashboard.wording import rate_text, shortened
+from roofwatch.dashboard.wording import rate_text
 from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import Series, SeriesPoint
 
-_PANEL_PX, _ROW_PX = 150, 26
-MAX_ROWS = 40
-"""Maximum cases in the noise figure, noisiest first."""
+_PANEL_PX = 150
 
 
 def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
@@ -126,33 +121,3 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
 def ceiling_name(ceiling: Ceiling) -> str:
     """`dram`, or `bfloat16 compute`."""
     return ceiling.level or "memory" if ceiling.resource == "memory" else f"{ceiling.dtype or 'any'} compute"
-
-
-def noise_figure(cases: Sequence[CaseNoise]) -> go.Figure:
-    """Draw the noise floor and the smallest detectable change of each case.
-
-    Args:
-        cases: Noisiest first, at least one.
-    """
-    shown = cases[:MAX_ROWS]
-    rows = [escape(shortened(f"{case.case_id} · {case.implementation}")) for case in shown]
-    values: dict[str, list[float | None]] = {"noise floor of a block": [case.noise_floor for case in shown]}
-    for blocks in DETECTABLE_AT:
-        found = [case.detectable_change.get(blocks) for case in shown]
-        values[f"smallest change detected with {blocks} blocks"] = found
-    figure = go.Figure()
-    for index, (name, shares) in enumerate(values.items()):
-        figure.add_scatter(
-            x=shares,
-            y=rows,
-            mode="markers",
-            name=name,
-            marker=marker_of(index),
-            hovertemplate="%{y}<br>%{x:.2%}<extra>%{fullData.name}</extra>",
-        )
-    return lay_out(
-        figure,
-        height=140 + _ROW_PX * len(rows),
-        xaxis={"title": "share of the time, lower is better", "tickformat": ".1%", "rangemode": "tozero"},
-        yaxis=rows_of(rows),
-    )

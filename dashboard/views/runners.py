@@ -16,13 +16,7 @@ from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runners import (
-    MAX_ROWS,
-    ceiling_history_figure,
-    ceiling_name,
-    noise_figure,
-    runner_history_figure,
-)
+from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name, runner_history_figure
 from roofwatch.dashboard.charts.trend import changes_of
 from roofwatch.dashboard.components.health import interval_text, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
@@ -120,9 +114,6 @@ def _show_noise(cases: Sequence[CaseNoise]) -> None:
         title = f"detectable with {blocks} blocks"
         return Column(title, lambda case: case.detectable_change.get(blocks), "{:.2%}".format)
 
-    st.plotly_chart(noise_figure(cases), key="noise")
-    if len(cases) > MAX_ROWS:
-        st.caption(f"The noisiest {MAX_ROWS} of {len(cases)}; the table has all.")
     show_table(
         cases,
         Column("case", lambda case: case.case_id),

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.comparison import (
     SHOWN,
     change_points_between,
@@ -27,7 +28,7 @@ from tests.builders import (
     make_series_key,
     make_static_facts,
 )
-from tests.dashboard.values import make_failed_case, make_measured_case, make_run_detail
+from tests.dashboard.values import make_measured_case, make_run_detail
 
 
 def test_rows_are_sorted_by_relevance() -> None:
@@ -41,7 +42,7 @@ def test_rows_are_sorted_by_relevance() -> None:
             named("same"),
             named("slower", median_ns=12_000.0),
             named("faster", median_ns=5_000.0),
-            make_failed_case(implementation="broken"),
+            named("broken", outcome=Outcome.TIMED_OUT, median_ns=None),
             named("new"),
             named("judged", median_ns=10_100.0),
         ],

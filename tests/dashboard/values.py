@@ -9,13 +9,12 @@ from typing import Any
 import plotly.graph_objects as go
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.results import CeilingValue, FleetRun, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.results import FleetRun, MeasuredCase, RunDetail, RunSummary
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     CASE_ID,
     NOON,
     PROJECT,
-    code_hash_of,
     make_commit_ref,
     make_environment,
     make_series_key,
@@ -88,53 +87,25 @@ def make_measured_case(case_id: str = CASE_ID, **fields: Any) -> MeasuredCase:
     return MeasuredCase(**defaults | fields)
 
 
-def make_failed_case(outcome: Outcome = Outcome.TIMED_OUT, **fields: Any) -> MeasuredCase:
-    without_numbers = dict.fromkeys(["median_ns", "low_ns", "high_ns", "bound", "utilisation"])
-    return make_measured_case(**{"outcome": outcome, "sample_count": 0, **without_numbers, **fields})
-
-
-def make_static_row(*, code: str = "first version", **fields: Any) -> StaticRow:
-    defaults: dict[str, Any] = {
-        "case_id": CASE_ID,
-        "implementation": "triton",
-        "function": "_rms_norm_kernel",
-        "target": "sm_90",
-        "outcome": Outcome.OK,
-        "message": None,
-        "configuration": {"num_warps": 4},
-        "registers": 32,
-        "spilled_registers": None,
-        "local_bytes": 0,
-        "shared_bytes": 1_024,
-        "code_bytes": 2_048,
-        "code_hash": code_hash_of(code),
-    }
-    return StaticRow(**defaults | fields)
-
-
 def make_run_detail(
-    number: int = 0,
-    *,
+    number: int,
     cases: Sequence[MeasuredCase] = (),
-    static_rows: Sequence[StaticRow] = (),
-    ceilings: Sequence[CeilingValue] = (),
-    **summary: Any,
 ) -> RunDetail:
-    """Make the run of a commit; other keywords are fields of its summary."""
+    """Make the run of a commit."""
     started_at = NOON + timedelta(hours=number)
-    defaults: dict[str, Any] = {
-        "run_id": f"run {number}",
-        "project": PROJECT,
-        "commit": make_commit_ref(number),
-        "runner_class": make_environment().runner_class,
-        "device_name": "Example CPU",
-        "started_at": started_at,
-        "finished_at": started_at + timedelta(minutes=5),
-        "harness_version": "1",
-        "is_dirty": False,
-        "outcome_counts": {"ok": len(cases)},
-    }
-    return RunDetail(RunSummary(**defaults | summary), tuple(ceilings), tuple(cases), tuple(static_rows))
+    summary = RunSummary(
+        run_id=f"run {number}",
+        project=PROJECT,
+        commit=make_commit_ref(number),
+        runner_class=make_environment().runner_class,
+        device_name="Example CPU",
+        started_at=started_at,
+        finished_at=started_at + timedelta(minutes=5),
+        harness_version="1",
+        is_dirty=False,
+        outcome_counts={"ok": len(cases)},
+    )
+    return RunDetail(summary, (), tuple(cases), ())
 
 
 def make_fleet_run(number: int = 0, **fields: Any) -> FleetRun:

@@ -1,15 +1,18 @@
-"""Reading many record files."""
+"""Reading many record files, and the summary of the device."""
 
 import gc
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.records import read_record_files
-from tests.builders import make_record
+from roofwatch.records import device_summary, read_record_files
+from tests.builders import NOON, make_blocks, make_measurement, make_record
+from tests.roofwatch.command import SUITES, roofwatch
 
 
 def write_history(folder: Path, length: int) -> list[int]:
@@ -45,3 +48,56 @@ def test_a_bad_file_is_reported_before_the_first_record_is_returned(tmp_path: Pa
 
     with pytest.raises(RecordError, match=r"999\.json\.gz"):
         read_record_files([tmp_path])
+
+
+READINGS = Telemetry(status="ok", started_at=NOON, offset_ms=tuple(range(0, 500, 50)))
+
+
+def record_with(*states: DeviceState, telemetry: Telemetry | None = READINGS) -> RunRecord:
+    blocks = tuple(
+        block.model_copy(update={"device_state": state})
+        for block, state in zip(make_blocks([1_000.0] * len(states)), states, strict=True)
+    )
+    return make_record(measurements=[make_measurement(blocks=blocks)], telemetry=telemetry)
+
+
+def state(**fields: Any) -> DeviceState:
+    defaults: dict[str, Any] = {"reading_count": 2, "sm_clock_mhz": 1_980, "power_w": 412, "temperature_c": 52}
+    return DeviceState(**defaults | fields)
+
+
+def test_a_device_without_faults_is_one_line() -> None:
+    assert device_summary(record_with(state(), state(sm_clock_mhz=1_965, temperature_c=55))) == [
+        "device: 10 readings, SM clock 1965 to 1980 MHz, median 1972, 412 W, up to 55 °C"
+    ]
+
+
+def test_faults_come_first_with_their_number_of_blocks() -> None:
+    record = record_with(
+        state(),
+        state(degraded_by=("hw_thermal_slowdown", "foreign_process"), clock_event_reasons=("sw_power_cap",)),
+        state(degraded_by=("foreign_process",)),
+    )
+
+    first, second = device_summary(record)
+
+    assert first == ("device: 2 of 3 blocks are not reliable: foreign_process in 2, hw_thermal_slowdown in 1")
+    assert second.endswith("at the power limit in 1 of 3 blocks")
+    assert "2 of 4 blocks" in device_summary(record, record_with(state()))[0]
+    assert device_summary(make_record()) == []
+
+
+def test_an_invalid_clock_is_refused() -> None:
+    done = roofwatch("run", SUITES / "bench_good.py", "--device", "cpu", "--lock-clocks", "fast")
+
+    assert done.status == 2
+    assert "give the SM clock in MHz" in done.error
+    assert "Traceback" not in done.error
+
+
+def test_a_clock_cannot_be_locked_without_a_gpu(tmp_path: Path) -> None:
+    done = roofwatch("run", SUITES / "bench_good.py", "--device", "cpu", "--lock-clocks", "1500", "-o", tmp_path)
+
+    assert done.status == 2
+    assert "a CPU has no clock to lock; leave it out" in done.error
+    assert not list(tmp_path.glob("*.json*"))

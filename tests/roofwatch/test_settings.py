@@ -43,17 +43,6 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert settings.database_url.get_secret_value().endswith("hunter2@host/name")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [('data_dri = "/x"', "'data_dri' in"), ("data_dir = 7", "data_dir"), ("data_dir = ", "cannot be read as TOML")],
-)
-def test_an_invalid_file_is_named_with_the_reason(tmp_path: Path, text: str, expected: str) -> None:
-    (tmp_path / "roofwatch.toml").write_text(text)
-    with pytest.raises(SettingsError, match=expected) as caught:
-        load_settings(tmp_path)
-    assert str(tmp_path / "roofwatch.toml") in str(caught.value)
-
-
 def test_prices_are_a_table_in_a_file_and_json_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,13 +51,6 @@ def test_prices_are_a_table_in_a_file_and_json_in_the_environment(
     assert load_settings(tmp_path).currency == "EUR"
     monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"*": 1}')
     assert load_settings(tmp_path).device_hour_prices == {"*": 1.0}
-
-
-@pytest.mark.parametrize("prices", ["three", '{"*": -1}', '{"*": "dear"}', "[1]"])
-def test_invalid_prices_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prices: str) -> None:
-    monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", prices)
-    with pytest.raises(SettingsError, match="device_hour_prices"):
-        load_settings(tmp_path)
 
 
 def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,14 +65,17 @@ def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[retention]\nsample_days = 90\n", r"'retention.sample_days' in .*roofwatch.toml"),
-        ("[retention]\nsamples_days = 0\n", r"'retention.samples_days' in .*greater than or equal to 1"),
-        ("retention = 90\n", r"'retention' in "),
-        ("database_connections = 0\n", r"'database_connections' in "),
+        ('data_dri = "/x"', "'data_dri' in"),
+        ("data_dir = ", "cannot be read as TOML"),
+        ("[retention]\nsample_days = 90\n", "'retention.sample_days' in"),
+        ("[retention]\nsamples_days = 0\n", "'retention.samples_days' in .*greater than or equal to 1"),
+        ('device_hour_prices = "three"', "'device_hour_prices' in .*not a JSON object"),
     ],
 )
-def test_an_invalid_setting_is_named_with_its_table(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_file_is_named_with_the_setting_and_the_reason(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "roofwatch.toml").write_text(text)
 
-    with pytest.raises(SettingsError, match=complaint):
+    with pytest.raises(SettingsError, match=complaint) as caught:
         load_settings(tmp_path)
+
+    assert str(tmp_path / "roofwatch.toml") in str(caught.value)

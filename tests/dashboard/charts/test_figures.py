@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from roofwatch.ci.ab.noise_floor import CaseNoise
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.dashboard.charts.autotune import landscape_figure
 from roofwatch.dashboard.charts.distribution import distribution_figure
-from roofwatch.dashboard.charts.runners import ceiling_history_figure, noise_figure, runner_history_figure
+from roofwatch.dashboard.charts.runners import ceiling_history_figure, runner_history_figure
 from roofwatch.dashboard.charts.spending import spending_figure, summed
 from roofwatch.dashboard.charts.style import OTHERS
 from tests.builders import (
-    CASE_ID,
     NOON,
     make_blocks,
     make_ceiling,
@@ -49,28 +46,6 @@ def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
     figure = ceiling_history_figure([make_fleet_run(1, ceilings=worn), make_fleet_run(0)], UTC)
     assert list(trace(figure, "dram, 100 % = datasheet, 4.8 TB/s").y) == pytest.approx([4.1 / 4.8, 0.5])
     assert list(trace(figure, "cache, 100 % = highest seen, 9 TB/s").y) == pytest.approx([1.0, 0.5])
-
-
-def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
-    defaults: dict[str, Any] = {
-        "case_id": case_id,
-        "implementation": "eager",
-        "block_count": 8,
-        "noise_floor": 0.01,
-        "timing": "cupti, hot",
-        "sample_count": 5,
-        "detectable_change": {8: 0.05, 18: 0.04, 40: 0.035},
-        "is_significant": False,
-        "is_false_alarm": False,
-    }
-    return CaseNoise(**defaults | fields)
-
-
-def test_the_noise_figure_shows_floor_and_detectable_changes() -> None:
-    figure = noise_figure([make_noise()])
-    assert [one.x[0] for one in figure.data] == [0.01, 0.05, 0.04, 0.035]
-    assert len({one.marker.symbol for one in figure.data}) == 4
-    assert "<img" not in as_html(noise_figure([make_noise(implementation=HOSTILE)]))
 
 
 def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
