@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -48,19 +48,14 @@ class UnreadServerError(StoreError):
     """The server cannot be reached, or refuses."""
 
 
-@dataclass(frozen=True)
-class _Opened:
-    source: Source
-    closing: ExitStack
-
-
-@st.cache_resource(show_spinner="Opening the database …", on_release=lambda opened: opened.closing.close())
-def _store() -> _Opened:
+@st.cache_resource(show_spinner="Opening the database …", on_release=lambda opened: opened[1].close())
+def _store() -> tuple[Source, ExitStack]:
+    """Open what is read, and return how to close it."""
     server_url = os.environ.get(SERVER_VARIABLE)
     closing = ExitStack()
     if server_url == DATABASE:
-        return _Opened(DatabaseSource(closing.enter_context(open_configured_store())), closing)
-    return _Opened(closing.enter_context(open_source(server_url)), closing)
+        return DatabaseSource(closing.enter_context(open_configured_store())), closing
+    return closing.enter_context(open_source(server_url)), closing
 
 
 @contextmanager
@@ -71,7 +66,7 @@ def _reading() -> Iterator[Source]:
         StoreError: the database or server failed; the next read tries again.
     """
     try:
-        yield _store().source
+        yield _store()[0]
     except SpoolError as error:
         raise UnreadServerError(str(error)) from None
     except PoolTimeoutError:
@@ -85,7 +80,7 @@ def _reading() -> Iterator[Source]:
 
 def reads_through_server() -> bool:
     """Whether a server is read, which makes the dashboard read-only."""
-    return not isinstance(_store().source, DatabaseSource)
+    return not isinstance(_store()[0], DatabaseSource)
 
 
 def ask(question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:

@@ -19,17 +19,8 @@ RECORD_SUFFIX = ".json.gz"
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
-def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """Read record files and folders of them, ordered by commit, then by time.
-
-    Raises:
-        RecordError: a file cannot be read, or a folder holds no record.
-    """
-    return [record for _, record in read_record_files(paths)]
-
-
 def read_record_files(paths: Sequence[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """Read like `read_records`, each record with its file.
+    """Read record files and folders of them, ordered by commit, then by time; each record with its file.
 
     All files are checked before the first record is yielded. They are read twice, because a history may not fit in
     memory.

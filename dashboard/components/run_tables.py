@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.device.datasheets import DatasheetComparison, compare_with_datasheet
+from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts
+from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.charts.style import UNCOUNTED
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import duration_text, outcome_text, rate_text
@@ -53,26 +54,34 @@ def show_failures(record: RunRecord) -> None:
         st.success("No failures.", icon=":material/check:")
 
 
+def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceiling]]:
+    """Return what the datasheet says of each ceiling, and the measured share of it."""
+    by_name = {ceiling_name(one.measured): one for one in found}
+
+    def published(one: Ceiling) -> str:
+        known = by_name.get(ceiling_name(one))
+        return "" if known is None else rate_text(one.resource, known.published_per_s)
+
+    def share(one: Ceiling) -> float | None:
+        known = by_name.get(ceiling_name(one))
+        return None if known is None else one.per_s / known.published_per_s
+
+    return [Column("datasheet", published), Column("share of datasheet", share, "{:.1%}".format)]
+
+
 def show_ceilings(record: RunRecord) -> None:
     """Show measured ceilings next to those of the datasheet."""
     st.subheader("Ceilings", anchor=False)
     at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
     found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
-    beside = {id(one.measured): one for one in found}
-    published = {key: one.published_per_s for key, one in beside.items()}
-    suspicious = {key for key, one in beside.items() if one.is_suspicious}
+    suspicious = {ceiling_name(one.measured) for one in found if one.is_suspicious}
     show_table(
         [one for one in record.ceilings if one.source == "measured"],
         Column("resource", lambda one: one.resource),
         Column("of", lambda one: one.level or one.dtype or ""),
         Column("measured", lambda one: rate_text(one.resource, one.per_s)),
-        Column("datasheet", lambda one: rate_text(one.resource, published[id(one)]) if id(one) in published else ""),
-        Column(
-            "share of datasheet",
-            lambda one: one.per_s / published[id(one)] if id(one) in published else None,
-            "{:.1%}".format,
-        ),
-        Column("warning", lambda one: "◆ above the datasheet" if id(one) in suspicious else ""),
+        *datasheet_columns(found),
+        Column("warning", lambda one: "◆ above the datasheet" if ceiling_name(one) in suspicious else ""),
         Column("method", lambda one: one.method),
         if_empty="This run measured no ceilings.",
     )

@@ -20,6 +20,7 @@ from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_n
 from roofwatch.dashboard.charts.trend import changes_of
 from roofwatch.dashboard.components.health import interval_text, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
+from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import NO_VALUE, Column, grouped, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
@@ -183,23 +184,11 @@ def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
     if not newest:
         st.info("No measured ceilings on this runner class.", icon=":material/roofing:")
         return
-    published = {
-        ceiling_name(one.measured): one.published_per_s
-        for one in compare_with_datasheet(newest, own[0].environment.device_name)
-    }
 
     def rate_column(title: str, per_s_of: Callable[[Iterable[float]], float]) -> Column[Ceiling]:
         return Column(
             title, lambda one: rate_text(one.resource, per_s_of([other.per_s for other in seen[ceiling_name(one)]]))
         )
-
-    def datasheet(one: Ceiling) -> str:
-        name = ceiling_name(one)
-        return rate_text(one.resource, published[name]) if name in published else "not known"
-
-    def share(one: Ceiling) -> float | None:
-        name = ceiling_name(one)
-        return one.per_s / published[name] if name in published else None
 
     st.plotly_chart(ceiling_history_figure(own, view.zone), key=MAIN_FIGURE)
     show_table(
@@ -208,8 +197,7 @@ def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
         Column("newest", lambda one: rate_text(one.resource, one.per_s)),
         rate_column("lowest", min),
         rate_column("highest", max),
-        Column("datasheet", datasheet),
-        Column("share of datasheet", share, "{:.1%}".format),
+        *datasheet_columns(compare_with_datasheet(newest, own[0].environment.device_name)),
     )
     st.caption("Utilisation uses measured ceilings; those of the datasheet are for comparison.")
 

@@ -32,7 +32,7 @@ from roofwatch.collector.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.run import resumable
-from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
+from roofwatch.records import RECORD_SUFFIX, failed_results, read_record_files
 from roofwatch.settings import load_settings
 from roofwatch.store.reading import Source, open_source
 from roofwatch.store.transfer import sender_and_spool, summary
@@ -98,7 +98,7 @@ def measured_in_records(folder: Path, project: str, runner_class: str) -> frozen
     Raises:
         RecordError: a file cannot be read.
     """
-    records = read_records([folder]) if any(folder.glob("*.json*")) else []
+    records = [record for _, record in read_record_files([folder])] if any(folder.glob("*.json*")) else []
     return frozenset(
         record.commit.sha
         for record in records

@@ -6,73 +6,60 @@ import contextlib
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Engine
 
+from roofwatch.ci.history.analyse import analyse_project
+from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.collector.run_plan import Progress
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.run import collect_run, measure_pair
+from roofwatch.collector.run_plan import Progress, RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.engine.session import open_store
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
-from roofwatch.demo.measuring import PROJECT, Measuring
-from roofwatch.demo.scenario import CommitOutcome, make_repository, outcomes, outcomes_table
+from roofwatch.db.values import ChangePoint, Regression
+from roofwatch.demo.scenario import (
+    BENCHMARK_FILE,
+    CommitOutcome,
+    MadeCommit,
+    make_repository,
+    outcomes,
+    outcomes_table,
+)
 from roofwatch.terminal import print_note, print_table, progress, write_text
 
+PROJECT = "demo"
+DATABASE = "database"
+"""Folder of the database, kept between demos, because the server of a killed demo may still use it."""
+_COMMENT = "comment.md"
+_TEMPORARY = "tmp"
 _MARKER = ".roofwatch-demo"
+_SINGLE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
+# Evidence of all rounds adds up.
+_CONFIRM = replace(_SINGLE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100))
+_CONFIRM_ROUNDS = 5
+_CONFIRM_BUDGET_S = 60.0
+"""After this, remaining suspicions stay unconfirmed."""
+_PULL_REQUEST = replace(_SINGLE, block_count=8)
 
 
 class DemoError(Exception):
     """The demo cannot use this folder."""
 
 
-@dataclass(frozen=True)
-class DemoFolder:
-    """The folder that holds everything the demo makes."""
-
-    root: Path
-
-    @property
-    def repository(self) -> Path:
-        return self.root / "repository"
-
-    @property
-    def records(self) -> Path:
-        return self.root / "records"
-
-    @property
-    def database(self) -> Path:
-        """Kept between demos, because the server of a killed demo may still use it."""
-        return self.root / "database"
-
-    @property
-    def comment(self) -> Path:
-        return self.root / "comment.md"
-
-    @property
-    def temporary(self) -> Path:
-        return self.root / "tmp"
-
-    def worker_environment(self) -> dict[str, str]:
-        """Variables that keep caches and temporary files of the workers in the folder."""
-        return {
-            "TRITON_CACHE_DIR": str(self.root / "cache" / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(self.root / "cache" / "inductor"),
-            "TMPDIR": str(self.temporary),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-
-    def clear(self) -> None:
-        for path in self.root.iterdir():
-            if path.is_dir() and path != self.database:
-                shutil.rmtree(path)
-        self.comment.unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
-def claimed(root: Path) -> Iterator[DemoFolder]:
+def claimed(root: Path) -> Iterator[None]:
     """Lock a folder for this process, and empty it of an earlier demo.
 
     Raises:
@@ -90,12 +77,14 @@ def claimed(root: Path) -> Iterator[DemoFolder]:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DemoError(f"{root}: another demo is running in it; choose another folder with --dir") from None
-        folder = DemoFolder(root)
-        folder.clear()
-        folder.temporary.mkdir()
-        previous, tempfile.tempdir = tempfile.tempdir, str(folder.temporary)
+        for path in root.iterdir():
+            if path.is_dir() and path.name != DATABASE:
+                shutil.rmtree(path)
+        (root / _COMMENT).unlink(missing_ok=True)
+        (root / _TEMPORARY).mkdir()
+        previous, tempfile.tempdir = tempfile.tempdir, str(root / _TEMPORARY)
         try:
-            yield folder
+            yield
         finally:
             tempfile.tempdir = previous
 
@@ -109,9 +98,10 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
     Raises:
         DemoError: the folder holds other files, or another demo runs in it.
     """
-    with claimed(root.absolute()) as folder, open_store(folder=folder.database) as engine:
+    root = root.absolute()
+    with claimed(root), open_store(folder=root / DATABASE) as engine:
         delete_project(engine, PROJECT)
-        judged = _measure_and_judge(folder, engine)
+        judged = _measure_and_judge(root, engine)
         print_table(outcomes_table(judged))
         all_well = all(outcome.is_correct for outcome in judged)
         print_note(
@@ -119,21 +109,35 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
             if all_well
             else "a planted change was missed, or a false alarm: see the table"
         )
-        print_note(f"pull-request comment for the last commit: {folder.comment}")
+        print_note(f"pull-request comment for the last commit: {root / _COMMENT}")
         if serve:
-            _serve(folder, port)
+            from roofwatch.dashboard.serve import serve as serve_dashboard
+
+            serve_dashboard(
+                port=port,
+                data_dir=root / DATABASE,
+                database_url=None,
+                on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)"),
+            )
         else:
-            print_note(f"show it: ROOFWATCH_DATA_DIR={folder.database} roofwatch dashboard")
+            print_note(f"show it: ROOFWATCH_DATA_DIR={root / DATABASE} roofwatch dashboard")
     return 0 if all_well else 1
 
 
-def _measure_and_judge(folder: DemoFolder, engine: Engine) -> list[CommitOutcome]:
-    commits = make_repository(folder.repository)
+def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
+    commits = make_repository(root / "repository")
     count = len(commits)
-    with progress("demo") as show, ForkServer(folder.worker_environment()) as fork_server:
+    # caches and temporary files of the workers stay in the folder
+    environment = {
+        "TRITON_CACHE_DIR": str(root / "cache" / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(root / "cache" / "inductor"),
+        "TMPDIR": str(root / _TEMPORARY),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    with progress("demo") as show, ForkServer(environment) as fork_server:
         show(Progress(0, count + 2, "loading torch and Triton"))
         fork_server.warm_up()
-        measuring = Measuring(folder.repository, folder.root / "work-trees", folder.records, engine, fork_server)
+        measuring = Measuring(root, engine, fork_server)
         for number, commit in enumerate(commits, start=1):
             show(Progress(number - 1, count + 2, f"commit {number} of {count}: {commit.step.subject}"))
             measuring.measure_commit(commit, f"{number:02}-{commit.sha[:12]}")
@@ -141,16 +145,62 @@ def _measure_and_judge(folder: DemoFolder, engine: Engine) -> list[CommitOutcome
         regressions = measuring.confirm_suspicions()
         show(Progress(count + 1, count + 2, "comparing the last commit with its base, for the pull-request comment"))
         judgement = measuring.judge_pull_request(commits[-2], commits[-1])
-        write_text(folder.comment, to_markdown(judgement))
+        write_text(root / _COMMENT, to_markdown(judgement))
     return outcomes(commits, regressions)
 
 
-def _serve(folder: DemoFolder, port: int | None) -> None:
-    from roofwatch.dashboard.serve import serve
+@dataclass(frozen=True)
+class Measuring:
+    """Measures the demo's commits, and confirms suspected changes with pairs."""
 
-    serve(
-        port=port,
-        data_dir=folder.database,
-        database_url=None,
-        on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)"),
-    )
+    root: Path
+    engine: Engine
+    fork_server: ForkServer
+
+    def measure_commit(self, commit: MadeCommit, name: str) -> None:
+        """Measure one commit, write its record and store it."""
+        with self._suite_at(commit.sha) as suite:
+            self._store(collect_run(suite, _SINGLE, fork_server=self.fork_server), name)
+
+    def confirm_suspicions(self) -> list[Regression]:
+        """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
+        deadline = time.monotonic() + _CONFIRM_BUDGET_S
+        for number in range(1, _CONFIRM_ROUNDS + 1):
+            steps = unconfirmed(analyse_project(self.engine, PROJECT))
+            for (base_sha, head_sha), subjects in _by_commits(steps).items():
+                if time.monotonic() > deadline:
+                    break
+                kernels = tuple(sorted({subject.case_id.split("/")[0] for subject in subjects}))
+                plan = replace(_CONFIRM, kernels=kernels)
+                for record in self._measure_pair(base_sha, head_sha, plan, frozenset(subjects)):
+                    self._store(record, f"confirm-{number}-{head_sha[:12]}-{record.commit.sha[:12]}")
+        return analyse_project(self.engine, PROJECT)
+
+    def judge_pull_request(self, base: MadeCommit, head: MadeCommit) -> PullRequestJudgement:
+        """Compare two commits as a pull-request job does, from record files alone."""
+        records = self._measure_pair(base.sha, head.sha, _PULL_REQUEST, None)
+        for record in records:
+            self._store(record, f"pull-request-{record.commit.sha[:12]}")
+        return judge_pull_request(*records)
+
+    def _measure_pair(
+        self, base_sha: str, head_sha: str, plan: RunPlan, only: frozenset[Subject] | None
+    ) -> tuple[RunRecord, RunRecord]:
+        with self._suite_at(base_sha) as base, self._suite_at(head_sha) as head:
+            return measure_pair(base, head, plan, fork_server=self.fork_server, only=only)
+
+    def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
+        benchmark = self.root / "repository" / BENCHMARK_FILE
+        return suite_at_revision(benchmark, sha, self.root / "work-trees" / sha[:12], project=PROJECT)
+
+    def _store(self, record: RunRecord, name: str) -> None:
+        record.write(self.root / "records" / f"{name}.json")
+        ingest_record(self.engine, record)
+
+
+def _by_commits(steps: Sequence[ChangePoint]) -> dict[tuple[str, str], list[Subject]]:
+    grouped: dict[tuple[str, str], list[Subject]] = defaultdict(list)
+    for step in steps:
+        subject = Subject(step.series.case_id, step.series.implementation)
+        grouped[step.previous_commit.sha, step.commit.sha].append(subject)
+    return grouped

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import expect
 
-from roofwatch.demo.run import DemoFolder
+from roofwatch.demo.run import DATABASE
 from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.served import serving
 
@@ -28,7 +28,7 @@ def take(demo: Path, images: Path) -> None:
         images: Folder to write to; what bears these names there is replaced.
     """
     with (
-        serving(data_dir=DemoFolder(demo.absolute()).database) as served,
+        serving(data_dir=demo.absolute() / DATABASE) as served,
         launched() as browser,
         new_context(browser) as context,
     ):

@@ -48,7 +48,7 @@ def test_the_history_of_a_case_counts_degraded_runs(open_view: OpenView, records
 def test_ceilings_of_a_runner_are_shown_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
     ceilings = table(open_view("runners", show="ceilings"), "datasheet").set_index("ceiling")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
-    assert ceilings.loc["cache", "datasheet"] == "not known"
+    assert ceilings.loc["cache", "datasheet"] == ""
 
 
 def test_differences_between_comparable_environments_are_listed(open_view: OpenView, store: Engine) -> None:
