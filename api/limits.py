@@ -39,19 +39,19 @@ _FLAT = frozenset({int, float, bool, type(None)})
 @dataclass(frozen=True)
 class Limits:
     body_bytes: int = 64 * _MIB
-    """Of a request, as sent."""
+    """Largest request, as sent."""
     document_bytes: int = 256 * _MIB
-    """Of a decompressed record."""
+    """Largest record, decompressed."""
     decision_bytes: int = 2**15
-    """Of a triage decision or a release from quarantine."""
+    """Largest triage decision or release from quarantine."""
     question_bytes: int = 4 * _MIB
-    """Of a dashboard's question, which may list many cases."""
+    """Largest query from a dashboard, which may list many cases."""
     answer_bytes: int = 256 * _MIB
-    """Of the answer to a dashboard's question."""
+    """Largest answer to a dashboard's query."""
     upload_bytes: int = 512 * _MIB
-    """Of all bodies in memory."""
+    """Total size of all request bodies in memory."""
     depth: int = 32
-    """Of nested arrays and objects; a record has seven levels."""
+    """Deepest nesting of arrays and objects; a record has seven levels."""
     containers: int = 2_000_000
     """Arrays and objects in a document."""
     values: int = 16_000_000
@@ -62,9 +62,9 @@ class Limits:
     artefacts: int = 1_000
     """Files that a record names."""
     artefact_bytes: int = 256 * _MIB
-    """Of one file."""
+    """Largest file."""
     run_artefact_bytes: int = 2_048 * _MIB
-    """Of all files of a run."""
+    """Total size of a run's files."""
     ingests: int = 2
     """Records and files stored at once. The largest record needs about 2 GiB of memory."""
     turn_s: float = 30.0
@@ -79,7 +79,7 @@ class Limits:
     """Between two requests on a connection."""
     connections: int = 500
     points: int = 50_000
-    """Of all series of a page."""
+    """Most points of all series on a page."""
     query_s: float = 30.0
     """For one SQL statement."""
     requests: str = "500 per 10 seconds"

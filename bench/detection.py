@@ -17,7 +17,7 @@ _MIN_RELATIVE_CHANGE = 0.005
 """Half of the smallest planted step."""
 _THRESHOLD = 0.001
 _ERROR_RATE = 0.02
-"""Of the paired rule: one false alarm in a hundred in each direction, without a threshold."""
+"""Error rate of the paired rule without a threshold: one false alarm in a hundred in each direction."""
 
 
 def detect_offline(values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:

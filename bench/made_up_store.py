@@ -25,7 +25,7 @@ _RUNNER_CLASS = "made up"
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a project. Its measurements are spread over the days evenly."""
+    """Size of a project. Its measurements are spread over the days evenly."""
 
     kind: str
     run_count: int

@@ -37,7 +37,7 @@ class BisectionCommit:
 
     commit: CommitRef
     probability: float
-    """Of the change being in this commit."""
+    """Probability that the change is in this commit."""
     status: CommitStatus = CommitStatus.OPEN
     reason: str = ""
     """Why it was skipped or not measured."""
@@ -55,9 +55,9 @@ class BisectionStep:
     pair_count: int
     """In this step; 0 if the commit could not be measured."""
     relative_change: float | None
-    """Of the step's pairs."""
+    """Change over the step's pairs."""
     probability: float
-    """Of the change being in this commit or an earlier one, after the step."""
+    """Probability, after the step, that the change is in this commit or an earlier one."""
     note: str
     """Why it could not be measured."""
     finished_at: datetime
@@ -134,7 +134,7 @@ class Claim:
 
     bisection_id: UUID
     claim_id: UUID
-    """Of the runner."""
+    """Claim of the runner."""
 
 
 def request_bisection(

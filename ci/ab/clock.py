@@ -130,9 +130,9 @@ class ClockStep:
     """Median SM clock of the runs."""
     after_mhz: float
     log_change: float
-    """Of the time."""
+    """Change of the time."""
     log_cycles: float
-    """Of the clock cycles."""
+    """Change of the clock cycles."""
 
     @property
     def is_opposed(self) -> bool:

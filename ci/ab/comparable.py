@@ -134,7 +134,7 @@ class SideResult:
     utilisation: float | None
     bound: str | None
     rmse_ratio: float | None
-    """Of the worst tensor."""
+    """Error of the worst tensor."""
     worst_tensor: str | None
 
     @classmethod

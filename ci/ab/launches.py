@@ -47,7 +47,7 @@ class LaunchMove:
     """Launches in one call."""
     head_count: float
     base_share: float
-    """Of the busy time; 0 where it was not launched."""
+    """Share of the busy time; 0 if it was not launched."""
     head_share: float
 
     @property

@@ -29,7 +29,7 @@ _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
 _MIN_INTERVALS = 4
 _MAX_INTERVALS = 50
-"""Of the newest results, since a runner may change its schedule."""
+"""Only the newest intervals count, since a runner may change its schedule."""
 _SILENT_AFTER = 3.0
 """Times the 90th percentile of the intervals."""
 _MIN_SILENCE = timedelta(hours=1)
@@ -44,7 +44,7 @@ class MessageContext:
     now: datetime
     ownership: Ownership = field(default_factory=Ownership)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Of cases, from the newest runs."""
+    """Tags of cases, from the newest runs."""
     dashboard_url: str | None = None
 
     def link(self, name: str, view: str, **query: str) -> tuple[Link, ...]:

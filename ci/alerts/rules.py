@@ -106,7 +106,7 @@ class RegressionRule(_KernelRule):
 
     kind: Literal["regression"]
     min_relative_change: float = Field(default=0.0, ge=0)
-    """Of a time or memory; failures and wrong results are always reported."""
+    """Smallest change of a time or of memory; failures and wrong results are always reported."""
     bisects: bool = False
     """Request a bisection."""
 

@@ -23,7 +23,7 @@ from roofwatch.db.values import CommitRef, Pair, SeriesKey, SeriesPoint, Verdict
 
 _MAX_COUNTERS, _MAX_LAUNCHES = 3, 2
 _MAX_CHARACTERS = 120
-"""Of one launch: names of templates are long."""
+"""Longest text about one launch, since names of templates are long."""
 _TIMES = ("duration", "cycles", "clock", "frequency")
 """Counters that begin with these are times read under a profiler, and explain nothing."""
 _STAYED, _MOVED = 1 / 3, 2 / 3

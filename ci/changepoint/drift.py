@@ -35,7 +35,7 @@ _PLACES = 30
 _WORTH_A_TRY = 0.5
 """Share of the penalty from which on an end is searched: a drift that ended looks like a slower one that goes on."""
 _ROUNDS = 3
-"""Of fitting, winsorising at the fit, and fitting again."""
+"""How often to fit, winsorise at the fit, and fit again."""
 _MARGIN = 6.0
 """By how much a drift must explain the series better than steps do: odds of 20 to 1."""
 

@@ -36,7 +36,7 @@ class Findings(_Document):
     """The regressions of a report, as far as needed to compare them with those of another report."""
 
     digest: str
-    """Of the regressed cases, functions and metrics with their reasons, without numbers."""
+    """Hash of the regressed cases, functions and metrics with their reasons, without numbers."""
     low: float
     """Lower end of the interval of the worst slowdown, as a relative change; 0 if no time regressed."""
     high: float

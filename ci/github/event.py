@@ -64,7 +64,7 @@ class Comment:
 
     comment_id: int
     number: int
-    """Of the pull request or issue."""
+    """Number of the pull request or issue."""
     body: str
     login: str
     written_at: str

@@ -35,7 +35,7 @@ class _Facts:
     """Compiled facts of one function for one target at one commit."""
 
     point: SeriesPoint
-    """Of any fact: outcome, code hash, message and setting are the same for all."""
+    """Point of any fact: outcome, code hash, message and setting are the same for all."""
     values: dict[str, float] = field(default_factory=dict)
     keys: dict[str, SeriesKey] = field(default_factory=dict)
 

@@ -32,9 +32,9 @@ class CoverageGap:
     gap: Gap
     case_ids: tuple[str, ...]
     case_count: int
-    """Of the kernel, on all runner classes."""
+    """Number of the kernel's cases, on all runner classes."""
     outcomes: tuple[Outcome, ...]
-    """Of the failing ones."""
+    """Outcomes of the failing cases."""
 
 
 def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[CoverageGap]:

@@ -53,7 +53,7 @@ class CaseJudgement:
     base: SideResult | None
     head: SideResult | None
     comparison: Comparison | None = None
-    """Of the times, before false-discovery control."""
+    """Comparison of the times, before false-discovery control."""
     detail: Remark | None = None
     cycles: CycleComparison | None = None
     """None if the clock was not read."""
@@ -99,13 +99,13 @@ class PullRequestJudgement:
     launch_moves: tuple[LaunchMove, ...] = ()
     """Evidence from profiles of both sides."""
     accuracy_changes: tuple[Change, ...] = ()
-    """Of correct results; they change no verdict."""
+    """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change, ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
     """Evidence for the slower cases, the slowest first."""
     source_lines: tuple[SourceLine, ...] = ()
-    """Of the head's functions."""
+    """Lines of the head's functions."""
     skipped: tuple[SkippedKernel, ...] = ()
     """Kernels that the change cannot affect."""
     noise_floor: FloorUsed | None = None

@@ -67,7 +67,7 @@ class TensorReport(_Part):
     """Over the elements that are finite on both sides."""
     limits: Errors
     baseline: Errors | None
-    """Of the eager implementation; None without a baseline."""
+    """Errors of the eager implementation; None without a baseline."""
     max_abs_error: float
     nonfinite_count: int
     """Elements that are NaN or infinite on one side and not the same on the other."""

@@ -32,7 +32,7 @@ class ActivityKind(StrEnum):
 class HostKind(StrEnum):
     OPERATOR = "operator"
     CALL = "call"
-    """Of the GPU runtime or driver."""
+    """Call of the GPU runtime or driver."""
     ANNOTATION = "annotation"
     PYTHON = "python"
 

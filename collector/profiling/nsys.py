@@ -32,7 +32,7 @@ from roofwatch.collector.profiling.activities import (
 
 MAGIC = b"SQLite format 3\x00"
 VERSION_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
-"""Of the names of CUDA API functions."""
+"""Version suffix of a CUDA API function's name."""
 _TIMES = ("start", "end - start", "deviceId")
 _LAUNCH_COLUMNS = (
     *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"),

@@ -40,7 +40,7 @@ class TimeRow:
     total_ns: int
     mean_ns: float
     share: float | None
-    """Of device busy time for kernels and copies, of the window for operators and annotations.
+    """Share of the device's busy time for kernels and copies, of the window for operators and annotations.
 
     Concurrent work makes the sum exceed 1.
     """
@@ -53,7 +53,7 @@ class DeviceTime:
     busy_ns: int
     """Union of all activities."""
     window_ns: int
-    """Of the whole trace: time before the first kernel counts as idle."""
+    """Length of the whole trace: time before the first kernel counts as idle."""
     kernel_count: int
     kernel_ns: int
     transfer_ns: int

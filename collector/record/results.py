@@ -148,7 +148,7 @@ class ProfiledActivity(Part):
     bytes: Count | None = None
     """Copied or filled, over all calls."""
     grid: _Dimensions = ()
-    """Of the first launch, like the block, registers and shared memory."""
+    """Grid of the first launch, like the block, registers and shared memory."""
     block: _Dimensions = ()
     registers: Count | None = None
     """Per thread."""

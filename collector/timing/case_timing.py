@@ -21,10 +21,10 @@ class CaseTiming:
     blocks: list[Block] = field(default_factory=list)
     failure: Failure | None = None
     method: TimingMethod | None = None
-    """Of the blocks; None before the first one."""
+    """Method of the blocks; None before the first one."""
     launches_per_sample: int | None = None
     memory: MemoryUse | None = None
-    """Of the first block; the others are equal."""
+    """Memory of the first block; the others are equal."""
     autotuning: tuple[Autotuning, ...] = ()
 
     def apply(self, step: TimedStep) -> None:

@@ -154,4 +154,4 @@ class Delivery:
     next_attempt_at: datetime
     sent_at: datetime | None
     error: str | None
-    """Of the last attempt."""
+    """Error of the last attempt."""

@@ -29,7 +29,7 @@ class SampleSet:
     """Fields at their defaults are left out, as in all that follows."""
     autotuning: Sequence[dict[str, Any]]
     started_at: Sequence[datetime] | Sequence[str]
-    """Of each block, in UTC."""
+    """Start of each block, in UTC."""
     lengths: Sequence[int]
     """Samples of each block."""
     facts: Sequence[dict[str, Any]]

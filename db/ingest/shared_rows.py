@@ -54,7 +54,7 @@ class SharedIds:
     """By case ID."""
     case_versions: Sequence[int]
     series: Sequence[int]
-    """Of each measurement."""
+    """Series of each measurement."""
     static_facts: Sequence[int]
 
 

@@ -33,7 +33,7 @@ _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
 @dataclass(frozen=True)
 class Restored:
     verification: Verification
-    """Of the restored database; if it has problems, nothing was replaced."""
+    """Check of the restored database; if it has problems, nothing was replaced."""
     kept_as: str | None
     """Name of the previous database; None if it was dropped."""
 

@@ -41,7 +41,7 @@ class ExportedTable:
     name: str
     row_count: int
     size_bytes: int
-    """Of the file."""
+    """Size of the file."""
 
 
 def export_parquet(

@@ -47,7 +47,7 @@ class Pruned:
     older_than: datetime
     run_count: int
     size_bytes: int
-    """Of the removed values, before they are freed on disk; a file that several runs share counts for each."""
+    """Size of the removed values, before they are freed on disk; a file that several runs share counts for each."""
 
 
 def prune(

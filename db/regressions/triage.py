@@ -44,7 +44,7 @@ class FoundBefore:
     verdict: str
     series: frozenset[str]
     first_parent_count: int | None
-    """Of its commit; None if the commit is gone."""
+    """Position of its commit on the branch; None if the commit is gone."""
 
 
 def regression_id(regression: Regression) -> UUID:

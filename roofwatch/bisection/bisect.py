@@ -99,7 +99,7 @@ class Visit(_Document):
     """From 0, the commit after the good end."""
     pair: PairResult
     probability: float = 1.0
-    """Of the change being in this commit or an earlier one, after the visit."""
+    """Probability, after the visit, that the change is in this commit or an earlier one."""
     finished_at: AwareDatetime
 
 
@@ -111,7 +111,7 @@ class BisectState(_Document):
     """From the one after the good end to the bad end."""
     implementation: str
     inputs: tuple[BuildInputs, ...] | None = None
-    """Of the good end and of each commit; None until the ends are known to differ."""
+    """Inputs of the good end and of each commit; None until the ends are known to differ."""
     visits: tuple[Visit, ...] = ()
 
     def evidence(self) -> Evidence:

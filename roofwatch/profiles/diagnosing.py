@@ -23,7 +23,7 @@ _MIN_SPEEDUP = 1.05
 
 
 Diagnosed = tuple[Evidence, Diagnosis]
-"""Of one case and implementation."""
+"""Evidence and diagnosis of one case and implementation."""
 
 
 def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
