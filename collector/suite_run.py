@@ -323,8 +323,8 @@ class SuiteRun:
         return not self.is_on_cpu or self._selected[subject].implementation.language == "torch"
 
     def _accuracy(self, subject: Subject, reply: Reply) -> Accuracy:
-        if reply.accuracy is not None:
-            return reply.accuracy
+        if reply.checked is not None:
+            return reply.checked.report.accuracy(subject.case_id)
         failure = reply.failure_within(check_limit(self.plan.check_timeout_s))
         executor = "device" if self._runs_on_device(subject) else "interpreter"
         return Accuracy(**subject.named, executor=executor, outcome=failure.outcome, message=failure.message)

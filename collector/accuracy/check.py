@@ -18,7 +18,6 @@ from roofwatch.collector.accuracy.accuracy import (
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, differentiated_names
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 UPSTREAM = "upstream"
@@ -67,54 +66,15 @@ def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:
     return wider.narrow(-1, 1, n_cols).copy_(tensor)
 
 
-def check_accuracy(
-    spec: KernelSpec,
-    implementation: Implementation,
-    case: Case,
-    *,
-    launch: Callable[..., Any] | None = None,
-    device: str = "cpu",
-    executor: Literal["device", "interpreter"] = "device",
-    cache: CheckCache | None = None,
-) -> Accuracy:
-    """Check a case before it is timed. In the interpreter, its smaller stand-in is checked.
-
-    Raises:
-        Exception: whatever the implementation, the reference or the input maker raises.
-    """
-    checked = spec.interpreted_case(case) if executor == "interpreter" else case
-    report = check_fully(
-        spec, checked, implementation, cache or CheckCache(), launch=launch, device=device, executor=executor
-    )
-    return Accuracy(
-        case_id=case.id,
-        implementation=implementation.name,
-        executor=executor,
-        outcome=report.outcome,
-        message=report.message,
-        tensors=tuple(
-            TensorError(
-                tensor=each.tensor,
-                max_abs_error=each.max_abs_error,
-                rmse_ratio=each.rmse_ratio,
-                baseline_rmse_ratio=None if each.baseline is None else each.baseline.rmse_ratio,
-                passed=each.passed,
-            )
-            for each in report.tensors
-            if each.nonfinite_count == 0
-        ),
-    )
-
-
-def check_fully(
+def check_case(
     spec: KernelSpec,
     case: Case,
     implementation: Implementation,
     cache: CheckCache,
     *,
     launch: Callable[..., Any] | None = None,
-    device: str,
-    executor: Literal["device", "interpreter"],
+    device: str = "cpu",
+    executor: Literal["device", "interpreter"] = "device",
     layout: Layout | None = None,
 ) -> CheckReport:
     """Compare the outputs and gradients of exactly this case with the float64 reference.

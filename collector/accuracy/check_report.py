@@ -1,4 +1,4 @@
-"""Result of the full check of a case, as sent by a worker and printed by `roofwatch check --json`."""
+"""Result of the check of a case, as sent by a worker and printed by `roofwatch check --json`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.results import Accuracy, TensorError
 
 
 class _Part(BaseModel):
@@ -100,6 +101,27 @@ class CheckReport(_Part):
     baseline_missing: str | None = None
     """Why only the caps limit the error; None with an eager baseline."""
     tensors: tuple[TensorReport, ...] = ()
+
+    def accuracy(self, case_id: str) -> Accuracy:
+        """The part that a record stores, for the case or the one that it stands in for."""
+        return Accuracy(
+            case_id=case_id,
+            implementation=self.implementation,
+            executor=self.executor,
+            outcome=self.outcome,
+            message=self.message,
+            tensors=tuple(
+                TensorError(
+                    tensor=each.tensor,
+                    max_abs_error=each.max_abs_error,
+                    rmse_ratio=each.rmse_ratio,
+                    baseline_rmse_ratio=None if each.baseline is None else each.baseline.rmse_ratio,
+                    passed=each.passed,
+                )
+                for each in self.tensors
+                if each.nonfinite_count == 0
+            ),
+        )
 
     @property
     def has_failed(self) -> bool:

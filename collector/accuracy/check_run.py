@@ -15,7 +15,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
-    FullCheck,
+    CheckAccuracy,
     KernelInfo,
     Mode,
     SuiteInfo,
@@ -132,12 +132,12 @@ def _check(
     workers: WorkerPool, subject: CheckSubject, layout: Layout | None, timeout_s: float
 ) -> tuple[CheckReport, tuple[Layout, ...]]:
     reply = workers.request(
-        FullCheck(case_id=subject.case_id, implementation=subject.implementation, layout=layout),
+        CheckAccuracy(case_id=subject.case_id, implementation=subject.implementation, layout=layout, is_exact=True),
         timeout_s=timeout_s,
         rank_count=subject.rank_count,
     )
-    if reply.fully_checked is not None:
-        return reply.fully_checked.report, reply.fully_checked.layouts
+    if reply.checked is not None:
+        return reply.checked.report, reply.checked.layouts
     failure = reply.failure_within(check_limit(timeout_s))
     failed = CheckReport(
         case_id=subject.case_id,

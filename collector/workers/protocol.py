@@ -13,7 +13,7 @@ from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
 from roofwatch.collector.record.record import SourceLine
-from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.collector.record.results import CaseProfile, StaticFacts
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
 
@@ -141,13 +141,9 @@ class _CaseJob(_Message):
 
 class CheckAccuracy(_CaseJob):
     job: Literal["check_accuracy"] = "check_accuracy"
-
-
-class FullCheck(_CaseJob):
-    """Check exactly this case, which may be an edge or a stand-in, and explain errors."""
-
-    job: Literal["full_check"] = "full_check"
     layout: Layout | None = None
+    is_exact: bool = False
+    """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of the case."""
 
 
 class CompileStatic(_CaseJob):
@@ -174,7 +170,6 @@ Job = (
     | MeasureCeilings
     | ChooseTiming
     | CheckAccuracy
-    | FullCheck
     | CompileStatic
     | TimeBlock
     | ProfileCalls
@@ -224,7 +219,7 @@ class TimedBlock(_Message):
         return self.ended_ns - self.began_ns
 
 
-class FullyChecked(_Message):
+class Checked(_Message):
     report: CheckReport
     layouts: tuple[Layout, ...]
     """Layouts to check next."""
@@ -240,8 +235,7 @@ class Reply(_Message):
     """UUID of torch's GPU; stored in no record."""
     ceilings: tuple[MeasuredCeiling, ...] | None = None
     timing: TimingChoice | None = None
-    accuracy: Accuracy | None = None
-    fully_checked: FullyChecked | None = None
+    checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
@@ -253,11 +247,6 @@ class Reply(_Message):
         if self.failure.outcome is not Outcome.TIMED_OUT:
             return self.failure
         return self.failure.model_copy(update={"message": f"{self.failure.message}: {limit}"})
-
-    @property
-    def report(self) -> Accuracy | CheckReport | None:
-        """The result of a check."""
-        return self.accuracy if self.fully_checked is None else self.fully_checked.report
 
 
 # --- error messages

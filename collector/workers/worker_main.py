@@ -24,7 +24,7 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_accuracy, check_fully, layouts_of
+from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
@@ -42,12 +42,11 @@ from roofwatch.collector.workers.case_call import another_call, compiled, failur
 from roofwatch.collector.workers.kernel_info import checkable_cases, describe_kernel, repository_of
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
+    Checked,
     ChooseTiming,
     CompileStatic,
     DescribeEnvironment,
     DescribeSources,
-    FullCheck,
-    FullyChecked,
     Job,
     MeasureCeilings,
     MeasuredCeiling,
@@ -196,9 +195,7 @@ class _Suite:
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
         self._join_ranks(spec, case)
         if isinstance(job, CheckAccuracy):
-            return self._check(spec, case, implementation)
-        if isinstance(job, FullCheck):
-            return self._check_fully(spec, case, implementation, job)
+            return self._check(spec, case, implementation, job)
         if isinstance(job, ProfileCalls):
             return self._profile(spec, case, implementation)
         return self._time(spec, case, implementation, job)
@@ -230,33 +227,23 @@ class _Suite:
             self._compiled[key] = compiled(implementation, self._launch_device)
         return self._compiled[key]
 
-    def _check(self, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
+    def _check(self, spec: KernelSpec, case: Case, implementation: Implementation, job: CheckAccuracy) -> Reply:
+        if self._settings.mode is Mode.INTERPRETER and not job.is_exact:
+            case = spec.interpreted_case(case)
         with self._watch_autotuner(implementation):
-            accuracy = check_accuracy(
+            report = check_case(
                 spec,
-                implementation,
                 case,
+                implementation,
+                self._checks,
                 launch=self._launcher(spec, implementation),
                 device=self._launch_device,
                 executor=self._executor,
-                cache=self._checks,
+                layout=job.layout,
             )
-        return Reply(accuracy=accuracy)
-
-    def _check_fully(self, spec: KernelSpec, case: Case, implementation: Implementation, job: FullCheck) -> Reply:
-        report = check_fully(
-            spec,
-            case,
-            implementation,
-            self._checks,
-            launch=self._launcher(spec, implementation),
-            device=self._launch_device,
-            executor=self._executor,
-            layout=job.layout,
-        )
         is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges
         layouts = () if is_done else layouts_of(self._checks.prepare(spec, case, self._launch_device))
-        return Reply(fully_checked=FullyChecked(report=report, layouts=layouts))
+        return Reply(checked=Checked(report=report, layouts=layouts))
 
     def _time(self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
         self._checks.free()

@@ -155,26 +155,23 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
         return Reply(failure=Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]))
 
     def badness(rank: int) -> tuple[bool, float]:
-        report = replies[rank].report
-        tensors = () if report is None else report.tensors
+        checked = replies[rank].checked
+        tensors = () if checked is None else checked.report.tensors
         return _is_bad(replies[rank]), max((tensor.rmse_ratio for tensor in tensors), default=0.0)
 
     rank = max(sorted(replies), key=badness)
     reply = replies[rank]
-    if reply.report is None or reply.report.message is None:
+    if reply.checked is None or reply.checked.report.message is None:
         return reply
-    message = {"message": f"rank {rank}: {reply.report.message}"}
-    if reply.accuracy is not None:
-        return Reply(accuracy=reply.accuracy.model_copy(update=message))
-    assert reply.fully_checked is not None
-    report = reply.fully_checked.report.model_copy(update=message)
-    return Reply(fully_checked=reply.fully_checked.model_copy(update={"report": report}))
+    report = reply.checked.report
+    report = report.model_copy(update={"message": f"rank {rank}: {report.message}"})
+    return Reply(checked=reply.checked.model_copy(update={"report": report}))
 
 
 def _outcome(reply: Reply) -> Outcome:
     if reply.failure is not None:
         return reply.failure.outcome
-    return Outcome.OK if reply.report is None else reply.report.outcome
+    return Outcome.OK if reply.checked is None else reply.checked.report.outcome
 
 
 def _is_bad(reply: Reply) -> bool:

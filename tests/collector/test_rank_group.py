@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
+from roofwatch.collector.accuracy.check_report import CheckReport, Errors, TensorReport
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
@@ -20,6 +20,7 @@ from roofwatch.collector.timing.stopwatch import Rank
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
+    Checked,
     Failure,
     RankPlace,
     Reply,
@@ -87,7 +88,7 @@ def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: No
         while psutil.Process(fork_server.pids[-1]).status() != psutil.STATUS_ZOMBIE:
             pass
         replies += [workers.request(job, timeout_s=60, rank_count=2) for _ in range(2)]
-    assert [reply.accuracy is not None for reply in replies] == [True, False, True]
+    assert [reply.checked is not None for reply in replies] == [True, False, True]
     assert replies[1].failure is not None
     assert "killed by SIGKILL" in replies[1].failure.message
 
@@ -118,24 +119,36 @@ def test_ranks_that_a_machine_cannot_run_are_unsupported(
         Rank(place, "cuda").join()
 
 
-def make_accuracy(rmse_ratio: float, message: str | None = None) -> Accuracy:
-    return Accuracy(
+def checked(rmse_ratio: float, message: str | None = None) -> Reply:
+    errors = Errors(elementwise=rmse_ratio, rmse_ratio=rmse_ratio)
+    tensor = TensorReport(
+        tensor="out",
+        dtype="float32",
+        shape=(8,),
+        passed=message is None,
+        errors=errors,
+        limits=errors,
+        baseline=None,
+        max_abs_error=0.1,
+        nonfinite_count=0,
+    )
+    report = CheckReport(
         case_id=case_id("works"),
         implementation="eager",
         executor="device",
         outcome=Outcome.OK if message is None else Outcome.INCORRECT,
         message=message,
-        tensors=(TensorError(tensor="out", max_abs_error=0.1, rmse_ratio=rmse_ratio, passed=message is None),),
+        tensors=(tensor,),
     )
+    return Reply(checked=Checked(report=report, layouts=()))
 
 
 def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
-    good, worse = make_accuracy(1e-7), make_accuracy(1e-6)
-    wrong = make_accuracy(1e-8, "out: wrong in places")
-    assert combined({1: Reply(accuracy=good), 0: Reply(accuracy=worse)}, 2).accuracy == worse
-    found = combined({0: Reply(accuracy=worse), 1: Reply(accuracy=wrong), 2: Reply(accuracy=good)}, 3).accuracy
+    good, worse, wrong = checked(1e-7), checked(1e-6), checked(1e-8, "out: wrong in places")
+    assert combined({1: good, 0: worse}, 2) == worse
+    found = combined({0: worse, 1: wrong, 2: good}, 3).checked
     assert found is not None
-    assert (found.outcome, found.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
+    assert (found.report.outcome, found.report.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
 
 
 def test_the_first_rank_to_fail_decides_the_outcome() -> None:

@@ -139,9 +139,9 @@ def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_
     source = SuiteSource(SUITES / "bench_good.py")
     case_id = "scale/n=1000/float32/fwd"
     with Worker(fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")) as interpreter:
-        accuracy = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).accuracy
-    assert accuracy is not None
-    assert (accuracy.outcome, accuracy.executor) == (Outcome.OK, "interpreter")
+        checked = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).checked
+    assert checked is not None
+    assert (checked.report.outcome, checked.report.executor) == (Outcome.OK, "interpreter")
     with Worker(fork_server, WorkerSettings(source=source, device="cpu")) as worker:
         compiled = worker.request(
             CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60

@@ -78,7 +78,7 @@ def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_fr
     subjects = {kernel: subject_of(kernel) for kernel in ("large", "first", "second")}
     with WorkerPool(fork_server, WorkerSettings(source=suite, device="cpu")) as workers:
         checked = workers.check_all(dict.fromkeys(subjects.values(), 1), worker_count=2, timeout_s=60)
-        outcomes = {subject: reply.accuracy and reply.accuracy.outcome for subject, reply in checked}
+        outcomes = {subject: reply.checked and reply.checked.report.outcome for subject, reply in checked}
         for subject in subjects.values():
             job = TimeBlock(**subject.named, plan=SamplingPlan(warmup_ms=0, budget_ms=1))
             assert workers.request(job, timeout_s=60).block is not None

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from roofwatch import Case, KernelSpec, cases
-from roofwatch.collector.accuracy.check import check_accuracy
-from roofwatch.collector.record.results import Accuracy
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.spec import Direction, Implementation, Language
 
 
@@ -14,11 +15,10 @@ def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **sha
     return replace(cases(shapes=[shape], dtypes=[dtype], directions=[direction])[0], kernel=kernel)
 
 
-def check(spec: KernelSpec, case: Case, *, device: str, implementation: str = "triton") -> Accuracy:
-    """Check the case itself, in the interpreter too, where `executor="interpreter"` would put a smaller one in."""
-    return check_accuracy(spec, spec.implementations[implementation], case, device=device)
+def check(spec: KernelSpec, case: Case, *, device: str, implementation: str = "triton") -> CheckReport:
+    return check_case(spec, case, spec.implementations[implementation], CheckCache(), device=device)
 
 
-def check_stand_in(spec: KernelSpec, case: Case, launch: Callable[..., Any]) -> Accuracy:
+def check_stand_in(spec: KernelSpec, case: Case, launch: Callable[..., Any]) -> CheckReport:
     stand_in = Implementation("stand_in", Language.TORCH, launch, frozenset(Direction))
-    return check_accuracy(spec, stand_in, case)
+    return check_case(spec, case, stand_in, CheckCache())

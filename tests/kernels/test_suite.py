@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_fully, layouts_of
+from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
@@ -92,16 +92,7 @@ def test_every_memory_layout_is_read_right_or_refused(spec: KernelSpec, device: 
     implementation = spec.implementations["triton"]
     cache = CheckCache()
     for layout in layouts_of(cache.prepare(spec, case, device)):
-        report = check_fully(
-            spec,
-            case,
-            implementation,
-            cache,
-            launch=implementation.launch,
-            device=device,
-            executor="device",
-            layout=layout,
-        )
+        report = check_case(spec, case, implementation, cache, device=device, layout=layout)
         assert not report.has_failed, f"{layout}: {report.message}"
 
 

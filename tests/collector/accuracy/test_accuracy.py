@@ -8,9 +8,9 @@ import torch
 
 from roofwatch import KernelSpec, Tolerance, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_accuracy
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import Accuracy
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
 
 N = 1000
@@ -33,16 +33,17 @@ def spec_of(launch: Launch, *, dtype: str = "float32", direction: str = "fwd", *
     return spec
 
 
-def check(launch: Launch, **fields: Any) -> Accuracy:
+def check(launch: Launch, **fields: Any) -> CheckReport:
     spec = spec_of(launch, **fields)
-    return check_accuracy(spec, spec.implementations["eager"], spec.cases[0])
+    return check_case(spec, spec.cases[0], spec.implementations["eager"], CheckCache())
 
 
-def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields: Any) -> Accuracy:
+def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields: Any) -> CheckReport:
     """Check a launch against the eager baseline that the spec has."""
     spec = spec_of(eager, **fields)
     language = Language.TRITON  # so that its buffers are poisoned
-    return check_accuracy(spec, Implementation("candidate", language, launch, frozenset(Direction)), spec.cases[0])
+    candidate = Implementation("candidate", language, launch, frozenset(Direction))
+    return check_case(spec, spec.cases[0], candidate, CheckCache())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -126,7 +127,7 @@ def test_an_error_like_the_eager_baselines_passes(dtype: str) -> None:
     for launch in (lambda x: x * x, lambda x: (x.double() * x.double()).to(x.dtype), lambda x: (x.float() ** 2).to(x)):
         checked = check_beside_eager(launch, dtype=dtype)
         assert checked.outcome is Outcome.OK, checked.message
-        assert checked.tensors[0].baseline_rmse_ratio is not None
+        assert checked.tensors[0].baseline is not None
 
 
 def off_by(share: float) -> Launch:
@@ -175,8 +176,7 @@ def test_the_reference_of_a_case_is_evaluated_once_and_changed_inputs_are_restor
     spec, cache = spec_of(lambda x: 2 * x, reference=reference), CheckCache()
     spec.implementation("torch", name="in_place")(lambda x: x.mul_(2))
     found = [
-        check_accuracy(spec, spec.implementations[name], spec.cases[0], cache=cache).outcome
-        for name in ("in_place", "eager")
+        check_case(spec, spec.cases[0], spec.implementations[name], cache).outcome for name in ("in_place", "eager")
     ]
     assert found == [Outcome.INCORRECT, Outcome.OK]
     assert len(evaluated) == 1
@@ -202,10 +202,10 @@ def test_unwritten_elements_and_other_forms_are_rejected(launch: Launch, expecte
     assert expected in (checked.message or "")
 
 
-def deterministic(launch: Launch) -> Accuracy:
+def deterministic(launch: Launch) -> CheckReport:
     spec = spec_of(lambda x: x * x)
     promising = Implementation("promising", Language.TORCH, launch, frozenset(Direction), is_deterministic=True)
-    return check_accuracy(spec, promising, spec.cases[0])
+    return check_case(spec, spec.cases[0], promising, CheckCache())
 
 
 def test_a_deterministic_implementation_must_repeat_its_bits() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from roofwatch import KernelSpec, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_fully, in_layout, layouts_of, rearranged
+from roofwatch.collector.accuracy.check import check_case, in_layout, layouts_of, rearranged
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
 from roofwatch.collector.accuracy.check_run import check_suite, select_subjects
 from roofwatch.collector.accuracy.evaluation import prepare
@@ -22,7 +22,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
-    FullyChecked,
+    Checked,
     ImplementationInfo,
     KernelInfo,
     Reply,
@@ -140,15 +140,7 @@ def test_an_rms_error_beyond_the_limit_is_explained_as_low_precision() -> None:
     )
     signs = torch.tensor([1, -1]).repeat(500)
     spec.implementation("torch", name="rough")(lambda x: 2 * x + 5e-5 * signs)
-    report = check_fully(
-        spec,
-        spec.cases[0],
-        spec.implementations["rough"],
-        CheckCache(),
-        launch=spec.implementations["rough"].launch,
-        device="cpu",
-        executor="device",
-    )
+    report = check_case(spec, spec.cases[0], spec.implementations["rough"], CheckCache())
     (tensor,) = report.tensors
     assert tensor.errors.elementwise < tensor.limits.elementwise
     assert tensor.errors.rmse_ratio > tensor.limits.rmse_ratio
@@ -169,8 +161,8 @@ def test_a_report_with_nan_is_serialised() -> None:
             "tensors": [{**tensor, "baseline": None, "max_abs_error": 0, "nonfinite_count": 0, "worst": [wrong]}],
         }
     )
-    sent = Reply(fully_checked=FullyChecked(report=report, layouts=())).model_dump_json()
-    received = Reply.model_validate_json(sent).fully_checked
+    sent = Reply(checked=Checked(report=report, layouts=())).model_dump_json()
+    received = Reply.model_validate_json(sent).checked
     assert received is not None
     assert math.isnan(received.report.tensors[0].worst[0].got)
     assert report.model_dump(mode="json")["tensors"][0]["worst"][0]["got"] == "nan"

@@ -8,8 +8,8 @@ import torch
 from torch import distributed
 
 from roofwatch import Case, KernelSpec
+from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -47,11 +47,11 @@ def workers() -> Iterator[WorkerPool]:
         yield workers
 
 
-def check(workers: WorkerPool, spec: KernelSpec, case: Case, implementation: str) -> Accuracy:
+def check(workers: WorkerPool, spec: KernelSpec, case: Case, implementation: str) -> CheckReport:
     job = CheckAccuracy(case_id=case.id, implementation=implementation)
     reply = workers.request(job, timeout_s=60, rank_count=spec.rank_count(case))
-    assert reply.accuracy is not None, reply.failure
-    return reply.accuracy
+    assert reply.checked is not None, reply.failure
+    return reply.checked.report
 
 
 @pytest.mark.parametrize(("spec", "case"), CHECKED)

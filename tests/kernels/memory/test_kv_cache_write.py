@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.accuracy.check import check_accuracy
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
@@ -103,8 +104,8 @@ def test_a_cache_that_is_changed_is_no_fault_and_another_input_is():
     case = kv_cache_write_spec.cases[0]
     spoiling = Implementation("spoiling", Language.TORCH, spoils_the_keys, frozenset(Direction))
     sound = kv_cache_write_spec.implementations["eager"]
-    assert check_accuracy(kv_cache_write_spec, sound, case).outcome is Outcome.OK
-    accuracy = check_accuracy(kv_cache_write_spec, spoiling, case)
+    assert check_case(kv_cache_write_spec, case, sound, CheckCache()).outcome is Outcome.OK
+    accuracy = check_case(kv_cache_write_spec, case, spoiling, CheckCache())
     assert accuracy.outcome is Outcome.INCORRECT
     assert "changes its input key;" in str(accuracy.message)
 
