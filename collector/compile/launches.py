@@ -14,7 +14,6 @@ import ctypes
 import hashlib
 import importlib
 import math
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -191,9 +190,10 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
         _replaced(JITFunction, "run", compile_only),
         _replaced(Autotuner, "run", every_configuration),
         _replaced(driver, "_active", target_driver(gpu)),
-        _replaced(triton.knobs.compilation, "listener", note_times),
-        _without_line_information(),
+        triton.knobs.compilation.scope(),
     ):
+        triton.knobs.compilation.listener = note_times
+        triton.knobs.compilation.disable_line_info = True  # the code hash must not depend on line numbers
         yield
 
 
@@ -283,19 +283,6 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, original)
-
-
-@contextlib.contextmanager
-def _without_line_information() -> Iterator[None]:
-    """Keep the code hash equal if only comments or line numbers change."""
-    original = os.environ.get(_LINE_INFORMATION)
-    os.environ[_LINE_INFORMATION] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[_LINE_INFORMATION]
-        if original is not None:
-            os.environ[_LINE_INFORMATION] = original
 
 
 def _plain(value: Any) -> str | int | float | bool | None:

@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import os
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self
 
 SW_POWER_CAP = "sw_power_cap"
@@ -100,9 +99,7 @@ class NvmlDevice:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:

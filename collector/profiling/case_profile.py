@@ -15,7 +15,7 @@ from torch.autograd.profiler import profile
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, join_launches, length_ns, union
-from roofwatch.collector.profiling.time_spent import HostTotal, busiest_thread_ns, operator_totals
+from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_totals
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.profiling.trace_summary import count_launch_configurations, weighted_occupancy_pct
 from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
@@ -117,18 +117,10 @@ def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]
 
 
 def _operator_rows(events: Iterable[HostEvent]) -> list[ProfiledActivity]:
-    groups: defaultdict[str, list[HostTotal]] = defaultdict(list)
-    for total in operator_totals(events):
-        groups[_storable(total.name)].append(total)
+    totals = operator_totals(event._replace(name=_storable(event.name)) for event in events)
     return [
-        ProfiledActivity(
-            kind="operator",
-            name=name,
-            device="cpu",
-            count=sum(total.call_count for total in totals),
-            total_ns=sum(total.ns for total in totals),
-        )
-        for name, totals in groups.items()
+        ProfiledActivity(kind="operator", name=name, device="cpu", count=count, total_ns=total_ns)
+        for name, count, total_ns in totals
     ]
 
 
