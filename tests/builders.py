@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
@@ -146,6 +147,31 @@ def make_accuracy(
         "tensors": compared if outcome in {Outcome.OK, Outcome.INCORRECT} else (),
     }
     return Accuracy(**defaults | fields)
+
+
+def make_check_report(**fields: Any) -> CheckReport:
+    usual = {"case_id": CASE_ID, "implementation": "triton", "executor": "device", "outcome": Outcome.OK}
+    return CheckReport.model_validate(usual | fields)
+
+
+def make_tensor_report(**fields: Any) -> TensorReport:
+    """A gradient with three wrong elements."""
+    usual = {
+        "tensor": "grad_x",
+        "dtype": "float32",
+        "shape": (4, 2),
+        "passed": False,
+        "errors": {"rmse_ratio": 0.5, "elementwise": 0.25},
+        "limits": {"rmse_ratio": 1e-5, "elementwise": 1e-4},
+        "baseline": {"rmse_ratio": 1e-7, "elementwise": 1e-6},
+        "max_abs_error": 2.0,
+        "nonfinite_count": 0,
+        "wrong_count": 3,
+        "where": "column 1",
+        "values": "zero",
+        "worst": ({"index": (2, 1), "expected": 1.5, "got": 0.0},),
+    }
+    return TensorReport.model_validate(usual | fields)
 
 
 def code_hash_of(code: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +49,15 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
         context = ncu_report.load_report(str(path))
     except Exception as error:  # noqa: BLE001  the module raises errors of its native code
         raise ProfileError(f"{path}: not a whole report of Nsight Compute ({error}); record it again") from None
-    numbers = count()
-    kernels: list[dict[str, Any]] = []
-    try:
-        for range_index in range(context.num_ranges()):
-            profiled_range = context.range_by_idx(range_index)
-            kernels += [
-                _kernel(next(numbers), range_index, profiled_range.action_by_idx(at))
-                for at in range(profiled_range.num_actions())
-            ]
-    except (TypeError, UnicodeError) as error:  # a name that is not UTF-8
-        raise ProfileError(f"{path}: a damaged report of Nsight Compute ({error}); record it again") from None
+    ranges = [context.range_by_idx(at) for at in range(context.num_ranges())]
+    actions = [
+        (at, each.action_by_idx(number)) for at, each in enumerate(ranges) for number in range(each.num_actions())
+    ]
     return {
         "format": "ncu-rep",
         "read_with": "ncu_report wheel",
-        "ranges": context.num_ranges(),
-        "kernels": kernels,
+        "ranges": len(ranges),
+        "kernels": [_kernel(number, range_index, action) for number, (range_index, action) in enumerate(actions)],
     }
 
 

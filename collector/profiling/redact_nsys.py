@@ -55,7 +55,7 @@ def redact_nsys(source: Path, target: Path, redaction: Redaction) -> tuple[int, 
             redacted = _redact(copy, redaction)
             copy.execute("VACUUM")
         temporary.replace(target)
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+    except sqlite3.DatabaseError as error:
         raise ProfileError(f"{source}: not a whole sqlite export ({error}); export it again with nsys export") from None
     except OSError as error:
         raise RedactionError(f"{target}: cannot be written: {reason_of(error)}") from None

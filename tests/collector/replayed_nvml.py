@@ -65,12 +65,6 @@ class ReplayedNvml:
     def nvmlSystemGetDriverVersion(self) -> str:
         return str(self._answer("nvmlSystemGetDriverVersion"))
 
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self._uuids)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return self._uuids[index]
-
     def nvmlDeviceGetHandleByPciBusId(self, address: str) -> str:
         if address != PCI_ADDRESS:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)

@@ -1,15 +1,10 @@
 """Small suites for tests of the static layer: files, as Triton reads source."""
 
 import importlib.util
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
-
-from roofwatch.collector.compile.instructions import instruction_counts
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.record.results import StaticFacts
-from tests.kernels.read_together import ReadTogether
 
 HEADER = """
 import torch, triton, triton.language as tl
@@ -55,23 +50,6 @@ def launch(x):
 
 kernel = declare(launch, n=512)
 """
-
-
-def facts_of_all(
-    folder: Path, bodies: Sequence[str], targets: tuple[str, ...]
-) -> Iterator[tuple[str, list[StaticFacts]]]:
-    """What `facts_of` says of each suite, for which its machine code is read by one start of the disassembler for each
-    target: first all is compiled, then it is read together, and then each suite finds both in its caches.
-    """
-    names = {body: f"suite_{number}" for number, body in enumerate(dict.fromkeys(bodies))}
-    with pytest.MonkeyPatch.context() as patch:
-        together = ReadTogether(patch)
-        for body, name in names.items():
-            facts_of(folder, body, targets, name)
-    for target, kept in together.unread.items():
-        instruction_counts(list(kept.values()), target)
-    for body, name in names.items():
-        yield body, facts_of(folder, body, targets, name)
 
 
 def facts_of(folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), name: str = "suite") -> list[StaticFacts]:

@@ -8,11 +8,12 @@ import torch
 from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import ChosenMethod, default_method
-from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice
+from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply, TimingChoice
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 
@@ -66,9 +67,11 @@ class Failing(WorkerPool):
 
     def __init__(self, *replies: Reply) -> None:
         self._replies = list(replies)
+        self.jobs: list[Job] = []
 
     def request(self, job: Job, *, timeout_s: float, rank_count: int = 1) -> Reply:
-        del job, timeout_s, rank_count
+        del timeout_s, rank_count
+        self.jobs.append(job)
         return self._replies.pop(0)
 
 
@@ -88,10 +91,12 @@ CHOSEN = Reply(timing=TimingChoice(chosen=ChosenMethod(default_method("cuda"))))
     ],
 )
 def test_a_machine_that_fails_before_measuring_gives_a_one_line_error(replies: list[Reply], what: str) -> None:
-    run = SuiteRun(GOOD, RunPlan(device="cuda"))
+    run, workers = SuiteRun(GOOD, RunPlan(device="cuda")), Failing(*replies)
     with pytest.raises(CollectorError) as refused:
-        run.describe_machine(Failing(*replies))
+        run.describe_machine(workers)
     said = str(refused.value)
     assert said.startswith(f"{what}: AcceleratorError: unknown error; check the GPU with")
     assert said.endswith("--device cpu")
     assert "\n" not in said
+    measured_with = [job.timer for job in workers.jobs if isinstance(job, MeasureCeilings)]
+    assert measured_with == [Timer.CUDA_EVENT] * (len(replies) == 3)

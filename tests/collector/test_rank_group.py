@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
-from roofwatch.collector.accuracy.check_report import CheckReport, Errors, TensorReport
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
@@ -28,7 +27,7 @@ from roofwatch.collector.workers.protocol import (
     WorkerSettings,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool, combined
-from tests.builders import make_commit
+from tests.builders import make_check_report, make_commit, make_tensor_report
 from tests.collector.conftest import NotingForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
@@ -119,36 +118,17 @@ def test_ranks_that_a_machine_cannot_run_are_unsupported(
         Rank(place, "cuda").join()
 
 
-def checked(rmse_ratio: float, message: str | None = None) -> Reply:
-    errors = Errors(elementwise=rmse_ratio, rmse_ratio=rmse_ratio)
-    tensor = TensorReport(
-        tensor="out",
-        dtype="float32",
-        shape=(8,),
-        passed=message is None,
-        errors=errors,
-        limits=errors,
-        baseline=None,
-        max_abs_error=0.1,
-        nonfinite_count=0,
-    )
-    report = CheckReport(
-        case_id=case_id("works"),
-        implementation="eager",
-        executor="device",
-        outcome=Outcome.OK if message is None else Outcome.INCORRECT,
-        message=message,
-        tensors=(tensor,),
-    )
-    return Reply(checked=Checked(report=report, layouts=()))
+def checked(rmse_ratio: float, **report: object) -> Reply:
+    tensor = make_tensor_report(errors={"rmse_ratio": rmse_ratio, "elementwise": 0.0})
+    return Reply(checked=Checked(report=make_check_report(tensors=(tensor,), **report), layouts=()))
 
 
 def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
-    good, worse, wrong = checked(1e-7), checked(1e-6), checked(1e-8, "out: wrong in places")
+    good, worse, wrong = checked(1e-7), checked(1e-6), checked(1e-8, outcome="incorrect", message="out: wrong")
     assert combined({1: good, 0: worse}, 2) == worse
     found = combined({0: worse, 1: wrong, 2: good}, 3).checked
     assert found is not None
-    assert (found.report.outcome, found.report.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
+    assert (found.report.outcome, found.report.message) == (Outcome.INCORRECT, "rank 1: out: wrong")
 
 
 def test_the_first_rank_to_fail_decides_the_outcome() -> None:

@@ -46,13 +46,6 @@ def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields
     return check_case(spec, spec.cases[0], candidate, CheckCache())
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_the_same_operation_passes_in_every_dtype(dtype: str) -> None:
-    checked = check(lambda x: x * x, dtype=dtype)
-    assert checked.outcome is Outcome.OK, checked.message
-    assert [tensor.tensor for tensor in checked.tensors] == ["out"]
-
-
 @pytest.mark.parametrize(
     ("launch", "expected"),
     [
@@ -62,15 +55,19 @@ def test_the_same_operation_passes_in_every_dtype(dtype: str) -> None:
         (lambda x: torch.cat([(x * x)[:-1], torch.zeros(1)]), "out: RMS error"),  # one element not written
         (lambda x: (x * x)[:, None], "shape (1000, 1)"),
         (lambda x: (x * x).long(), "dtype torch.int64"),
-        (lambda x: (x * x) / (x - x), "are NaN or infinite on one side only"),
         (lambda x: x.tolist(), "returned list"),
         (lambda x: (x * x, x), "returned out0, out1; the reference returns out"),
         (lambda x: x.mul_(x), "changes its input x"),
         (lambda x: (x * x).half().float(), "out: RMS error"),  # half precision in a float32 kernel
+        (lambda x: (x * x).half(), "out has dtype torch.float16; the eager implementation has torch.float32"),
+        (torch.empty_like, "1000 of 1000 elements are NaN or infinite on one side only"),
+        (lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]), "the first at (992,)"),
+        (lambda x: (x * x).masked_fill(x > 2, torch.inf), "are NaN or infinite on one side only"),
+        (lambda x: (x * x).to("meta"), "out is on meta; the inputs are on cpu"),
     ],
 )
 def test_a_wrong_result_is_rejected_with_a_reason(launch: Launch, expected: str) -> None:
-    checked = check(launch)
+    checked = check_beside_eager(launch)
     assert checked.outcome is Outcome.INCORRECT
     assert expected in (checked.message or "")
 
@@ -183,23 +180,6 @@ def test_the_reference_of_a_case_is_evaluated_once_and_changed_inputs_are_restor
     cache.free()
     cache.prepare(spec, spec.cases[0], "cpu")
     assert len(evaluated) == 2
-
-
-@pytest.mark.parametrize(
-    ("launch", "expected"),
-    [
-        (lambda x: (x * x).half(), "out has dtype torch.float16; the eager implementation has torch.float32"),
-        (torch.empty_like, "1000 of 1000 elements are NaN or infinite on one side only"),
-        (lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]), "the first at (992,)"),
-        (lambda x: (x * x).masked_fill(x > 2, torch.inf), "are NaN or infinite on one side only"),
-        (torch.zeros_like, "out is zero everywhere"),
-        (lambda x: (x * x).to("meta"), "out is on meta; the inputs are on cpu"),
-    ],
-)
-def test_unwritten_elements_and_other_forms_are_rejected(launch: Launch, expected: str) -> None:
-    checked = check_beside_eager(launch)
-    assert checked.outcome is Outcome.INCORRECT
-    assert expected in (checked.message or "")
 
 
 def deterministic(launch: Launch) -> CheckReport:

@@ -28,6 +28,7 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
 )
+from tests.builders import make_check_report, make_tensor_report
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -149,18 +150,8 @@ def test_an_rms_error_beyond_the_limit_is_explained_as_low_precision() -> None:
 
 
 def test_a_report_with_nan_is_serialised() -> None:
-    wrong = {"index": (0, 1), "expected": 1.0, "got": float("nan")}
-    none = {"elementwise": 0, "rmse_ratio": 0}
-    tensor = {"tensor": "out", "dtype": "float32", "shape": (1, 2), "passed": False, "errors": none, "limits": none}
-    report = CheckReport.model_validate(
-        {
-            "case_id": "k/n=1/float32/fwd",
-            "implementation": "triton",
-            "executor": "device",
-            "outcome": "incorrect",
-            "tensors": [{**tensor, "baseline": None, "max_abs_error": 0, "nonfinite_count": 0, "worst": [wrong]}],
-        }
-    )
+    tensor = make_tensor_report(worst=({"index": (0, 1), "expected": 1.0, "got": float("nan")},))
+    report = make_check_report(outcome="incorrect", tensors=(tensor,))
     sent = Reply(checked=Checked(report=report, layouts=())).model_dump_json()
     received = Reply.model_validate_json(sent).checked
     assert received is not None

@@ -13,7 +13,7 @@ from roofwatch.collector.compile.launches import without_aslr
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.collector.record.machine import Outcome
-from tests.collector.static_suite import COPY, GEMM, facts_of
+from tests.collector.static_suite import COPY, facts_of
 
 CUDA = '''
 from roofwatch import CudaKernel
@@ -56,19 +56,6 @@ def test_a_kernel_compiles_for_all_targets_without_a_gpu(tmp_path: Path) -> None
         assert fact.local_bytes == 0
         assert fact.code_bytes
     assert [fact.spilled_registers for fact in facts] == [None, None, None, None, 0, 0]
-
-
-@pytest.mark.slow
-def test_a_tile_too_large_for_its_warps_spills_on_some_targets(tmp_path: Path) -> None:
-    targets = ("sm_90", "sm_100")
-    small = facts_of(tmp_path, GEMM.format(m=64, n=64), targets, "small")
-    large = facts_of(tmp_path, GEMM.format(m=128, n=256), targets, "large")
-    assert [fact.local_bytes for fact in small] == [0, 0]
-    # sm_100 keeps the accumulator in tensor memory, sm_90 in registers, of which a thread has 255
-    assert large[0].local_bytes
-    assert large[0].registers == 255
-    assert large[1].local_bytes == 0
-    assert (large[0].shared_bytes or 0) > (small[0].shared_bytes or 0)
 
 
 def test_comments_and_names_do_not_change_the_code_hash(tmp_path: Path) -> None:

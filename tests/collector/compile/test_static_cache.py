@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,14 +30,11 @@ SUITE = (
 )
 
 
-@pytest.fixture
-def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A benchmark file, with the helper, the data file and the setting that it reads; nothing is known of it."""
-    return made_suite(tmp_path, monkeypatch)
+Facts = dict[str, StaticFacts]
 
 
-def made_suite(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    use_caches(folder, patch)
+def made_suite(folder: Path) -> Path:
+    """A benchmark file, with the helper, the data file and the setting that it reads."""
     suite = folder / "suite"
     suite.mkdir()
     (suite / "helper.py").write_text("BLOCK = 256\n")
@@ -53,39 +50,27 @@ def use_caches(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
 
 
-@dataclass(frozen=True)
-class Known:
-    """A suite that was compiled before, and the facts that were found."""
-
-    suite: Path
-    facts: dict[str, StaticFacts]
-
-
 @pytest.fixture(scope="module")
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, Path]:
-    """A suite compiled from cold caches; and a copy of its folder, as it was right after."""
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts]:
+    """A folder with a compiled suite and its caches, and the facts that were found."""
     folder = tmp_path_factory.mktemp("known")
     with pytest.MonkeyPatch.context() as patch:
-        suite = made_suite(folder, patch)
-        compiled, facts = compiled_now(suite)
+        use_caches(folder, patch)
+        compiled, facts = compiled_now(made_suite(folder))
     assert compiled == ["kernel", "other"]
-    kept = tmp_path_factory.mktemp("kept") / "folder"
-    shutil.copytree(folder, kept)
-    return Known(suite, facts), kept
+    return folder, facts
 
 
 @pytest.fixture
-def known(compiled_once: tuple[Known, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Known]:
-    """A suite that was compiled before, which the test may change, its caches too: it is put back afterwards."""
-    known, kept = compiled_once
-    folder = known.suite.parent
-    use_caches(folder, monkeypatch)
-    yield known
-    shutil.rmtree(folder)
-    shutil.copytree(kept, folder)
+def known(compiled_once: tuple[Path, Facts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Facts]:
+    """A copy of a suite that was compiled before, which the test may change, and its facts."""
+    folder, facts = compiled_once
+    shutil.copytree(folder, tmp_path / "known")
+    use_caches(tmp_path / "known", monkeypatch)
+    return tmp_path / "known" / "suite", facts
 
 
-def compiled_now(folder: Path) -> tuple[list[str], dict[str, StaticFacts]]:
+def compiled_now(folder: Path) -> tuple[list[str], Facts]:
     """Which kernels had to be compiled, and the facts of all."""
     steps: list[Progress] = []
     facts = compile_suite(SuiteSource(folder), PLAN, steps.append)
@@ -117,30 +102,34 @@ CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]]
 }
 
 
-def test_unchanged_kernels_are_not_compiled_again(known: Known) -> None:
-    assert compiled_now(known.suite) == ([], known.facts)
+def test_unchanged_kernels_are_not_compiled_again(known: tuple[Path, Facts]) -> None:
+    suite, facts = known
+    assert compiled_now(suite) == ([], facts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_only_kernels_that_a_change_affects_are_compiled_again(
-    known: Known, monkeypatch: pytest.MonkeyPatch, change: str
+    known: tuple[Path, Facts], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    make, expected = CHANGES[change]
-    make(known.suite, monkeypatch)
-    after_change, facts = compiled_now(known.suite)
+    (suite, before), (make, expected) = known, CHANGES[change]
+    make(suite, monkeypatch)
+    after_change, facts = compiled_now(suite)
 
     assert after_change == expected
     if change not in {"a file that the launchers read", "the version of Triton", "a compiler's setting"}:
-        assert facts["kernel"] != known.facts["kernel"]
+        assert facts["kernel"] != before["kernel"]
 
 
-def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(suite: Path) -> None:
+def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_caches(tmp_path, monkeypatch)
     steps: list[Progress] = []
-    compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False)
+    compile_suite(SuiteSource(made_suite(tmp_path)), PLAN, steps.append, use_cache=False)
 
     assert sum(step.text.startswith("compiled") for step in steps) == 2
-    assert not (suite.parent / "cache").exists()
+    assert not (tmp_path / "cache").exists()
 
 
 def test_the_oldest_entries_of_a_full_cache_are_deleted(tmp_path: Path) -> None:
@@ -155,8 +144,8 @@ def test_the_oldest_entries_of_a_full_cache_are_deleted(tmp_path: Path) -> None:
     assert [store.get(key) is not None for key in keys] == [False, False, True, True]
 
 
-def test_a_run_uses_cached_facts_and_compiles_the_rest(known: Known) -> None:
-    source = SuiteSource(known.suite)
+def test_a_run_uses_cached_facts_and_compiles_the_rest(known: tuple[Path, Facts]) -> None:
+    source = SuiteSource(known[0])
     with ForkServer() as fork_server, compilers(fork_server, source) as workers:
         subjects = [found.subject for found in select(workers.start(), PLAN)]
         again = list(compile_subjects(workers, subjects, PLAN))

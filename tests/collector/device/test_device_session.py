@@ -153,20 +153,6 @@ def test_a_lock_that_does_not_hold_ends_the_run_and_is_reset(tmp_path: Path, mon
     assert [call[0] for call in calls_in(calls)] == ["nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"]
 
 
-def test_the_clock_is_reset_when_the_run_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, calls = begun("locked", 1500, tmp_path, monkeypatch)
-
-    def fail() -> None:
-        with session:
-            session.begin(GPU, UUID)
-            raise RuntimeError("a full disk, say")
-
-    with pytest.raises(RuntimeError, match="full disk"):
-        fail()
-
-    assert len(calls_in(calls)) == 2
-
-
 def measured(
     suite: SuiteAt, session: DeviceSession, subject_count: int | None = None, journal: Journal | None = None
 ) -> RunRecord:

@@ -177,14 +177,6 @@ def test_the_program_sees_its_own_path_and_its_own_sitecustomize(
     assert capfd.readouterr().out == "sitecustomize False\n"
 
 
-def test_an_isolated_python_runs_unprofiled(tmp_path: Path) -> None:
-    capture = profile_program(
-        [sys.executable, "-I", "-c", "raise SystemExit(3)"], tmp_path, window=Window(), redaction=Redaction()
-    )
-
-    assert (capture.exit_status, capture.processes) == (3, ())
-
-
 def test_a_missing_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfilingError, match=r"no-such-program: cannot be started: .* -- python train.py"):
         profile_program(["no-such-program"], tmp_path, window=Window(), redaction=Redaction())

@@ -4,47 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
+from roofwatch.collector.accuracy.check_report import Arrangement, Layout
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.measurement.check import check_target, explain_failure
+from tests.builders import make_check_report, make_tensor_report
 from tests.roofwatch.command import SUITES, roofwatch
 
 BROKEN = SUITES / "bench_broken.py"
 TAIL = "tail/n_rows=3,n_cols=200/float32/fwd"
-
-
-def make_report(outcome: Outcome = Outcome.OK, layout: Layout | None = None, **fields: object) -> CheckReport:
-    return CheckReport.model_validate(
-        {
-            "case_id": "k/n=8/float32/fwd",
-            "implementation": "triton",
-            "executor": "device",
-            "layout": layout,
-            "outcome": outcome,
-            **fields,
-        }
-    )
-
-
-def make_tensor(**fields: object) -> TensorReport:
-    usual = {
-        "tensor": "grad_x",
-        "dtype": "float32",
-        "shape": (4, 2),
-        "passed": False,
-        "errors": {"rmse_ratio": 0.5, "elementwise": 0.25},
-        "limits": {"rmse_ratio": 1e-5, "elementwise": 1e-4},
-        "baseline": {"rmse_ratio": 1e-7, "elementwise": 1e-6},
-        "max_abs_error": 2.0,
-        "nonfinite_count": 0,
-        "wrong_count": 3,
-        "where": "column 1",
-        "values": "zero",
-        "worst": ({"index": (2, 1), "expected": 1.5, "got": 0.0},),
-    }
-    return TensorReport.model_validate(usual | fields)
 
 
 @pytest.mark.slow
@@ -99,12 +68,13 @@ def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest
 
 def test_a_failure_is_explained_line_by_line() -> None:
     layout = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
-    report = make_report(
-        Outcome.INCORRECT,
-        layout,
+    report = make_check_report(
+        case_id="k/n=8/float32/fwd",
+        outcome=Outcome.INCORRECT,
+        layout=layout,
         message="grad_x: error",
         baseline_missing="there is no eager implementation",
-        tensors=(make_tensor(), make_tensor(tensor="out", passed=True)),
+        tensors=(make_tensor_report(), make_tensor_report(tensor="out", passed=True)),
     )
     assert list(explain_failure(report)) == [
         "k/n=8/float32/fwd triton with x row-strided in memory: incorrect",
