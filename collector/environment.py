@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.device.nvml import DeviceFacts, NvmlDevice, NvmlError
+from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Environment
 
@@ -70,19 +70,14 @@ def collect_environment(device: str) -> Environment:
             **common, device_kind="cpu", device_name=cpu_name(), device_memory_bytes=_total_memory_bytes()
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    facts = _nvml_facts(device_uuid(device))
     return Environment(
         **common,
         device_kind="hip" if torch.version.hip else "cuda",
         device_name=properties.name,
         device_memory_bytes=properties.total_memory,
         device_count=torch.cuda.device_count(),
-        power_limit_w=facts.power_limit_w,
-        driver_version=facts.driver_version,
         compute_capability=f"{properties.major}.{properties.minor}",
-        is_persistence_on=facts.is_persistence_on,
-        is_ecc_on=facts.is_ecc_on,
-        is_mig_on=facts.is_mig_on,
+        **_nvml_facts(device_uuid(device)),
     )
 
 
@@ -130,9 +125,9 @@ def _compile_knobs() -> dict[str, str]:
     }
 
 
-def _nvml_facts(uuid: str | None) -> DeviceFacts:
+def _nvml_facts(uuid: str | None) -> dict[str, Any]:
     try:
         with NvmlDevice(uuid) as device:
             return device.facts()
     except NvmlError:
-        return DeviceFacts()
+        return {}

@@ -42,6 +42,11 @@ def parse_target(name: str) -> Target:
 
 # --- occupancy
 
+_REGISTER_UNIT = 8
+"""Allocation unit of registers per thread."""
+_SCHEDULER_COUNT = 4
+"""Each has an equal share of registers and warps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorLimits:
@@ -53,8 +58,6 @@ class ProcessorLimits:
         max_blocks: Maximum resident blocks.
         max_one_warp_blocks: Maximum resident blocks of a single warp, which need no barrier.
         registers: Number of 32-bit registers.
-        register_unit: Allocation unit of registers per thread.
-        partitions: Number of schedulers; each has an equal share of registers and warps.
         shared_bytes: Shared memory; LDS on AMD.
         shared_unit_bytes: Allocation unit of shared memory per block.
         reserved_shared_bytes: Taken by the system from each block.
@@ -65,8 +68,6 @@ class ProcessorLimits:
     max_blocks: int
     max_one_warp_blocks: int
     registers: int
-    register_unit: int = 8
-    partitions: int = 4
     shared_bytes: int
     shared_unit_bytes: int
     reserved_shared_bytes: int
@@ -143,9 +144,9 @@ def theoretical_occupancy(limits: ProcessorLimits, *, threads: int, registers: i
         "blocks": limits.max_one_warp_blocks if warps == 1 else limits.max_blocks,
     }
     if registers:
-        registers_per_warp = _round_up(registers, limits.register_unit) * limits.warp_threads
-        warps_per_partition = limits.registers // limits.partitions // registers_per_warp
-        blocks_by["registers"] = warps_per_partition * limits.partitions // warps
+        registers_per_warp = _round_up(registers, _REGISTER_UNIT) * limits.warp_threads
+        warps_per_scheduler = limits.registers // _SCHEDULER_COUNT // registers_per_warp
+        blocks_by["registers"] = warps_per_scheduler * _SCHEDULER_COUNT // warps
     if shared_bytes:
         per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit_bytes)
         blocks_by["shared memory"] = limits.shared_bytes // per_block

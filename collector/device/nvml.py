@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 SW_POWER_CAP = "sw_power_cap"
@@ -61,17 +60,6 @@ class DeviceLostError(NvmlError):
     """The device answered before and no longer does."""
 
 
-@dataclass(frozen=True)
-class DeviceFacts:
-    """Properties that stay constant during a run; None if NVML does not report them."""
-
-    driver_version: str | None = None
-    power_limit_w: float | None = None
-    is_persistence_on: bool | None = None
-    is_ecc_on: bool | None = None
-    is_mig_on: bool | None = None
-
-
 class NvmlDevice:
     """One GPU; close it, or use it as a context manager.
 
@@ -111,16 +99,17 @@ class NvmlDevice:
         """NVML functions that were called and that this device does not support."""
         return tuple(sorted(self._unsupported))
 
-    def facts(self) -> DeviceFacts:
+    def facts(self) -> dict[str, Any]:
+        """Properties that stay constant during a run, by the fields of `Environment`."""
         ecc = self._query("nvmlDeviceGetEccMode")
         persistence = self._query("nvmlDeviceGetPersistenceMode")
-        return DeviceFacts(
-            driver_version=self._query("nvmlSystemGetDriverVersion", has_handle=False),
-            power_limit_w=_thousandth(self._query("nvmlDeviceGetEnforcedPowerLimit")),
-            is_persistence_on=None if persistence is None else bool(persistence),
-            is_ecc_on=None if ecc is None else bool(ecc[0]),
-            is_mig_on=self.is_mig_on(),
-        )
+        return {
+            "driver_version": self._query("nvmlSystemGetDriverVersion", has_handle=False),
+            "power_limit_w": _thousandth(self._query("nvmlDeviceGetEnforcedPowerLimit")),
+            "is_persistence_on": None if persistence is None else bool(persistence),
+            "is_ecc_on": None if ecc is None else bool(ecc[0]),
+            "is_mig_on": self.is_mig_on(),
+        }
 
     def is_mig_on(self) -> bool | None:
         """Whether the device is a MIG slice or divided into slices; False if it does not support MIG."""
