@@ -16,6 +16,7 @@ from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
     CheckAccuracy,
+    Checked,
     KernelInfo,
     Mode,
     SuiteInfo,
@@ -122,29 +123,18 @@ def _select_cases(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | N
 
 
 def _reports(workers: WorkerPool, subject: CheckSubject, timeout_s: float) -> Iterator[CheckReport]:
-    report, layouts = _check(workers, subject, None, timeout_s)
-    yield report
-    for layout in layouts:
-        yield _check(workers, subject, layout, timeout_s)[0]
+    checked = _check(workers, subject, None, timeout_s)
+    yield checked.report
+    for layout in checked.layouts:
+        yield _check(workers, subject, layout, timeout_s).report
 
 
-def _check(
-    workers: WorkerPool, subject: CheckSubject, layout: Layout | None, timeout_s: float
-) -> tuple[CheckReport, tuple[Layout, ...]]:
-    reply = workers.request(
-        CheckAccuracy(case_id=subject.case_id, implementation=subject.implementation, layout=layout, is_exact=True),
-        timeout_s=timeout_s,
-        rank_count=subject.rank_count,
-    )
+def _check(workers: WorkerPool, subject: CheckSubject, layout: Layout | None, timeout_s: float) -> Checked:
+    named = {"case_id": subject.case_id, "implementation": subject.implementation, "layout": layout}
+    job = CheckAccuracy(**named, is_exact=True)
+    reply = workers.request(job, timeout_s=timeout_s, rank_count=subject.rank_count)
     if reply.checked is not None:
-        return reply.checked.report, reply.checked.layouts
+        return reply.checked
     failure = reply.failure_within(check_limit(timeout_s))
-    failed = CheckReport(
-        case_id=subject.case_id,
-        implementation=subject.implementation,
-        executor=subject.executor,
-        layout=layout,
-        outcome=failure.outcome,
-        message=failure.message,
-    )
-    return failed, ()
+    report = CheckReport(**named, executor=subject.executor, outcome=failure.outcome, message=failure.message)
+    return Checked(report=report, layouts=())

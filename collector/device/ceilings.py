@@ -15,7 +15,7 @@ from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.memory import last_level_cache_bytes
-from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, default_method, possible_methods
+from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, possible_methods
 from roofwatch.collector.timing.timing import sample_launches
 
 _BLOCK = 4096
@@ -108,13 +108,13 @@ class _Bench:
         return moved_bytes / self.best_ns(lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
 
 
-def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer | None = None) -> Iterator[Ceiling]:
+def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer) -> Iterator[Ceiling]:
     """Measure bytes/s by copying and FLOP/s by the vendor's matmul, each as the best of several launches.
 
     Args:
         device: `cpu` or `cuda`.
         dtypes: Of the suite; float32 and wider dtypes that can replace one of them are measured too.
-        timer: Of the run, because a timer with more overhead would lower the roof; default available everywhere.
+        timer: Of the run, because a timer with more overhead would lower the roof.
 
     Yields:
         Each ceiling as soon as it is measured, then the datasheet's. Dtypes without a matmul are left out.
@@ -133,9 +133,9 @@ def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer | None = N
         torch.cuda.empty_cache()  # return gigabytes before the kernels are timed
 
 
-def ceiling_method(device: str, timer: Timer | None) -> TimingMethod:
+def ceiling_method(device: str, timer: Timer) -> TimingMethod:
     """Timing method for ceilings: the run's timer, without rotation."""
-    usual = default_method(device) if timer is None else possible_methods(device, timer)[0]
+    usual = possible_methods(device, timer)[0]
     return replace(usual, cache=CacheState.HOT) if usual.cache is CacheState.ROTATED else usual
 
 

@@ -123,7 +123,7 @@ class DescribeEnvironment(_Message):
 class MeasureCeilings(_Message):
     job: Literal["measure_ceilings"] = "measure_ceilings"
     dtypes: tuple[str, ...]
-    timer: Timer | None = None
+    timer: Timer
 
 
 class ChooseTiming(_Message):

@@ -5,21 +5,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 _FOLDER = Path(__file__).resolve().parent
-
-
-def _prepare_capture() -> None:
-    spec = importlib.util.spec_from_file_location("roofwatch_recorder", _FOLDER / "roofwatch_recorder.py")
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # pickle and dataclasses find it here
-        spec.loader.exec_module(module)
-        module.prepare()
 
 
 def _load_next(ours: ModuleType) -> None:
@@ -33,12 +23,12 @@ def _load_next(ours: ModuleType) -> None:
         sys.modules["sitecustomize"] = ours
 
 
-# children inherit PYTHONPATH; this process sees its path without our folder
-sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _FOLDER]
 _this = sys.modules.get("sitecustomize")
 if _this is not None and Path(str(getattr(_this, "__file__", ""))).resolve().parent == _FOLDER:
     try:
-        _prepare_capture()
+        importlib.import_module("roofwatch_recorder").prepare()
     except Exception as error:  # noqa: BLE001  the program matters more than its profile
         print(f"roofwatch: this process is not profiled: {type(error).__name__}: {error}", file=sys.stderr)
+    # children inherit PYTHONPATH; this process sees its path without our folder
+    sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _FOLDER]
     _load_next(_this)

@@ -16,7 +16,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its
 
 
 def test_the_ceilings_of_this_machine_are_measured_for_the_dtypes_of_the_suite() -> None:
-    ceilings = list(measure_ceilings("cpu", ["int8", "int32"]))
+    ceilings = list(measure_ceilings("cpu", ["int8", "int32"], Timer.PERF_COUNTER))
     kinds = [(ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source) for ceiling in ceilings]
     assert kinds == [
         ("memory", "dram", None, "measured"),
@@ -48,16 +48,13 @@ def test_the_l2_copy_bypasses_the_l1(arch: int) -> None:
 @pytest.mark.parametrize(
     ("device", "timer", "method"),
     [
-        ("cpu", None, TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)),
-        ("cuda", None, TimingMethod(Timer.CUDA_EVENT, CacheState.COLD)),
+        ("cpu", Timer.PERF_COUNTER, TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)),
         ("cuda", Timer.CUPTI, TimingMethod(Timer.CUPTI, CacheState.COLD)),
         ("cuda", Timer.CUDA_EVENT, TimingMethod(Timer.CUDA_EVENT, CacheState.COLD)),
         ("cuda", Timer.CUDA_GRAPH, TimingMethod(Timer.CUDA_GRAPH, CacheState.HOT)),
     ],
 )
-def test_ceilings_use_the_timer_of_the_run_without_rotation(
-    device: str, timer: Timer | None, method: TimingMethod
-) -> None:
+def test_ceilings_use_the_timer_of_the_run_without_rotation(device: str, timer: Timer, method: TimingMethod) -> None:
     assert ceiling_method(device, timer) == method
 
 
@@ -91,7 +88,7 @@ def test_the_rounds_copy_everything() -> None:
 @GPU
 def test_the_ceilings_of_a_gpu_are_measured_beside_the_datasheets() -> None:
     dtypes = ["float32", "bfloat16", "float8_e4m3fn", "int8"]
-    ceilings = list(measure_ceilings("cuda", dtypes))
+    ceilings = list(measure_ceilings("cuda", dtypes, Timer.CUDA_EVENT))
     measured = {each.level or each.dtype: each.per_s for each in ceilings if each.source == "measured"}
     assert {"dram", "cache", "float32", "bfloat16"} <= measured.keys()
     assert measured["cache"] > measured["dram"]
