@@ -77,6 +77,13 @@ def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
     return _differing(*_timing(base, head), launches, ("blocks", len(base.blocks), len(head.blocks)))
 
 
+def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
+    """Why the times of one case say nothing of the device; None if they do."""
+    if base.is_hidden_by_host or head.is_hidden_by_host:
+        return Remark(f"{head.timer} times include waiting for the host: --timer cupti measures the device alone")
+    return None
+
+
 def refuse_medians(base: MeasuredCase, head: MeasuredCase) -> Remark | None:
     """Why the medians of one case in two unpaired runs are not compared; None if they may be."""
     return _differing(*_timing(base, head))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,31 +23,12 @@ _Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """State of the device during one measurement; None and empty where it was not monitored."""
-
-    sm_clock_mhz: float | None
-    """Median over the blocks, like the next two."""
-    memory_clock_mhz: float | None
-    power_w: float | None
-    temperature_c: float | None
-    """Highest."""
-    held_back_by: tuple[str, ...]
-    """Reasons for throttling in any block."""
-    degraded_block_count: int
-    """Blocks in which the device was throttled or shared."""
-    block_count: int
-
-
-@dataclass(frozen=True)
 class SideBySide:
     """Two runs of one case and implementation."""
 
     base: Measurement | None
     """None if the run has no such measurement."""
     head: Measurement | None
-    base_conditions: Conditions
-    head_conditions: Conditions
     refusals: tuple[Remark, ...]
     """Why the times are not compared."""
     code: tuple[StaticJudgement, ...]
@@ -78,12 +58,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     return SideBySide(
         base=before,
         head=after,
-        base_conditions=_conditions(before),
-        head_conditions=_conditions(after),
-        refusals=(
-            *refuse_whole(base, head),
-            *refuse_runner(*runners),
-        ),
+        refusals=(*refuse_whole(base, head), *refuse_runner(*runners)),
         code=code.judged,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=find_counter_changes(_of(base.counters, subject), _of(head.counters, subject)),
@@ -105,25 +80,6 @@ def code_diff(base: str, head: str, *, line_limit: int) -> tuple[str, int]:
 
 def _of(results: Sequence[_Result], subject: tuple[str, str]) -> list[_Result]:
     return [one for one in results if (one.case_id, one.implementation) == subject]
-
-
-def _conditions(measurement: Measurement | None) -> Conditions:
-    blocks = () if measurement is None else measurement.blocks
-    states = [block.device_state for block in blocks if block.device_state is not None]
-    return Conditions(
-        sm_clock_mhz=_median(state.sm_clock_mhz for state in states),
-        memory_clock_mhz=_median(state.memory_clock_mhz for state in states),
-        power_w=_median(state.power_w for state in states),
-        temperature_c=max((state.temperature_c for state in states if state.temperature_c is not None), default=None),
-        held_back_by=tuple(sorted({reason for state in states for reason in state.clock_event_reasons})),
-        degraded_block_count=sum(bool(state.degraded_by) for state in states),
-        block_count=len(blocks),
-    )
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 # --- implementations

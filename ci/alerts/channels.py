@@ -157,7 +157,7 @@ class IssueSender:
 
     def _find(self, delivery: Delivery) -> Issue | None:
         """Return the oldest issue of the episode."""
-        listed = self._repository.list_issues((_ISSUE_LABEL,))
+        listed = self._repository.list_issues(_ISSUE_LABEL)
         ours = [one for one in listed if one.is_trusted and one.body.split("\n", 1)[0].rstrip() == _marker(delivery)]
         return min(ours, key=lambda issue: issue.number, default=None)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofwatch.ci.ab.clock import block_pairs
+from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
@@ -46,23 +47,15 @@ def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: 
     base, head = (side.get(key) for side in sides)
     if base is None or head is None:
         return PairResult(error=f"{case_id} {implementation} was not measured")
-    error = _why_not_comparable(base, head)
-    if error:
-        return PairResult(error=error)
+    refusal = refuse_timing(base, head) or refuse_host_bound(base, head)
+    if refusal is not None:
+        return PairResult(error=str(refusal))
     pairs = block_pairs(base, head)
     log_ratios = tuple(
         float(np.median(np.log(commit_block.samples_ns)) - np.median(np.log(good_block.samples_ns)))
         for good_block, commit_block in zip(pairs.base, pairs.head, strict=True)
     )
     return PairResult(log_ratios, len(head.blocks))
-
-
-def _why_not_comparable(base: Measurement, head: Measurement) -> str:
-    if (base.timer, base.cache) != (head.timer, head.cache):
-        return f"timed by {head.timer} with a {head.cache} cache, the good end by {base.timer} with {base.cache}"
-    if base.is_hidden_by_host or head.is_hidden_by_host:
-        return f"{head.timer} times include waiting for the host: --timer cupti measures the device alone"
-    return ""
 
 
 def compare_pairs(log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None) -> Comparison:

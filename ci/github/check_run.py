@@ -5,7 +5,6 @@ It fails on a regression, and is neutral if the data cannot decide. Annotations 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,6 @@ _MAX_TITLE = 200
 _MAX_FINDINGS = 10
 """In one annotation."""
 _MAX_TEXT = 400
-_EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 
 
 class Conclusion(StrEnum):
@@ -166,34 +164,27 @@ def post_check_run(
     Raises:
         GitHubError: GitHub refuses.
     """
-    external_id = f"roofwatch:{order}"
     first, *more = [batch.to_json(url) for batch in _batches(check)]
-    found = _find(repository, head_sha, name, external_id)
+    found = _find(repository, head_sha, name, order)
     if found is not None and found.is_completed and check.conclusion is None:
         return  # a late beginning
     if found is not None and not found.is_completed:
         check_run_id = found.check_run_id
         repository.update_check_run(check_run_id, first)
     else:
-        new = {"name": name, "head_sha": head_sha, "external_id": external_id} | first
+        new = {"name": name, "head_sha": head_sha, "external_id": f"roofwatch:{order}"} | first
         try:
             check_run_id = repository.create_check_run(new)
         except UncertainError:
-            created = _find(repository, head_sha, name, external_id)
+            created = _find(repository, head_sha, name, order)
             check_run_id = repository.create_check_run(new) if created is None else created.check_run_id
     for batch in more:
         repository.update_check_run(check_run_id, batch)
 
 
-def _find(repository: GitHubRepository, head_sha: str, name: str, external_id: str) -> FoundCheckRun | None:
-    ours = [one for one in repository.check_runs(head_sha, name) if one.external_id == external_id]
+def _find(repository: GitHubRepository, head_sha: str, name: str, order: RunOrder) -> FoundCheckRun | None:
+    ours = [one for one in repository.check_runs(head_sha, name) if one.order == order]
     return max(ours, key=lambda one: one.check_run_id, default=None)
-
-
-def run_of(check_run: FoundCheckRun) -> RunOrder | None:
-    """Return the run of a check-run of ours; None for others."""
-    found = _EXTERNAL_ID.fullmatch(check_run.external_id)
-    return RunOrder(int(found[1]), int(found[2])) if found else None
 
 
 def _batches(check: CheckRun) -> Iterator[CheckRun]:

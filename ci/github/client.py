@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from githubkit.exception import GitHubException, RateLimitExceeded, RequestError
 from githubkit.response import Response
 from githubkit.retry import RetryOption
 
-from roofwatch.ci.github.event import TOKEN_VARIABLE, Comment, is_trusted, to_comment
+from roofwatch.ci.github.event import TOKEN_VARIABLE, Comment, RunOrder, is_trusted, to_comment
 from roofwatch.ci.messages import GitHubError, NotFoundError, UncertainError, on_one_line
 
 MAX_ATTEMPTS = 5
@@ -39,6 +40,7 @@ _ADVICE = {
     404: "it does not exist, or the token may not see it",
     422: "GitHub rejects the request as invalid",
 }
+_EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 _Request = Callable[..., Response[Any]]
 
 
@@ -56,7 +58,8 @@ class FoundCheckRun:
 
     check_run_id: int
     is_completed: bool
-    external_id: str
+    order: RunOrder | None
+    """The run that it is about; None if it is not ours."""
     conclusion: str | None
     title: str
     summary: str
@@ -121,9 +124,9 @@ class GitHubRepository:
         """Add a reaction to a comment; repeating it changes nothing."""
         self._find(self._rest.reactions.create_for_issue_comment, comment_id, data={"content": reaction})
 
-    def list_issues(self, labels: Sequence[str]) -> list[Issue]:
-        """List open and closed issues that have all of these labels, the newest first."""
-        found = self._list(self._rest.issues.list_for_repo, state="all", labels=",".join(labels))
+    def list_issues(self, label: str) -> list[Issue]:
+        """List open and closed issues with a label, the newest first."""
+        found = self._list(self._rest.issues.list_for_repo, state="all", labels=label)
         return [
             Issue(int(one["number"]), str(one.get("body") or ""), one["state"] == "open", is_trusted(one))
             for one in found
@@ -291,11 +294,11 @@ def _json_of(answer: Response[Any]) -> Any:
 
 
 def _found_check_run(found: Mapping[str, Any]) -> FoundCheckRun:
-    output = found.get("output") or {}
+    output, ours = found.get("output") or {}, _EXTERNAL_ID.fullmatch(found.get("external_id") or "")
     return FoundCheckRun(
         int(found["id"]),
         found["status"] == "completed",
-        external_id=str(found.get("external_id") or ""),
+        order=RunOrder(int(ours[1]), int(ours[2])) if ours else None,
         conclusion=found.get("conclusion"),
         title=str(output.get("title") or ""),
         summary=str(output.get("summary") or ""),

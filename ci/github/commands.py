@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion, post_check_run, run_of
+from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion, post_check_run
 from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.comment import (
     Acceptance,
@@ -196,13 +196,12 @@ class _PullRequest:
     def _rerun(self) -> str:
         head_sha = self._head_sha
         found = self._newest_check_run()
-        order = None if found is None else run_of(found)
-        if found is None or order is None:
+        if found is None or found.order is None:
             raise CommandError(f"{code(head_sha[:8])} was not measured yet, so there is nothing to run again.")
         if not found.is_completed:
             raise CommandError("The measurement is still running.")
-        self._repository.run_again(order.run_id)
-        again = RunOrder(order.run_id, order.attempt + 1)
+        self._repository.run_again(found.order.run_id)
+        again = RunOrder(found.order.run_id, found.order.attempt + 1)
         post_check_run(self._repository, head_sha, self._name, again, BEGUN, found.url)
         return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
@@ -229,5 +228,5 @@ class _PullRequest:
 
     def _newest_check_run(self) -> FoundCheckRun | None:
         found = self._repository.check_runs(self._head_sha, self._name)
-        ours = [(order, one.check_run_id, one) for one in found if (order := run_of(one))]
+        ours = [(one.order, one.check_run_id, one) for one in found if one.order is not None]
         return max(ours, key=lambda each: each[:2], default=(None, None, None))[2]

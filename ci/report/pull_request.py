@@ -15,6 +15,7 @@ from roofwatch.ci.ab.comparable import (
     SideResults,
     are_paired,
     notes_on,
+    refuse_host_bound,
     refuse_runner,
     refuse_timing,
     refuse_whole,
@@ -285,9 +286,9 @@ def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, thre
     refusal = refuse_timing(base, head)
     if refusal is not None:
         return replace(case, detail=refusal)
-    if base.is_hidden_by_host or head.is_hidden_by_host:
-        detail = f"{base.timer} times include waiting for the host: --timer cupti measures the device alone"
-        return replace(case, reason=Reason.HOST_BOUND, detail=Remark(detail))
+    refusal = refuse_host_bound(base, head)
+    if refusal is not None:
+        return replace(case, reason=Reason.HOST_BOUND, detail=refusal)
     pairs = block_pairs(base, head)
     if pairs.are_too_few:
         return replace(case, reason=Reason.THROTTLED, detail=pairs.remark, left_out=pairs.left_out)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from typing import Protocol
 
+from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
+from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.report.findings import REASON_WORDS, reason_words, worst_first
 from roofwatch.ci.report.markdown import Section, code, count_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
@@ -229,12 +231,7 @@ def _floor_used(judgement: PullRequestJudgement) -> str:
 # --- cells
 
 
-class _OfACase(Protocol):
-    @property
-    def case_id(self) -> str: ...
-
-    @property
-    def implementation(self) -> str: ...
+_OfACase = CaseJudgement | Change | LaunchMove | BottleneckChange
 
 
 def _subject(item: _OfACase) -> dict[str, str]:

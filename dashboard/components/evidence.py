@@ -8,11 +8,11 @@ import streamlit as st
 
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
-from roofwatch.ci.ab.side_by_side import Conditions, SideBySide, code_diff, side_by_side
+from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.measurement import Measurement, median_of
 from roofwatch.collector.record.metrics import Layer, format_ns, metric
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
@@ -62,7 +62,9 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     _show_counters(found.counters)
     left, right = st.columns(2)
     with left:
-        _show_conditions(found.base_conditions, found.head_conditions)
+        st.subheader("Clocks and throttling", anchor=False)
+        conditions = condition_rows(found.base, found.head)
+        _show_base_and_head(conditions, if_empty="No device readings on either side; there are none on a CPU.")
     with right:
         _show_environment(found)
 
@@ -90,23 +92,29 @@ def _side_text(measurement: Measurement | None) -> str:
     return f"median {format_ns(measurement.median_ns)} of {len(measurement.samples_ns)} samples"
 
 
-def _show_conditions(*sides: Conditions) -> None:
-    st.subheader("Clocks and throttling", anchor=False)
-    readings = {
-        "SM clock": [(one.sm_clock_mhz, "MHz") for one in sides],
-        "memory clock": [(one.memory_clock_mhz, "MHz") for one in sides],
-        "power": [(one.power_w, "W") for one in sides],
-        "highest temperature": [(one.temperature_c, "°C") for one in sides],
+def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
+    """Describe clocks, power, temperature and throttling on each side; empty if neither was monitored."""
+    blocks = [() if side is None else side.blocks for side in sides]
+    states = [[block.device_state for block in side if block.device_state is not None] for side in blocks]
+    readings: dict[str, tuple[list[float | None], str]] = {
+        "SM clock": ([median_of(one.sm_clock_mhz for one in side) for side in states], "MHz"),
+        "memory clock": ([median_of(one.memory_clock_mhz for one in side) for side in states], "MHz"),
+        "power": ([median_of(one.power_w for one in side) for side in states], "W"),
+        "highest temperature": ([max((one.temperature_c or 0 for one in side), default=None) for side in states], "°C"),
     }
     rows = {
-        name: ["not read" if value is None else f"{value:,.0f} {unit}" for value, unit in both]
-        for name, both in readings.items()
-        if any(value is not None for value, _ in both)
+        name: [f"{value:,.0f} {unit}" if value else "not read" for value in values]
+        for name, (values, unit) in readings.items()
+        if any(values)
     }
     if rows:
-        rows["throttled by"] = [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in sides]
-        rows["blocks throttled or shared"] = [f"{one.degraded_block_count} of {one.block_count}" for one in sides]
-    _show_base_and_head(rows, if_empty="No device readings on either side; there are none on a CPU.")
+        throttled = [sorted({reason for one in side for reason in one.clock_event_reasons}) for side in states]
+        degraded = [sum(bool(one.degraded_by) for one in side) for side in states]
+        rows["throttled by"] = [", ".join(reasons).replace("_", " ") or NO_VALUE for reasons in throttled]
+        rows["blocks throttled or shared"] = [
+            f"{count} of {len(side)}" for count, side in zip(degraded, blocks, strict=True)
+        ]
+    return rows
 
 
 def _show_environment(found: SideBySide) -> None:

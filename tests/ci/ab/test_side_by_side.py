@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, find_best, side_by_side
-from roofwatch.collector.record.machine import DeviceState
-from roofwatch.collector.record.measurement import Autotuning, Block, Measurement, Timer
+from roofwatch.collector.record.measurement import Autotuning, Measurement, Timer
 from roofwatch.db.values import Verdict
 from tests.builders import (
     CASE_ID,
-    NOON,
     make_blocks,
     make_environment,
     make_measurement,
@@ -19,25 +17,8 @@ from tests.builders import (
 )
 
 
-def block(**state: object) -> Block:
-    return Block(started_at=NOON, samples_ns=(1_000.0,), device_state=DeviceState(reading_count=3, **state))
-
-
 def compared(base: dict[str, Any], head: dict[str, Any]) -> SideBySide:
     return side_by_side(make_record(0, **base), make_record(1, **head), CASE_ID, "eager")
-
-
-def test_conditions_are_medians_of_clocks_the_highest_temperature_and_every_reason() -> None:
-    hot = (
-        block(sm_clock_mhz=1_200.0, temperature_c=80.0, clock_event_reasons=("sw_thermal_slowdown",)),
-        block(sm_clock_mhz=1_400.0, temperature_c=86.0, degraded_by=("sw_thermal_slowdown",)),
-    )
-    found = compared({"measurements": [make_measurement()]}, {"measurements": [make_measurement(blocks=hot)]})
-    assert found.head_conditions.sm_clock_mhz == 1_300.0
-    assert found.head_conditions.temperature_c == 86.0
-    assert found.head_conditions.held_back_by == ("sw_thermal_slowdown",)
-    assert (found.head_conditions.degraded_block_count, found.head_conditions.block_count) == (1, 2)
-    assert found.base_conditions.sm_clock_mhz is None
 
 
 def test_only_changed_machine_code_of_the_implementation_is_listed() -> None:

@@ -73,7 +73,11 @@ def test_a_throttled_pair_of_blocks_gives_no_ratio() -> None:
             "off by 3",
         ),
         (make_record(1), "triton", "was not measured"),
-        (make_record(1, measurements=[make_measurement(timer=Timer.CUDA_GRAPH)]), "eager", "the good end by cupti"),
+        (
+            make_record(1, measurements=[make_measurement(timer=Timer.CUDA_GRAPH)]),
+            "eager",
+            "cupti and cuda_graph",
+        ),
     ],
 )
 def test_a_commit_that_cannot_be_compared_has_a_reason(commit: RunRecord, implementation: str, error: str) -> None:

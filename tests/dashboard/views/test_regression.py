@@ -9,9 +9,12 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.record.results import Counters
+from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
+from roofwatch.dashboard.components.table import NO_VALUE
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections import request_bisection
@@ -23,6 +26,7 @@ from tests.builders import (
     CASE_ID,
     PROJECT,
     make_artefact,
+    make_blocks,
     make_change_point,
     make_environment,
     make_measurement,
@@ -164,3 +168,21 @@ def test_the_commit_of_a_regression_is_a_link(
     address = f"https://git.example.com/example/project/commit/{sha}"
     for app in (open_view("overview"), open_view("regression", regression=str(regression_id(slower)))):
         assert f"[`{sha[:8]}`]({address})" in texts(app)
+
+
+def test_conditions_have_the_median_clock_the_highest_temperature_and_the_reasons_for_throttling() -> None:
+    states = (
+        DeviceState(reading_count=3, sm_clock_mhz=1_200, temperature_c=80, clock_event_reasons=("sw_power_cap",)),
+        DeviceState(reading_count=3, sm_clock_mhz=1_400, temperature_c=86, degraded_by=("foreign_process",)),
+    )
+    blocks = [
+        block.model_copy(update={"device_state": state})
+        for block, state in zip(make_blocks([1e3] * 2), states, strict=True)
+    ]
+
+    assert condition_rows(make_measurement(), make_measurement(blocks=blocks)) == {
+        "SM clock": ["not read", "1,300 MHz"],
+        "highest temperature": ["not read", "86 °C"],
+        "throttled by": [NO_VALUE, "sw power cap"],
+        "blocks throttled or shared": ["0 of 2", "1 of 2"],
+    }
