@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -19,27 +20,64 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from roofwatch.api import artefacts, comparison, problems, questions, records, regressions, runs, series
 from roofwatch.api.auth import GITHUB, Authenticator, Reader, Workflows
-from roofwatch.api.background import (
-    ALERTS_INTERVAL_S,
-    ANALYSIS_INTERVAL_S,
-    BackgroundThread,
-    analyse_waiting,
-    send_alerts,
-)
 from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.models import Health
 from roofwatch.api.problems import PROBLEMS, unavailable
 from roofwatch.api.state import Metrics, RequestLog, State, state_of
-from roofwatch.ci.alerts.evaluation import AlertSetup
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.migrate import ensure_current
-from roofwatch.db.engine.session import connections_of
+from roofwatch.db.engine.session import connections_of, reading_session
 from roofwatch.db.errors import StoreError
+from roofwatch.db.regressions.judgements import finish_analysis, list_waiting
 
 _RETRY_S = 10
+_ANALYSIS_INTERVAL_S = 30.0
+_ALERTS_INTERVAL_S = 60.0
 
 _log = logging.getLogger("roofwatch.api")
 
 _health = APIRouter(tags=["health"])
+
+
+class _BackgroundThread:
+    """Calls a task when woken, and at an interval. Several servers may share one store.
+
+    Args:
+        name: Of the thread, also in the log.
+        task: What to do.
+        interval_s: Between two calls.
+    """
+
+    def __init__(self, name: str, task: Callable[[], object], interval_s: float) -> None:
+        self._task = task
+        self._interval_s = interval_s
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Stop after the current step."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._task()
+            except Exception as error:  # noqa: BLE001  the next call may succeed
+                # without the message, which may quote a secret
+                _log.error("%s failed: %s", self._thread.name, type(error).__name__)
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
 
 
 def create_app(
@@ -71,14 +109,14 @@ def create_app(
     limits = limits or Limits()
     alerting = analysis = None
     if alerts is not None:
-        alerting = BackgroundThread("alerts", partial(send_alerts, engine, alerts, now), ALERTS_INTERVAL_S)
+        alerting = _BackgroundThread("alerts", partial(_send_alerts, engine, alerts, now), _ALERTS_INTERVAL_S)
     if analyses:
 
         def analyse() -> None:
             if analyse_waiting(engine) and alerting is not None:
                 alerting.wake()
 
-        analysis = BackgroundThread("analysis", analyse, ANALYSIS_INTERVAL_S)
+        analysis = _BackgroundThread("analysis", analyse, _ANALYSIS_INTERVAL_S)
     threads = [thread for thread in (analysis, alerting) if thread is not None]
 
     @asynccontextmanager
@@ -121,6 +159,30 @@ def create_app(
     app.include_router(_health)
     app.add_middleware(RequestLog, metrics=metrics)
     return app
+
+
+def analyse_waiting(engine: Engine) -> list[str]:
+    """Analyse every project with new records, and return their names. A failure skips one project."""
+    with reading_session(engine) as session:
+        waiting = list_waiting(session)
+    analysed = []
+    for project, requested_at in waiting:
+        try:
+            analyse_project(engine, project)
+            finish_analysis(engine, project, requested_at)
+        except Exception:  # noqa: BLE001  analyse the other projects
+            _log.exception("project %r could not be analysed", project)
+        else:
+            analysed.append(project)
+    return analysed
+
+
+def _send_alerts(engine: Engine, alerts: AlertSetup, now: Callable[[], datetime]) -> None:
+    """Evaluate alerts, and send waiting messages even if that fails."""
+    try:
+        raise_alerts(engine, alerts, now())
+    finally:
+        deliver_waiting(engine, alerts.channels, now)
 
 
 @_health.get("/healthz", summary="Liveness", response_model=Health)

@@ -20,9 +20,9 @@ from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, sh
 from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
 from roofwatch.dashboard.wording import date_written, natural_order, worst_change_point
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import Trend, WindowEnd
+from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.trend import TrendQuestion
-from roofwatch.db.values import Regression, RegressionState, Series, SeriesKey, Verdict
+from roofwatch.db.values import CommitRef, Regression, RegressionState, Series, SeriesKey, Verdict
 
 _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
     ("Runner class", "runner", lambda key: key.runner_class),
@@ -245,7 +245,7 @@ def _windows(view: View) -> list[int]:
     return sorted(length for length in offered if 1 < length < commit_count)
 
 
-def _title_of_end(end: WindowEnd, zone: tzinfo) -> str:
+def _title_of_end(end: CommitRef, zone: tzinfo) -> str:
     return f"{end.sha[:8]} of {date_written(end.committed_at, zone)}"
 
 

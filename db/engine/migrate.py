@@ -49,13 +49,13 @@ def upgrade(engine: Engine) -> None:
     """Upgrade the schema in one transaction. Several processes may do so at once.
 
     Raises:
-        StoreError: the schema is of a newer roofwatch.
+        StoreError: the schema is of another version of roofwatch.
     """
     if current_revision(engine) == head_revision():
         return
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        _refuse_newer(engine, _revision(connection))
+        _refuse_unknown(engine, _revision(connection))
         command.upgrade(configuration(connection), "head")
 
 
@@ -67,7 +67,7 @@ def ensure_current(engine: Engine) -> None:
     """
     revision = current_revision(engine)
     if revision != head_revision():
-        _refuse_newer(engine, revision)
+        _refuse_unknown(engine, revision)
         found = "no roofwatch schema" if revision is None else f"schema revision {revision}, not {head_revision()}"
         raise StoreError(f"{database_name(engine.url)}: {found}; run: roofwatch db upgrade")
 
@@ -118,8 +118,9 @@ def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _refuse_newer(engine: Engine, revision: str | None) -> None:
+def _refuse_unknown(engine: Engine, revision: str | None) -> None:
     if revision is not None and revision not in {script.revision for script in _scripts().walk_revisions()}:
         raise StoreError(
-            f"{database_name(engine.url)}: schema revision {revision} is newer than this roofwatch; upgrade roofwatch"
+            f"{database_name(engine.url)}: schema revision {revision} is of another version of roofwatch; use that "
+            "version, or an empty database or folder, and ingest the record files again"
         )

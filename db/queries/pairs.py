@@ -21,7 +21,12 @@ _MAX_CALIBRATIONS = 3
 
 
 def list_pairs(
-    session: Session, project: str, *, row_ids: Sequence[int] | None = None, of_one_commit: bool = False
+    session: Session,
+    project: str,
+    *,
+    row_ids: Sequence[int] | None = None,
+    pair_ids: Select[UUID | None] | None = None,
+    of_one_commit: bool = False,
 ) -> list[Pair]:
     """List comparable measurements of pairs, newest first.
 
@@ -32,63 +37,9 @@ def list_pairs(
         session: Database session.
         project: Project name.
         row_ids: Only the cases with these row ids.
+        pair_ids: Only these pairs.
         of_one_commit: Only pairs that measured one commit against itself (A/A calibration).
     """
-    return _read(session, project, row_ids=row_ids, of_one_commit=of_one_commit)
-
-
-def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
-    """List the measurements of the three newest calibrations for a run: same runner class, harness and preset.
-
-    Args:
-        session: Database session.
-        project: Project of the calibrations.
-        run_id: Run id. Its own pair is left out.
-    """
-    run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
-    own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
-    newest = (
-        select(head.pair_id)
-        .select_from(run)
-        .join(own, own.id == run.environment_id)
-        .join(environment, environment.runner_class == own.runner_class)
-        .join(head, head.environment_id == environment.id)
-        .join(base, base.pair_id == head.pair_id)
-        .where(
-            run.run_id == run_id,
-            head.project_id == project_id(project),
-            head.harness_version == run.harness_version,
-            func.coalesce(head.preset == run.preset, true()),
-            _is_pair(base, head),
-            _is_same_code(base, head),
-            head.pair_id.is_distinct_from(run.pair_id),
-        )
-        .order_by(head.started_at.desc(), head.run_id)
-        .limit(_MAX_CALIBRATIONS)
-    )
-    return _read(session, project, pair_ids=newest, of_one_commit=True)
-
-
-def _is_pair(base: Any, head: Any) -> ColumnElement[bool]:
-    return and_(
-        head.pair_side == Side.HEAD.value,
-        base.pair_side == Side.BASE.value,
-        base.harness_version == head.harness_version,
-    )
-
-
-def _is_same_code(base: Any, head: Any) -> ColumnElement[bool]:
-    return and_(base.commit_id == head.commit_id, base.is_dirty == head.is_dirty)
-
-
-def _read(
-    session: Session,
-    project: str,
-    *,
-    of_one_commit: bool,
-    row_ids: Sequence[int] | None = None,
-    pair_ids: Select[UUID | None] | None = None,
-) -> list[Pair]:
     base_run, head_run = aliased(RunRow), aliased(RunRow)
     base_commit, head_commit = aliased(CommitRow, name="base_of"), aliased(CommitRow, name="head_of")
     base, head = aliased(SampleSetRow), aliased(SampleSetRow)
@@ -156,3 +107,47 @@ def _read(
                 )
             )
     return pairs
+
+
+def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
+    """List the measurements of the three newest calibrations for a run: same runner class, harness and preset.
+
+    Args:
+        session: Database session.
+        project: Project of the calibrations.
+        run_id: Run id. Its own pair is left out.
+    """
+    run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
+    own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
+    newest = (
+        select(head.pair_id)
+        .select_from(run)
+        .join(own, own.id == run.environment_id)
+        .join(environment, environment.runner_class == own.runner_class)
+        .join(head, head.environment_id == environment.id)
+        .join(base, base.pair_id == head.pair_id)
+        .where(
+            run.run_id == run_id,
+            head.project_id == project_id(project),
+            head.harness_version == run.harness_version,
+            func.coalesce(head.preset == run.preset, true()),
+            _is_pair(base, head),
+            _is_same_code(base, head),
+            head.pair_id.is_distinct_from(run.pair_id),
+        )
+        .order_by(head.started_at.desc(), head.run_id)
+        .limit(_MAX_CALIBRATIONS)
+    )
+    return list_pairs(session, project, pair_ids=newest, of_one_commit=True)
+
+
+def _is_pair(base: Any, head: Any) -> ColumnElement[bool]:
+    return and_(
+        head.pair_side == Side.HEAD.value,
+        base.pair_side == Side.BASE.value,
+        base.harness_version == head.harness_version,
+    )
+
+
+def _is_same_code(base: Any, head: Any) -> ColumnElement[bool]:
+    return and_(base.commit_id == head.commit_id, base.is_dirty == head.is_dirty)

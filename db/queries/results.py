@@ -68,16 +68,6 @@ class MeasuredCase:
 
 
 @dataclass(frozen=True)
-class CeilingValue:
-    """A measured hardware limit."""
-
-    resource: str
-    level: str | None
-    dtype: str | None
-    per_s: float
-
-
-@dataclass(frozen=True)
 class StaticRow:
     """Compiler facts of one function for one target."""
 
@@ -99,7 +89,8 @@ class StaticRow:
 @dataclass(frozen=True)
 class RunDetail:
     summary: RunSummary
-    ceilings: tuple[CeilingValue, ...]
+    ceilings: tuple[Ceiling, ...]
+    """Measured ones."""
     cases: tuple[MeasuredCase, ...]
     static_rows: tuple[StaticRow, ...]
 
@@ -147,14 +138,6 @@ class Trend:
     @property
     def is_thinned(self) -> bool:
         return self.run_count > max((len(one.points) for one in self.series), default=0)
-
-
-@dataclass(frozen=True)
-class WindowEnd:
-    """A commit that a window may end with."""
-
-    sha: str
-    committed_at: datetime
 
 
 @dataclass(frozen=True)

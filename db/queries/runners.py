@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Subquery, func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
@@ -53,16 +54,24 @@ def list_runner_coverage(
         .group_by(EnvironmentRow.runner_class)
         .cte("runner")
     )
-    run_id = runner.c.run_ids[1]
-    cases = _cases(select(run_id))
     times: Any = runner.c.times[1:_MAX_TIMES]
-    query = (
-        select(runner.c.runner_class, runner.c.device_name, times, runner.c.newest_commit_at, run_id, cases.c.cases)
-        .select_from(runner)
-        .outerjoin(cases, cases.c.run_id == run_id)
-        .order_by(runner.c.runner_class)
-    )
-    return [_coverage(*row) for row in session.execute(query)]
+    columns = (runner.c.runner_class, runner.c.device_name, times, runner.c.newest_commit_at, runner.c.run_ids[1])
+    rows = session.execute(select(*columns).order_by(runner.c.runner_class)).all()
+    cases: defaultdict[UUID, list[CaseCoverage]] = defaultdict(list)
+    for of_run, case_id, outcomes, count, degraded_count in session.execute(_cases([row[-1] for row in rows])):
+        found = frozenset(map(Outcome, outcomes or ()))
+        cases[of_run].append(CaseCoverage(case_id, found, count, degraded_count))
+    return [
+        RunnerCoverage(
+            runner_class=runner_class,
+            device_name=device_name,
+            result_times=tuple(result_times),
+            newest_commit_at=newest_commit_at,
+            run_id=None if run_id is None else str(run_id),
+            cases=tuple(cases[run_id]),
+        )
+        for runner_class, device_name, result_times, newest_commit_at, run_id in rows
+    ]
 
 
 @dataclass(frozen=True)
@@ -106,17 +115,17 @@ def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:
     return source_files_of(stored or ())
 
 
-def _cases(run_ids: Select[Any]) -> Subquery:
-    """Select the cases of each run as one JSON document, because a run has thousands."""
+def _cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any, int, int]:
+    """Select each case of some runs, with its outcomes and its numbers of measurements and of degraded ones."""
     measured, series = MeasurementRow, SeriesRow
     count = func.count(measured.outcome)
-    by_case = (
+    return (
         select(
             RunRow.run_id,
             CaseRow.name,
-            func.array_agg(measured.outcome.distinct()).filter(measured.outcome.is_not(None)).label("outcomes"),
-            count.label("count"),
-            count.filter(measured.is_degraded).label("degraded"),
+            func.array_agg(measured.outcome.distinct()).filter(measured.outcome.is_not(None)),
+            count,
+            count.filter(measured.is_degraded),
         )
         .select_from(RunRow)
         .join(CaseVersionRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
@@ -125,28 +134,4 @@ def _cases(run_ids: Select[Any]) -> Subquery:
         .outerjoin(measured, (measured.run_number == RunRow.number) & (measured.series_id == series.id))
         .where(RunRow.run_id.in_(run_ids))
         .group_by(RunRow.run_id, CaseRow.name)
-        .subquery()
-    )
-    case = func.json_build_array(by_case.c.name, by_case.c.outcomes, by_case.c.count, by_case.c.degraded)
-    return select(by_case.c.run_id, func.json_agg(case).label("cases")).group_by(by_case.c.run_id).subquery()
-
-
-def _coverage(
-    runner_class: str,
-    device_name: str,
-    times: list[datetime],
-    newest_commit_at: datetime,
-    run_id: object,
-    cases: list[list[Any]] | None,
-) -> RunnerCoverage:
-    return RunnerCoverage(
-        runner_class=runner_class,
-        device_name=device_name,
-        result_times=tuple(times),
-        newest_commit_at=newest_commit_at,
-        run_id=None if run_id is None else str(run_id),
-        cases=tuple(
-            CaseCoverage(case_id, frozenset(map(Outcome, outcomes or ())), count, degraded_count)
-            for case_id, outcomes, count, degraded_count in cases or ()
-        ),
     )

@@ -10,10 +10,10 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, collate, func, or_, select
 from sqlalchemy.orm import Session, load_only
 
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
 from roofwatch.db.queries.question import Word, Words
-from roofwatch.db.queries.results import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.results import MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.queries.run_filter import is_on, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
@@ -218,14 +218,14 @@ def _checks(session: Session, run: RunRow) -> dict[tuple[int, str], tuple[Outcom
     }
 
 
-def _ceilings(session: Session, run: RunRow) -> tuple[CeilingValue, ...]:
+def _ceilings(session: Session, run: RunRow) -> tuple[Ceiling, ...]:
     """Read measured ceilings; those of the datasheet do not belong in a roofline of measurements."""
     query = (
-        select(CeilingRow.resource, CeilingRow.level, CeilingRow.dtype, CeilingRow.per_s)
+        select(*(getattr(CeilingRow, name) for name in Ceiling.model_fields))
         .where(CeilingRow.run_id == run.run_id, CeilingRow.source == "measured")
         .order_by(CeilingRow.position)
     )
-    return tuple(CeilingValue(*row) for row in session.execute(query))
+    return tuple(Ceiling.model_validate(dict(row)) for row in session.execute(query).mappings())
 
 
 def _static_rows(session: Session, run: RunRow) -> tuple[StaticRow, ...]:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Limit
-from roofwatch.db.queries.results import Trend, WindowEnd
+from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.queries.series import COMMIT_COLUMNS, SeriesRun, setting_of
 from roofwatch.db.schema.measurements import SeriesRow
@@ -85,7 +85,7 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     return _trend(trend, session.execute(query).all())
 
 
-def list_window_ends(session: Session, trend: CheckedTrend, *, limit: Limit = 200) -> list[WindowEnd]:
+def list_window_ends(session: Session, trend: CheckedTrend, *, limit: Limit = 200) -> list[CommitRef]:
     """List commits that a window of this length may end with, newest first: evenly spread, and the requested end."""
     points = _points(trend)
     if points is None or trend.length is None:
@@ -98,12 +98,12 @@ def list_window_ends(session: Session, trend: CheckedTrend, *, limit: Limit = 20
     step = func.greatest(1, (commits.c.count - trend.length + limit - 1) // limit)
     is_spread = and_(commits.c.place >= trend.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0)
     query = (
-        select(CommitRow.sha, CommitRow.committed_at)
+        select(*COMMIT_COLUMNS)
         .join(commits, commits.c.commit_id == CommitRow.id)
         .where(or_(is_spread, CommitRow.sha == trend.end))
         .order_by(commits.c.place.desc())
     )
-    return [WindowEnd(*row) for row in session.execute(query)]
+    return [CommitRef(*row) for row in session.execute(query)]
 
 
 def _points(trend: TrendQuestion) -> CTE | None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from roofwatch.api.background import analyse_waiting
+from roofwatch.api.app import analyse_waiting
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts

@@ -80,10 +80,10 @@ def test_failed_upgrade_is_rolled_back(blank: Engine) -> None:
     assert inspect(blank).get_table_names() == ["tensor_error"]
 
 
-def test_newer_schema_is_refused(store: Engine) -> None:
+def test_schema_of_another_version_is_refused(store: Engine) -> None:
     with store.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     for refuse in (migrate.ensure_current, migrate.upgrade):
-        with pytest.raises(StoreError, match=r"revision 9999 is newer than this roofwatch"):
+        with pytest.raises(StoreError, match="revision 9999 is of another version of roofwatch; use that version"):
             refuse(store)

@@ -13,7 +13,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
-from roofwatch.db.queries.results import CeilingValue, MeasuredCase, RunSummary, StaticRow
+from roofwatch.db.queries.results import MeasuredCase, RunSummary, StaticRow
 from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
 from roofwatch.db.values import MeasuredCommit
 from tests.builders import (
@@ -175,10 +175,7 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
 
     assert detail is not None
     assert detail.summary.run_id == str(record.run_id)
-    assert detail.ceilings == (
-        CeilingValue(resource="memory", level="dram", dtype=None, per_s=1e10),
-        CeilingValue(resource="compute", level=None, dtype="float32", per_s=1e11),
-    )
+    assert detail.ceilings == record.ceilings[:2]
     failed, measured = detail.cases
     assert (failed.case_id, failed.outcome, failed.message) == (backward, Outcome.TIMED_OUT, "60 s")
     assert (failed.median_ns, failed.sample_count, failed.accuracy_outcome, failed.rmse_ratio) == (None, 0, None, None)

@@ -1,13 +1,14 @@
 """Create all tables of the models, and set storage options.
 
-Revision: 0001, after nothing
+Revision: 0002, after nothing
 """
 
 from alembic import op
 
 from roofwatch.db.schema import Base
 
-revision = "0001"
+# there is no release yet: a changed table changes this, and a store with another revision is refused
+revision = "0002"
 down_revision = None
 branch_labels = None
 depends_on = None
