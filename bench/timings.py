@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval, sample_array
+from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval
 from roofwatch.ci.changepoint.chance import two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.verdicts import Reason
@@ -71,10 +71,8 @@ def compare_timings(
         As of `compare`; `block_count` is the number of timings on the shorter side. A change that a drift may explain
         is `inconclusive`, `not_paired`.
 
-    Raises:
-        ValueError: a timing is not a finite number above 0, or a side has none.
     """
-    base, head = np.log(sample_array("base", base_ns)), np.log(sample_array("head", head_ns))
+    base, head = np.log(base_ns), np.log(head_ns)
     count, edge = min(len(base), len(head)), math.log1p(threshold)
     tests: list[tuple[_T, int, float]] = []
     if count >= MIN_TIMINGS and order is Order.INTERLEAVED:

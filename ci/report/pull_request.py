@@ -331,20 +331,7 @@ def _settle_times(
             verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
         elif case.cycles is not None and is_clock_move(one, case.cycles):
             verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_CHANGED, case.cycles.remark
-        elif verdict in _CHANGED and not has_other_cause and _is_same_machine_code(base, head, case.key):
+        elif verdict in _CHANGED and not has_other_cause and is_same_machine_code(base, head, *case.key):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
         settled[case.key] = replace(case, verdict=verdict, reason=reason, detail=detail)
     return list(settled.values())
-
-
-def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
-    """Return whether the same machine code ran on a GPU on both sides."""
-    environment = head.environment
-    if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
-        return False
-    base_results, head_results = (
-        [facts for facts in record.static_facts if (facts.case_id, facts.implementation) == key]
-        for record in (base, head)
-    )
-    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    return is_same_machine_code(base_results, head_results, device_target=device_target)

@@ -11,6 +11,7 @@ from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Environment, Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 
@@ -155,17 +156,23 @@ def toolchain_of(environment: Environment) -> dict[str, str]:
     return {**versions, **environment.compile_knobs}
 
 
-def is_same_machine_code(
-    base: Iterable[StaticFacts], head: Iterable[StaticFacts], *, device_target: str | None = None
-) -> bool:
-    """Return whether two sides of one case and implementation have the same code.
+def is_same_machine_code(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> bool:
+    """Return whether the same machine code of an implementation ran on a GPU on both sides.
 
-    Args:
-        base: All facts of the base.
-        head: All facts of the head.
-        device_target: Target of the device. If it was compiled, only its code counts; otherwise that of all targets.
+    If the device's target was compiled, only its code counts; otherwise that of all targets.
     """
-    old, new = ({(facts.target, facts.function): facts.code_hash for facts in side} for side in (base, head))
+    environment = head.environment
+    if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
+        return False
+    old, new = (
+        {
+            (one.target, one.function): one.code_hash
+            for one in record.static_facts
+            if (one.case_id, one.implementation) == (case_id, implementation)
+        }
+        for record in (base, head)
+    )
+    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
     if any(target == device_target for target, _ in new):
         old, new = ({key: code for key, code in side.items() if key[0] == device_target} for side in (old, new))
     return bool(new) and old == new and None not in new.values()

@@ -161,14 +161,14 @@ class BisectState(_Document):
             ) from None
 
 
-OnStep = Callable[[BisectState], None]
-"""Called after every visit."""
-
-
 def bisect(
-    plan: BisectPlan, commits: CommitRange, fork_server: ForkServer, on_progress: OnProgress, on_step: OnStep
+    plan: BisectPlan,
+    commits: CommitRange,
+    fork_server: ForkServer,
+    on_progress: OnProgress,
+    on_step: Callable[[BisectState], None],
 ) -> tuple[BisectState, Result]:
-    """Find the commit. Every measurement is on disk before the next begins.
+    """Find the commit. Every measurement is on disk before the next begins; `on_step` is called after each.
 
     Raises:
         SuiteError: the series cannot be measured at one of the ends.
@@ -179,126 +179,117 @@ def bisect(
         return _Bisection(plan, commits, good, fork_server, on_progress, on_step).run()
 
 
+@dataclass
 class _Bisection:
-    def __init__(
-        self,
-        plan: BisectPlan,
-        commits: CommitRange,
-        good: SuiteAt,
-        fork_server: ForkServer,
-        on_progress: OnProgress,
-        on_step: OnStep,
-    ) -> None:
-        self._plan, self._commits, self._good = plan, commits, good
-        self._fork_server, self._on_progress, self._on_step = fork_server, on_progress, on_step
-        self._deadline = time.monotonic() + (float("inf") if plan.budget_s is None else plan.budget_s)
-        self._folder = plan.folder(commits)
-        self._state = self._resume() or self._start()
-        self._subject = Subject(plan.commit_range.case_id, self._state.implementation)
-        self._run_plan = replace(
+    plan: BisectPlan
+    commits: CommitRange
+    good: SuiteAt
+    fork_server: ForkServer
+    on_progress: OnProgress
+    on_step: Callable[[BisectState], None]
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.deadline = time.monotonic() + (float("inf") if plan.budget_s is None else plan.budget_s)
+        self.folder = plan.folder(self.commits)
+        self.state = self._begin()
+        self.subject = Subject(plan.commit_range.case_id, self.state.implementation)
+        self.run_plan = replace(
             plan.run,
-            kernels=(plan.commit_range.case_id.partition("/")[0],),
-            cases=(glob.escape(plan.commit_range.case_id),),
-            implementations=(glob.escape(self._subject.implementation),),
+            kernels=(self.subject.case_id.partition("/")[0],),
+            cases=(glob.escape(self.subject.case_id),),
+            implementations=(glob.escape(self.subject.implementation),),
             targets=(),
         )
 
     def run(self) -> tuple[BisectState, Result]:
         while True:
-            move = self._next_move(self._state)
+            move = self._next_move(self.state)
             if move is None:
-                self._save(self._state.model_copy(update={"inputs": self._read_inputs()}))
+                path, plan, server = self.plan.path, self.run_plan, self.fork_server
+                target = own_target(describe_machine(path, plan, server))
+                inputs = read_build_inputs(path, self.commits, plan, target, server, self.on_progress)
+                self._save(self.state.model_copy(update={"inputs": tuple(inputs)}))
             elif isinstance(move, Result):
-                return self._state, move
-            elif self._is_late and self._state.visits:
-                return self._state, Result(BisectionState.UNDECIDED)
+                return self.state, move
+            elif time.monotonic() > self.deadline and self.state.visits:
+                return self.state, Result(BisectionState.UNDECIDED)
             else:
                 self._visit(move)
-
-    def _read_inputs(self) -> tuple[BuildInputs, ...]:
-        path, plan = self._plan.path, self._run_plan
-        target = own_target(describe_machine(path, plan, self._fork_server))
-        return tuple(read_build_inputs(path, self._commits, plan, target, self._fork_server, self._on_progress))
-
-    @property
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._deadline
 
     def _next_move(self, state: BisectState, at: int | None = None) -> Measure | Result | None:
         """Choose what to do next; None once the ends are known to differ."""
         evidence = state.evidence()
         if state.inputs is not None:
-            return next_move(evidence, self._plan.search, at=at)
+            return next_move(evidence, self.plan.search, at=at)
         bad_end = len(state.commits) - 1
         if state.error_at(bad_end):
             raise SuiteError(f"the bad end cannot be measured: {state.error_at(bad_end)}")
-        missing = compare_ends(evidence.log_ratios[bad_end], self._plan.search)
+        missing = compare_ends(evidence.log_ratios[bad_end], self.plan.search)
         if isinstance(missing, Result):
             return missing
         return Measure(bad_end, missing) if missing else None
 
-    def _resume(self) -> BisectState | None:
-        if self._plan.is_discarded:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        path = self._folder / _STATE_FILE
+    def _begin(self) -> BisectState:
+        """Resume the bisection in the folder, or begin one."""
+        if self.plan.is_discarded:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        path = self.folder / _STATE_FILE
         state = BisectState.read(path)
-        if state is None:
-            return None
-        if not self._plan.is_resumed:
+        if state is not None:
+            if self.plan.is_resumed:
+                return state
             raise JournalError(f"{path}: this bisection exists: --resume continues it, --discard deletes it")
-        return state
-
-    def _start(self) -> BisectState:
-        settings = WorkerSettings(source=self._good.source, device=self._plan.run.device)
-        with Worker(self._fork_server, settings) as worker:
+        settings = WorkerSettings(source=self.good.source, device=self.plan.run.device)
+        with Worker(self.fork_server, settings) as worker:
             info = worker.start()
-        asked = self._plan.commit_range
+        asked = self.plan.commit_range
         implementation = choose_implementation(info, asked.case_id, asked.implementation)
-        return BisectState(commits=tuple(self._commits.shas), implementation=implementation)
+        return BisectState(commits=tuple(self.commits.shas), implementation=implementation)
 
     def _save(self, state: BisectState) -> None:
-        state.write(self._folder / _STATE_FILE)
-        self._state = state
+        state.write(self.folder / _STATE_FILE)
+        self.state = state
 
     def _visit(self, move: Measure) -> None:
         """Measure a commit against the good end, and save the result."""
-        name = f"{len(self._state.visits):02}-{self._state.commits[move.position][:12]}"
-        visit = self._measure(move, self._folder / name)
-        if self._state.inputs is not None and not visit.pair.error:
-            probabilities = self._state.with_visit(visit).evidence().probabilities()
+        name = f"{len(self.state.visits):02}-{self.state.commits[move.position][:12]}"
+        visit = self._measure(move, self.folder / name)
+        if self.state.inputs is not None and not visit.pair.error:
+            probabilities = self.state.with_visit(visit).evidence().probabilities()
             share = min(1.0, float(probabilities[: visit.position + 1].sum()))
             visit = visit.model_copy(update={"probability": share})
-        self._save(self._state.with_visit(visit))
-        self._on_step(self._state)
-        discard(journal_path(self._folder / name))
+        self._save(self.state.with_visit(visit))
+        self.on_step(self.state)
+        discard(journal_path(self.folder / name))
 
     def _measure(self, move: Measure, destination: Path) -> Visit:
         def visit_of(good: RunRecord, commit: RunRecord) -> Visit:
-            pair = read_pair(good, commit, self._subject.case_id, self._subject.implementation)
+            pair = read_pair(good, commit, self.subject.case_id, self.subject.implementation)
             return Visit(position=move.position, pair=pair, finished_at=utc_now())
 
         def more(good: RunRecord, commit: RunRecord) -> Mapping[Subject, int]:
             visit = visit_of(good, commit)
             lost_count = visit.pair.block_count - len(visit.pair.log_ratios)
-            if visit.pair.error or self._is_late or lost_count > _MAX_LOST_BLOCKS:
+            if visit.pair.error or time.monotonic() > self.deadline or lost_count > _MAX_LOST_BLOCKS:
                 return {}
-            then = self._next_move(self._state.with_visit(visit), at=move.position)
+            then = self._next_move(self.state.with_visit(visit), at=move.position)
             if isinstance(then, Measure) and then.position == move.position:
-                return {self._subject: visit.pair.block_count + then.pair_count}
+                return {self.subject: visit.pair.block_count + then.pair_count}
             return {}
 
         try:
-            with suite_at_commit(self._plan.path, self._state.commits[move.position]) as commit:
-                plan = replace(self._run_plan, block_count=move.pair_count)
-                header = make_header({"base": self._good, "head": commit}, plan, pair_id=uuid.uuid4())
+            with suite_at_commit(self.plan.path, self.state.commits[move.position]) as commit:
+                plan = replace(self.run_plan, block_count=move.pair_count)
+                header = make_header({"base": self.good, "head": commit}, plan, pair_id=uuid.uuid4())
                 with resumable(destination, header, is_resumed=True, is_discarded=False) as journal:
                     records = measure_pair(
-                        self._good,
+                        self.good,
                         commit,
                         plan,
-                        fork_server=self._fork_server,
+                        fork_server=self.fork_server,
                         more=more,
-                        on_progress=self._on_progress,
+                        on_progress=self.on_progress,
                         journal=journal,
                     )
         except SuiteError as error:

@@ -7,6 +7,7 @@ from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import Pairing, Side
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts
 from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
@@ -118,24 +119,31 @@ def test_a_weak_change_among_many_cases_is_inconclusive() -> None:
     assert exit_code(together.verdict) == 2
 
 
-def on_a_gpu(**fields: Any) -> dict[str, Any]:
-    return {"environment": make_environment(device_kind="cuda", device_name="H200", compute_capability="9.0", **fields)}
+def on_a_gpu(capability: str) -> dict[str, Any]:
+    return {"environment": make_environment(device_kind="cuda", device_name="H200", compute_capability=capability)}
 
 
 @pytest.mark.parametrize(
-    ("head_facts", "reason"),
+    ("sm_90", "sm_80", "capability", "reason"),
     [
-        ([make_static_facts(), make_static_facts(target="sm_80")], Reason.SAME_MACHINE_CODE),
-        ([make_static_facts(), make_static_facts(target="sm_80", code="other")], Reason.SAME_MACHINE_CODE),
-        ([make_static_facts(code="other"), make_static_facts(target="sm_80")], Reason.BEYOND_THRESHOLD),
+        ("a", "a", "9.0", Reason.SAME_MACHINE_CODE),
+        ("a", "b", "9.0", Reason.SAME_MACHINE_CODE),
+        ("b", "a", "9.0", Reason.BEYOND_THRESHOLD),
+        ("a", "a", "10.0", Reason.SAME_MACHINE_CODE),
+        ("a", "b", "10.0", Reason.BEYOND_THRESHOLD),  # nothing was compiled for this device
     ],
 )
-def test_a_change_with_identical_machine_code_is_inconclusive(head_facts: Any, reason: Reason) -> None:
+def test_a_change_with_identical_machine_code_is_inconclusive(
+    sm_90: str, sm_80: str, capability: str, reason: Reason
+) -> None:
+    def facts(sm_90: str, sm_80: str) -> list[StaticFacts]:
+        return [make_static_facts(code=sm_90), make_static_facts(target="sm_80", code=sm_80)]
+
     judgement = judge(
-        [make_timed(implementation="triton"), make_static_facts(), make_static_facts(target="sm_80")],
-        [make_timed(implementation="triton", median_ns=1.3e6), *head_facts],
-        base_fields=on_a_gpu(),
-        head_fields=on_a_gpu(),
+        [make_timed(implementation="triton"), *facts("a", "a")],
+        [make_timed(implementation="triton", median_ns=1.3e6), *facts(sm_90, sm_80)],
+        base_fields=on_a_gpu(capability),
+        head_fields=on_a_gpu(capability),
     )
 
     assert only_case(judgement).reason is reason

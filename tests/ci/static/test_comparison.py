@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static, is_same_machine_code
+from roofwatch.ci.static.comparison import StaticJudgement, compare_static
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -88,12 +88,3 @@ def test_under_different_toolchains_only_facts_decide(source: str) -> None:
     assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED, Cause.TOOLCHAIN)
     assert not same.is_listed
     assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED, Cause.TOOLCHAIN)
-
-
-def test_only_the_code_for_the_device_decides() -> None:
-    base = [make_static_facts(), make_static_facts(target="sm_80")]
-    head = [make_static_facts(), make_static_facts(target="sm_80", code="b")]
-
-    assert is_same_machine_code(base, head, device_target="sm_90")
-    assert not is_same_machine_code(base, head, device_target="sm_100")
-    assert not is_same_machine_code([], [])
