@@ -16,6 +16,7 @@ from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
 
 # A machine that only measures has no SQLAlchemy.
 if TYPE_CHECKING:
@@ -172,6 +173,17 @@ def make_tensor_report(**fields: Any) -> TensorReport:
         "worst": ({"index": (2, 1), "expected": 1.5, "got": 0.0},),
     }
     return TensorReport.model_validate(usual | fields)
+
+
+def make_implementation_info(name: str = "eager", **fields: Any) -> ImplementationInfo:
+    usual: dict[str, Any] = {"language": "torch", "directions": ("fwd",), "unsupported_targets": {}}
+    usual |= {"is_compiled": False, "is_deterministic": False}
+    return ImplementationInfo.model_validate({"name": name} | usual | fields)
+
+
+def make_kernel_info(name: str, **fields: Any) -> KernelInfo:
+    usual = {"family": "other", "formula": "", "source": "", "cases": (), "edge_ids": ()}
+    return KernelInfo.model_validate({"name": name} | usual | fields)
 
 
 def code_hash_of(code: str) -> str:

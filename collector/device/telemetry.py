@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from math import ceil
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +132,7 @@ class Sampler:
     def since(self, at_ns: int) -> Sequence[Reading]:
         """Readings from a moment on, and the one before it."""
         with self._lock:
-            place = len(self._readings)
-            while place > 0 and self._readings[place - 1].at_ns >= at_ns:
-                place -= 1
+            place = bisect_left(self._readings, at_ns, key=attrgetter("at_ns"))
             return tuple(self._readings[max(0, place - 1) :])
 
     def telemetry(self, first: int = 0, message: str | None = None) -> Telemetry:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import torch
 
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.profiling.ncu_count import ANSWER, NcuJob
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.workers.case_call import compiled, failure_of, prepare_call
+from roofwatch.collector.workers.kernel_info import find_case
 from roofwatch.collector.workers.protocol import Failure
-from roofwatch.spec import Case, Implementation, KernelSpec
 
 
 def main(job_file: Path) -> None:
@@ -30,7 +29,7 @@ def _run(job: NcuJob) -> Failure | None:
     if job.device == "cuda" and not torch.cuda.is_available():
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
     try:
-        spec, case, implementation = _find(load_suite(job.source), job)
+        spec, case, implementation = find_case(load_suite(job.source), job.case_id, job.implementation)
         launch = compiled(implementation, job.device) if implementation.is_compiled else implementation.launch
         call = prepare_call(launch, spec, case, job.device)
         for _ in range(job.warm_up_count):
@@ -40,14 +39,6 @@ def _run(job: NcuJob) -> Failure | None:
     except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of the case
         return failure_of(error)
     return None
-
-
-def _find(specs: tuple[KernelSpec, ...], job: NcuJob) -> tuple[KernelSpec, Case, Implementation]:
-    for spec in specs:
-        for case in (*spec.cases, *spec.edges):
-            if case.id == job.case_id and job.implementation in spec.implementations:
-                return spec, case, spec.implementations[job.implementation]
-    raise SuiteError(f"the suite has no case {job.case_id!r} with implementation {job.implementation}")
 
 
 @contextlib.contextmanager

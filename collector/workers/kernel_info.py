@@ -7,7 +7,7 @@ import functools
 import linecache
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -18,7 +18,7 @@ from roofwatch.collector.record.record import SourceLine
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, ImplementationInfo, KernelInfo
 from roofwatch.install import INSTALL_ROOT
-from roofwatch.spec import Case, KernelSpec
+from roofwatch.spec import Case, Implementation, KernelSpec
 
 _MAX_SOURCE_LINES = 16
 _MAX_VISITED = 500
@@ -100,6 +100,21 @@ def checkable_cases(spec: KernelSpec) -> Iterator[tuple[CaseKind, Case]]:
             if case.id not in known:
                 known.add(case.id)
                 yield kind, case
+
+
+def find_case(
+    specs: Iterable[KernelSpec], case_id: str, implementation: str
+) -> tuple[KernelSpec, Case, Implementation]:
+    """Find a case, which may be an edge or a stand-in, and one of its implementations.
+
+    Raises:
+        SuiteError: the suite does not have them.
+    """
+    for spec in specs:
+        for _, case in checkable_cases(spec):
+            if case.id == case_id and implementation in spec.implementations:
+                return spec, case, spec.implementations[implementation]
+    raise SuiteError(f"the suite has no case {case_id!r} with implementation {implementation}")
 
 
 def repository_of(source: SuiteSource) -> Path | None:

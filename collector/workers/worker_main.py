@@ -30,7 +30,7 @@ from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
-from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
+from roofwatch.collector.errors import CollectorError, TimerError
 from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
@@ -39,7 +39,7 @@ from roofwatch.collector.timing.memory import Copies, measure_memory, memory_flo
 from roofwatch.collector.timing.stopwatch import ALONE, Rank
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
-from roofwatch.collector.workers.kernel_info import checkable_cases, describe_kernel, repository_of
+from roofwatch.collector.workers.kernel_info import describe_kernel, find_case, repository_of
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     Checked,
@@ -190,7 +190,7 @@ class _Suite:
                 return Reply(timing=TimingChoice(chosen=chosen))
             except TimerError as error:
                 return Reply(timing=TimingChoice(error=str(error)))
-        spec, case, implementation = self._find(job.case_id, job.implementation)
+        spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
         self._join_ranks(spec, case)
@@ -199,13 +199,6 @@ class _Suite:
         if isinstance(job, ProfileCalls):
             return self._profile(spec, case, implementation)
         return self._time(spec, case, implementation, job)
-
-    def _find(self, case_id: str, implementation: str) -> tuple[KernelSpec, Case, Implementation]:
-        for spec in self._specs:
-            for _, case in checkable_cases(spec):
-                if case.id == case_id:
-                    return spec, case, spec.implementations[implementation]
-        raise SuiteError(f"no case {case_id!r} in the suite")
 
     def _join_ranks(self, spec: KernelSpec, case: Case) -> None:
         count = 1 if self._rank is None else self._rank.count

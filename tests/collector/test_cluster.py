@@ -15,12 +15,12 @@ from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.run_plan import RunPlan, Selected
 from roofwatch.collector.suite import SuiteAt, SuiteSource
-from roofwatch.collector.workers.protocol import ImplementationInfo
 from tests.builders import (
     make_case,
     make_ceiling,
     make_commit,
     make_environment,
+    make_implementation_info,
     make_measurement,
     make_profile,
     make_record,
@@ -34,15 +34,7 @@ def case_of(kernel: str) -> CaseRecord:
 
 
 def selected(kernel: str, implementation: str = "eager", *, rank_count: int = 1) -> Selected:
-    info = ImplementationInfo(
-        name=implementation,
-        language="torch",
-        directions=("fwd",),
-        is_compiled=False,
-        is_deterministic=True,
-        unsupported_targets={},
-    )
-    return Selected(case_of(kernel), info, rank_count)
+    return Selected(case_of(kernel), make_implementation_info(implementation), rank_count)
 
 
 def kernels_of(shares: Iterable[Share]) -> list[list[str]]:

@@ -8,34 +8,14 @@ from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run_plan import Activity, RunPlan, SpentTime
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
+from roofwatch.collector.workers.protocol import KernelInfo, SuiteInfo
 from roofwatch.records import time_spent
-from tests.builders import make_case, make_record
-
-IMPLEMENTATIONS = (
-    ImplementationInfo(
-        name="eager",
-        language="torch",
-        directions=("fwd",),
-        is_compiled=False,
-        is_deterministic=False,
-        unsupported_targets={},
-    ),
-)
+from tests.builders import make_case, make_implementation_info, make_kernel_info, make_record
 
 
 def kernel(name: str, *tags: tuple[str, ...]) -> KernelInfo:
-    return KernelInfo(
-        name=name,
-        family="other",
-        formula="",
-        source="",
-        cases=tuple(
-            make_case(f"{name}/n={length}/float32/fwd", tags=words) for length, words in enumerate(tags, start=1)
-        ),
-        edge_ids=(),
-        implementations=IMPLEMENTATIONS,
-    )
+    cases = [make_case(f"{name}/n={length}/float32/fwd", tags=words) for length, words in enumerate(tags, start=1)]
+    return make_kernel_info(name, cases=cases, implementations=(make_implementation_info(),))
 
 
 KERNELS = (

@@ -23,12 +23,10 @@ from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
     Checked,
-    ImplementationInfo,
-    KernelInfo,
     Reply,
     SuiteInfo,
 )
-from tests.builders import make_check_report, make_tensor_report
+from tests.builders import make_check_report, make_implementation_info, make_kernel_info, make_tensor_report
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -107,29 +105,6 @@ def test_a_broken_promise_of_determinism_is_incorrect(broken: Any) -> None:
     assert report.tensors[0].passed
 
 
-@pytest.mark.slow
-def test_every_failure_is_an_outcome_and_the_rest_is_checked(fork_server: ForkServer) -> None:
-    reports = check(fork_server, "bench_failing.py", check_timeout_s=6)
-    assert {report.case_id.split("/")[0]: report.outcome for report in reports} == {
-        "raises": Outcome.CRASHED,
-        "segfault": Outcome.CRASHED,
-        "aborts": Outcome.CRASHED,
-        "leaves": Outcome.CRASHED,
-        "hangs": Outcome.TIMED_OUT,
-        "exhausts_memory": Outcome.OUT_OF_MEMORY,
-        "wrong_shape": Outcome.INCORRECT,
-        "not_a_tensor": Outcome.INCORRECT,
-        "gives_nan": Outcome.INCORRECT,
-        "gives_garbage": Outcome.INCORRECT,
-        "gives_zeros": Outcome.INCORRECT,
-        "changes_input": Outcome.INCORRECT,
-        "unsupported": Outcome.UNSUPPORTED,
-        "uncompilable": Outcome.CRASHED,
-        "too_fast": Outcome.OK,
-        "works": Outcome.OK,
-    }
-
-
 def test_an_rms_error_beyond_the_limit_is_explained_as_low_precision() -> None:
     spec = KernelSpec(
         name="scale",
@@ -160,32 +135,17 @@ def test_a_report_with_nan_is_serialised() -> None:
 
 
 def info(device: str) -> SuiteInfo:
-    def implementation(name: str, language: Any, *, is_compiled: bool = False) -> ImplementationInfo:
-        return ImplementationInfo(
-            name=name,
-            language=language,
-            directions=("fwd",),
-            is_compiled=is_compiled,
-            is_deterministic=False,
-            unsupported_targets={},
-        )
-
     def case(case_id: str, kind: CaseKind, *tags: str, stand_in: str = "", direction: Any = "fwd") -> CheckableCase:
         return CheckableCase(
             case_id=case_id, kind=kind, direction=direction, tags=tags, stand_in_id=stand_in or case_id, rank_count=1
         )
 
-    kernel = KernelInfo(
-        name="k",
-        family="other",
-        formula="",
-        source="",
-        cases=(),
-        edge_ids=("k/edge",),
+    kernel = make_kernel_info(
+        "k",
         implementations=(
-            implementation("eager", "torch"),
-            implementation("compile", "torch", is_compiled=True),
-            implementation("triton", "triton"),
+            make_implementation_info("eager"),
+            make_implementation_info("compile", is_compiled=True),
+            make_implementation_info("triton", language="triton"),
         ),
         checkable=(
             case("k/quick", CaseKind.DECLARED, "quick", stand_in="k/tiny"),

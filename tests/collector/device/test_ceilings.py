@@ -1,8 +1,5 @@
 """Ceilings of a device as they are measured, and the timer that measures them."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
 
@@ -56,23 +53,6 @@ def test_the_l2_copy_bypasses_the_l1(arch: int) -> None:
 )
 def test_ceilings_use_the_timer_of_the_run_without_rotation(device: str, timer: Timer, method: TimingMethod) -> None:
     assert ceiling_method(device, timer) == method
-
-
-def test_every_ceiling_uses_that_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[TimingMethod | None] = []
-
-    def sample(*_: Any, device: str, method: TimingMethod | None = None) -> SimpleNamespace:
-        assert device == "cpu"
-        taken.append(method)
-        return SimpleNamespace(block=SimpleNamespace(samples_ns=(2e9, 1e9)))
-
-    asked = TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
-    monkeypatch.setattr("roofwatch.collector.device.ceilings.sample_launches", sample)
-    monkeypatch.setattr("roofwatch.collector.device.ceilings.ceiling_method", lambda *_: asked)
-    ceilings = list(measure_ceilings("cpu", ["int8"], Timer.PERF_COUNTER))
-
-    assert len(taken) > len(ceilings)
-    assert set(taken) == {asked}
 
 
 @pytest.mark.gpu
