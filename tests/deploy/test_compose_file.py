@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
@@ -17,17 +16,10 @@ OURS = [name for name, service in SERVICES.items() if "build" in service]
 EXACT_TAG = re.compile(r":\d+(\.\d+)+(-[a-z]+)?(@sha256:[0-9a-f]{64})?$")
 
 
-def check_against_the_specification(file: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_the_file_is_valid_compose() -> None:
-    checked = check_against_the_specification(COMPOSE_FILE)
+    check = ["-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE_FILE)]
+
+    checked = subprocess.run([sys.executable, *check], capture_output=True, text=True, check=False)
 
     assert checked.returncode == 0, checked.stdout
 

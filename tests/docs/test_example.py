@@ -1,6 +1,5 @@
 """The example of the README works."""
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -19,28 +18,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / FILE_NAME
     path.write_text(EXAMPLE)
     return path
-
-
-def lines_beside_the_kernel(source: str) -> int:
-    """Lines that are there for roofwatch: neither the jitted body, nor its launcher, nor other packages' imports."""
-    tree = ast.parse(source)
-    count = 0
-    for statement in tree.body:
-        if isinstance(statement, ast.Import) or ast.unparse(statement).startswith("from triton"):
-            continue
-        length = (statement.end_lineno or 0) - statement.lineno + 1
-        if isinstance(statement, ast.FunctionDef):
-            decorators = [ast.unparse(decorator) for decorator in statement.decorator_list]
-            is_kernel = "triton.jit" in decorators
-            is_launcher = any("implementation('triton'" in decorator for decorator in decorators)
-            count += 0 if is_kernel else len(decorators) + (0 if is_launcher else length)
-        else:
-            count += length
-    return count
-
-
-def test_it_has_at_most_15_lines_besides_the_kernel() -> None:
-    assert 10 <= lines_beside_the_kernel(EXAMPLE) <= 15
 
 
 def test_the_commands_name_its_file() -> None:

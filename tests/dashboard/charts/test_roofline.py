@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
-import plotly.graph_objects as go
 import pytest
 
 from roofwatch.dashboard.charts.roofline import bandwidth_figure, points_of, roofline_figure
@@ -72,26 +71,17 @@ def test_text_from_records_is_escaped() -> None:
 
 
 COPY = "memory_copy/n=8/float32/fwd"
-MEMORY_CEILINGS = (
-    make_ceiling(per_s=1e10),
-    make_ceiling(level="cache", per_s=1e11),
-    make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e12),
-    make_ceiling(per_s=2e10, source="datasheet"),
-)
+MEMORY_CEILINGS = (*CEILINGS, make_ceiling(per_s=2e10, source="datasheet"))
 
 
 def copying(case_id: str = COPY, **fields: Any) -> Any:
     return make_case(case_id, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
 
 
-def by_name(figure: go.Figure) -> dict[str, Any]:
-    return {one.name: one for one in figure.data}
-
-
 def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
     found = points_of([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
-    point = by_name(figure)["eager"]
+    point = trace(figure, "eager")
     assert (list(point.x), list(point.y)) == ([pytest.approx(4e9)], [COPY])
     assert "4 GB/s in 10 µs" in point.hovertext[0]
     assert "40.0% of the memory roof" in point.hovertext[0]
@@ -99,15 +89,16 @@ def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
 
 
 def test_bandwidths_have_measured_and_datasheet_memory_ceilings() -> None:
-    traces = by_name(bandwidth_figure(points_of([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS))
-    assert set(traces) == {"eager", "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"}
-    assert list(traces["roof: dram 10 GB/s"].x) == [1e10, 1e10]
-    assert traces["roof: dram 20 GB/s, datasheet"].line.dash == "dot"
+    figure = bandwidth_figure(points_of([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS)
+    dram, cache, published = "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"
+    assert set(names(figure)) == {"eager", dram, cache, published}
+    assert list(trace(figure, dram).x) == [1e10, 1e10]
+    assert trace(figure, published).line.dash == "dot"
 
 
 def test_a_collective_is_drawn_at_its_link_bandwidth_without_memory_ceilings() -> None:
     found = points_of([copying(bus_bytes=20_000.0)], [make_measurement(COPY, median_ns=10_000.0)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
-    assert set(by_name(figure)) == {"eager"}
-    assert list(by_name(figure)["eager"].x) == [pytest.approx(2e9)]
+    assert names(figure) == ["eager"]
+    assert list(trace(figure, "eager").x) == [pytest.approx(2e9)]
     assert figure.layout.xaxis.title.text == "bus bandwidth (B/s), higher is better"

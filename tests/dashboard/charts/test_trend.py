@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, tzinfo
-from typing import Any
+from datetime import UTC
+from functools import partial
 
-import plotly.graph_objects as go
 import pytest
 
 from roofwatch.dashboard.charts.trend import Scale, series_names, setting_changes, trend_figure
-from roofwatch.db.values import Regression, RunSetting, Series
+from roofwatch.db.values import RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import HOSTILE, as_html, make_point, make_series, trace
 
-
-def drawn(series: Sequence[Series], regressions: Sequence[Regression], zone: tzinfo = UTC, **asked: Any) -> go.Figure:
-    return trend_figure(series, regressions, zone, **asked)
+drawn = partial(trend_figure, zone=UTC)
+OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),))
+NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
 
 
 def test_points_stand_in_commit_order_in_seconds() -> None:
@@ -131,14 +129,9 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
     assert "<img" not in as_html(figure)
 
 
-OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),))
-NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
-
-
-def measured_with(*settings: RunSetting | None, runner_class: str = "A") -> Series:
-    series = make_series([10_000.0] * len(settings), key=make_series_key(runner_class=runner_class))
-    points = zip(series.points, settings, strict=True)
-    return replace(series, points=tuple(replace(point, setting=setting) for point, setting in points))
+def measured_with(*settings: RunSetting) -> Series:
+    points = tuple(make_point(number, setting=setting) for number, setting in enumerate(settings))
+    return Series(make_series_key(), points)
 
 
 def test_a_setting_change_names_old_and_new_value() -> None:
@@ -148,16 +141,11 @@ def test_a_setting_change_names_old_and_new_value() -> None:
     assert change.words == ("driver 550.1 → 560.2", "triton 3.6.0 → 3.7.0")
 
 
-def timed_by(*timings: str, case_id: str = "softmax/n=1/float32/fwd") -> Series:
-    series = make_series([10_000.0] * len(timings), key=make_series_key(case_id=case_id))
-    points = zip(series.points, timings, strict=True)
-    return replace(series, points=tuple(replace(point, timing=timing) for point, timing in points))
-
-
 def test_a_change_of_timer_or_cache_state_is_listed_once_for_all_series() -> None:
-    changed = timed_by("host, hot", "host, hot", "host, cold")
-    likewise = timed_by("host, hot", "host, hot", "host, cold", case_id="swiglu/n=1/float32/fwd")
-    untimed = timed_by("", "", "", case_id="rope/n=1/float32/fwd")
+    timings = ["host, hot", "host, hot", "host, cold"]
+    changed = Series(make_series_key(), tuple(make_point(at, timing=timing) for at, timing in enumerate(timings)))
+    likewise = replace(changed, key=make_series_key(case_id="swiglu/n=1/float32/fwd"))
+    untimed = make_series([10_000.0] * 3, key=make_series_key(case_id="rope/n=1/float32/fwd"))
 
     (change,) = setting_changes([changed, likewise, untimed])
 

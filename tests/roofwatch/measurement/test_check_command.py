@@ -20,8 +20,8 @@ TAIL = "tail/n_rows=3,n_cols=200/float32/fwd"
 def test_a_wrong_kernel_is_explained_with_a_command_that_repeats_it(tmp_path: Path) -> None:
     done = roofwatch("check", BROKEN, "--case", "tail/*", cwd=tmp_path)
     assert done.status == 1
-    assert "24 of 600 elements are wrong" in done.output
-    assert "after the last whole tile of 64" in done.output
+    for words in ("24 of 600 elements are wrong", "after the last whole tile of 64", "NaN, inf", "got nan"):
+        assert words in done.output
     assert "checked: 3 ok, 1 incorrect; in other layouts: 2 ok" in done.output
     (repeat,) = [line.split("repeat: roofwatch ")[1] for line in done.output.splitlines() if "repeat:" in line]
 
