@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofwatch.spec.case import Case
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass
-class _Draw:
-    key: tuple[object, ...]
-    """Distribution, shape and range."""
-    numbers: torch.Tensor
-    generator_state: torch.Tensor
-    """After drawing."""
 
 
 class Draws:
@@ -31,28 +21,17 @@ class Draws:
     def __init__(self, max_bytes: int = 2**30) -> None:
         self._max_bytes = max_bytes
         self._case_id: str | None = None
-        self._draws: list[_Draw] = []
+        self._numbers: dict[int, torch.Tensor] = {}
 
-    def begin(self, case_id: str) -> None:
-        """Start to make the inputs of a case."""
+    def at(self, case_id: str, position: int, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Return the numbers of a case at a position; do not change them."""
         if case_id != self._case_id:
-            self._case_id, self._draws = case_id, []
-
-    def at(
-        self, position: int, key: tuple[object, ...], generator: torch.Generator, draw: Callable[[], torch.Tensor]
-    ) -> torch.Tensor:
-        """Return the numbers drawn at a position, from 0; do not change them."""
-        if position < len(self._draws):
-            known = self._draws[position]
-            if known.key == key:
-                return known.numbers
-            del self._draws[position:]
-        if self._draws and position == len(self._draws):
-            generator.set_state(self._draws[-1].generator_state)
+            self._case_id, self._numbers = case_id, {}
+        if position in self._numbers:
+            return self._numbers[position]
         numbers = draw()
-        kept_bytes = sum(each.numbers.nbytes for each in self._draws)
-        if position == len(self._draws) and kept_bytes + numbers.nbytes <= self._max_bytes:
-            self._draws.append(_Draw(key, numbers, generator.get_state()))
+        if sum(each.nbytes for each in self._numbers.values()) + numbers.nbytes <= self._max_bytes:
+            self._numbers[position] = numbers
         return numbers
 
 
@@ -72,15 +51,10 @@ class InputMaker:
     def __init__(
         self, case: Case, device: str = "cpu", *, only_integers: bool = False, draws: Draws | None = None
     ) -> None:
-        import torch
-
         self._case = case
         self.device = device
         self._only_integers = only_integers
-        # drawn on the CPU, for equal numbers on every device
-        self._generator = torch.Generator(device="cpu").manual_seed(case.seed)
         self._draws = draws or Draws(max_bytes=0)
-        self._draws.begin(case.id)
         self._drawn_count = 0
 
     @property
@@ -104,9 +78,7 @@ class InputMaker:
 
         if self._only_integers:
             return self._uninitialised(shape, dtype)
-        return self._drawn(
-            ("normal", shape, scale), lambda: torch.randn(shape, generator=self._generator) * scale, dtype
-        )
+        return self._drawn(lambda generator: torch.randn(shape, generator=generator) * scale, dtype)
 
     def uniform(self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Uniformly distributed over [low, high)."""
@@ -114,30 +86,26 @@ class InputMaker:
 
         if self._only_integers:
             return self._uninitialised(shape, dtype)
-        return self._drawn(
-            ("uniform", shape, low, high),
-            lambda: torch.rand(shape, generator=self._generator) * (high - low) + low,
-            dtype,
-        )
+        return self._drawn(lambda generator: torch.rand(shape, generator=generator) * (high - low) + low, dtype)
 
     def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
         """Uniformly distributed over low … high − 1; always initialised, because launchers read sizes and indices."""
         import torch
 
-        return self._drawn(
-            ("integers", shape, low, high), lambda: torch.randint(low, high, shape, generator=self._generator), dtype
-        )
+        return self._drawn(lambda generator: torch.randint(low, high, shape, generator=generator), dtype)
 
     def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
         """The numbers 0 … length − 1, shuffled."""
         import torch
 
-        return self._drawn(("permutation", length), lambda: torch.randperm(length, generator=self._generator), dtype)
+        return self._drawn(lambda generator: torch.randperm(length, generator=generator), dtype)
 
-    def _drawn(self, key: tuple[object, ...], draw: Callable[[], torch.Tensor], dtype: str | None) -> torch.Tensor:
+    def _drawn(self, draw: Callable[[torch.Generator], torch.Tensor], dtype: str | None) -> torch.Tensor:
         import torch
 
-        numbers = self._draws.at(self._drawn_count, key, self._generator, draw)
+        # on the CPU, for equal numbers on every device; a seed per draw, because kept numbers are not drawn again
+        generator = torch.Generator().manual_seed(self._case.seed - self._drawn_count)
+        numbers = self._draws.at(self._case.id, self._drawn_count, lambda: draw(generator))
         self._drawn_count += 1
         # always a copy: an implementation may change its input
         return numbers.to(device=self.device, dtype=getattr(torch, dtype or self._case.dtype), copy=True)
