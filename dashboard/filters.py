@@ -134,15 +134,12 @@ def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> di
     }
 
 
-def group_of(tag: str) -> str:
-    return next((group for group, pattern in _TAG_GROUPS.items() if pattern.fullmatch(tag)), "other")
-
-
 def _grouped(tags: Iterable[str]) -> list[set[str]]:
     """Group tags: within a group any may match, but all groups must. `70b`, `8b` and `decode` select decoding of
     either.
     """
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for tag in tags:
-        groups[group_of(tag)].add(tag)
+        group = next((group for group, pattern in _TAG_GROUPS.items() if pattern.fullmatch(tag)), "other")
+        groups[group].add(tag)
     return list(groups.values())

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from roofwatch.db.alerts.values import Alert, Delivery
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
 alert_app = typer.Typer(help="Notify people of regressions, levels and silent runners.", no_args_is_help=True)
 app.add_typer(alert_app, name="alert")

@@ -23,7 +23,6 @@ from roofwatch.options import (
     run_options,
 )
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
 
 

@@ -14,7 +14,6 @@ from roofwatch.terminal import make_table, print_error, print_note, print_result
 if TYPE_CHECKING:
     from roofwatch.db.maintenance.verify import Verification
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
 app.add_typer(db_app, name="db")

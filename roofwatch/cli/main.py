@@ -1,6 +1,8 @@
 """The `roofwatch` command: one module per group of commands, and one place for unexpected errors.
 
 Exit status: 0 fine, 1 regression or failure, 2 could not decide or could not run.
+
+Commands import what they need, so `roofwatch --help` loads no torch, database or browser.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from roofwatch.terminal import print_error, print_result, progress
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 

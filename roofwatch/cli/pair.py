@@ -22,7 +22,6 @@ from roofwatch.options import (
 )
 from roofwatch.terminal import json_text, print_result, write_text
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 _Budget = Annotated[

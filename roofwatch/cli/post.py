@@ -9,7 +9,6 @@ import typer
 
 from roofwatch.options import EXIT_CANNOT, AsJson, BaselineFile, NoiseFloorFile, Output
 
-# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
 ReportName = Annotated[str, typer.Option(help="Name of the check-run and of the comment.")]
 

@@ -13,7 +13,6 @@ from roofwatch.terminal import console, print_error, print_json, print_result, p
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from roofwatch.collector.record.record import Artefact
     from roofwatch.db.ingest.ingest import IngestResult
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 artefact_app = typer.Typer(
     help="Add, list and get files of a run: traces, profiler reports, disassembly.", no_args_is_help=True

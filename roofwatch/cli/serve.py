@@ -10,7 +10,6 @@ import typer
 from roofwatch.options import StoreUrl
 from roofwatch.terminal import print_note
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 
 _DashboardPort = Annotated[int | None, typer.Option(help="Port. Default: a free one.", min=0, max=65_535)]

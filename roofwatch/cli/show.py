@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from roofwatch.db.queries.results import RunSummary
     from roofwatch.db.values import Series
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 show_app = typer.Typer(
     help="Show stored projects, runs, series and regressions, from the database or through a server.",

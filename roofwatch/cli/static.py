@@ -26,7 +26,6 @@ class DefaultCommandGroup(TyperGroup):
         return super().parse_args(ctx, args if is_named else [self.default_command, *args])
 
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 static_app = typer.Typer(
     cls=DefaultCommandGroup,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _PROJECT = re.compile(r"[\w.][\w./-]{0,199}")
 
-# Commands import what they need, to keep `roofwatch --help` quick.
 app = typer.Typer()
 token_app = typer.Typer(help="Manage API tokens and trusted repositories.", no_args_is_help=True)
 app.add_typer(token_app, name="token")
