@@ -9,9 +9,7 @@ import torch._dynamo
 import torch._dynamo.config as dynamo_config
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from roofwatch.collector.workers import case_call
 from roofwatch.collector.workers.case_call import another_call, compiled
 from roofwatch.spec import Direction, Implementation, Language, UnsupportedError
 
@@ -48,18 +46,6 @@ def test_each_of_many_shapes_of_one_kernel_is_compiled(shapes: list[tuple[int, .
         assert torch.equal(launch(torch.zeros(shape)), torch.ones(shape))
 
     assert shapes == wanted
-
-
-def test_exceeding_the_limit_of_shapes_fails(shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_call, "_MAX_SHAPES", 3)
-    launch = compiled(implementation(), "cpu")
-
-    for count in (2, 3, 4):
-        launch(torch.zeros(count))
-    with pytest.raises(FailOnRecompileLimitHit):
-        launch(torch.zeros(5))
-
-    assert shapes == [(2,), (3,), (4,)]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a plan selects of a suite, and where the time of a run went."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from roofwatch.collector.errors import SuiteError
@@ -52,43 +50,21 @@ def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
         selected("cpu", tags=("90b",))
 
 
-@pytest.fixture
-def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """What the clock says next, in ns."""
-    told: list[int] = []
-    monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: told.pop(0))
-    yield told
-    assert told == []
-
-
-def test_time_is_summed_by_activity(ticks: list[int]) -> None:
-    spent = SpentTime()
-    ticks += [0, 5, 10, 12, 20, 27]
-    for activity in (Activity.CHECK, Activity.COMPILE, Activity.CHECK):
-        with spent.on(activity):
-            pass
-    assert list(spent.total_ns.items()) == [("compile", 2), ("check", 12)]
-
-
-def test_moving_time_between_activities_keeps_the_sum(ticks: list[int]) -> None:
-    spent = SpentTime()
-    ticks += [0, 10]
-    with spent.on(Activity.OVERHEAD):
-        pass
-    spent.move(Activity.TIMING, 7, source=Activity.OVERHEAD)
-    spent.move(Activity.WARM_UP, 7, source=Activity.OVERHEAD)
-    assert spent.total_ns == {"warm_up": 3, "timing": 7}
-
-
-def test_new_time_is_taken_once(ticks: list[int]) -> None:
+def test_time_is_summed_by_activity_and_new_time_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0, 5, 10, 20, 20, 27])
+    monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: next(ticks))
     spent = SpentTime()
     spent.add_earlier({"check": 100})
-    ticks += [0, 5]
-    with spent.on(Activity.CHECK):
-        pass
-    assert spent.take_new() == {"check": 5}
+
+    for activity in (Activity.CHECK, Activity.OVERHEAD, Activity.CHECK):
+        with spent.on(activity):
+            pass
+    spent.move(Activity.TIMING, 7, source=Activity.OVERHEAD)
+    spent.move(Activity.WARM_UP, 7, source=Activity.OVERHEAD)  # of which 3 are left
+
+    assert spent.take_new() == {"check": 12, "timing": 7, "warm_up": 3}
     assert spent.take_new() == {}
-    assert spent.total_ns == {"check": 105}
+    assert list(spent.total_ns.items()) == [("check", 112), ("warm_up", 3), ("timing", 7)]
 
 
 def test_the_time_spent_is_printed_in_one_line() -> None:

@@ -45,11 +45,6 @@ def test_a_spent_budget_still_gives_the_minimum_number_of_samples() -> None:
     assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
 
 
-def test_the_number_of_samples_is_limited() -> None:
-    plan = SamplingPlan(warmup_ms=0, budget_ms=1e9, min_samples=2, max_samples=12, relative_width=0)
-    assert len(sample_launches(lambda: None, plan).block.samples_ns) == 12
-
-
 def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample() -> None:
     calls = count()
     timed = sample_launches(lambda: next(calls), FIVE)
@@ -116,7 +111,9 @@ def test_few_samples_have_no_interval() -> None:
 )
 def test_a_block_says_why_sampling_ended(clock: Clock, plan: dict[str, float], reason: str) -> None:
     sampling = SamplingPlan(warmup_ms=0, **plan)  # type: ignore[arg-type]
-    assert sample_launches(clock.launch(200_000, 300_000), sampling).block.stopped_by == reason
+    block = sample_launches(clock.launch(200_000, 300_000), sampling).block
+    assert block.stopped_by == reason
+    assert len(block.samples_ns) <= plan.get("max_samples", math.inf)
 
 
 @pytest.mark.parametrize(
@@ -157,15 +154,6 @@ def test_a_slow_kernel_gets_enough_samples_for_an_interval(clock: Clock, preset:
     assert 0 < relative_width_of_median(block.samples_ns) < 1
     assert block.stopped_by == "budget"
     assert clock.now_ns / 1e9 < RunPlan(sampling=sampling).block_timeout_s
-
-
-@pytest.mark.parametrize("preset", [Preset.QUICK, Preset.GATE])
-def test_a_block_of_a_noisy_kernel_ends_with_its_budget(clock: Clock, preset: Preset) -> None:
-    sampling = EFFORTS[preset].sampling
-    block = sample_launches(clock.launch(1_200_000_000, 1_000_000_000), sampling).block
-
-    assert 6 < len(block.samples_ns) < sampling.min_samples
-    assert clock.now_ns / 1e9 <= 15 + 1.2 + max(3 * 1.2, sampling.warmup_ms / 1e3 + 1.2)
 
 
 # --- cache states

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
+import errno
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,6 @@ import pytest
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import Entry, Header, Journal, MeasuredSuite, discard, journal_path, read_header
 from tests.builders import NOON, make_accuracy, make_ceiling, make_commit, make_environment
-
-ROOT = Path(__file__).parents[3]
 
 
 def header_with(**fields: Any) -> Header:
@@ -203,48 +199,23 @@ def test_two_runs_do_not_write_to_one_journal(path: Path, is_resumed: bool) -> N
         assert names(journal) == ["a", "b"]
 
 
-FILL_THE_DISK = """
-import resource, sys
-from pathlib import Path
-from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.journal import Journal
-from tests.collector.outbox.test_journal import add, header_with
-journal = Journal(Path(sys.argv[1]), header_with())
-resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, resource.RLIM_INFINITY))
-count = 0
-try:
-    while True:
-        add(journal, f"a{count}")
-        count += 1
-except JournalError as error:
-    print(count, error)
-"""
-
-
-@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY, reason="files are limited")
-@pytest.mark.slow
-def test_a_full_disk_is_an_error_and_loses_nothing_written_before(path: Path) -> None:
-    """A file size limit stands in for a full disk: the write fails in the middle of a line."""
-    done = subprocess.run(
-        [sys.executable, "-c", FILL_THE_DISK, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    count, _, message = done.stdout.partition(" ")
-    assert int(count) > 1
-    assert f"{path}: cannot be written: File too large" in message
-    assert path.read_bytes().endswith(b"\n")
-    with resume(path) as journal:
-        assert names(journal) == [f"a{number}" for number in range(int(count))]
-
-
-def test_an_interrupt_after_a_result_was_written_does_not_lose_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("error", "raised", "kept"),
+    [(OSError(errno.ENOSPC, "full"), JournalError, ["a"]), (KeyboardInterrupt(), KeyboardInterrupt, ["a", "b"])],
+    ids=["full disk", "interrupt after writing"],
+)
+def test_an_error_while_writing_loses_no_written_result(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException], kept: list[str]
+) -> None:
+    def fail(_: int) -> None:
+        raise error
 
     with Journal(path, header_with()) as journal:
-        monkeypatch.setattr("os.fsync", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            add(journal, "a")
+        add(journal, "a")
+        monkeypatch.setattr("os.fsync", fail)
+        with pytest.raises(raised):
+            add(journal, "b")
         monkeypatch.undo()
 
     with resume(path) as journal:
-        assert names(journal) == ["a"]
+        assert names(journal) == kept

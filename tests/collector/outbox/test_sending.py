@@ -166,21 +166,3 @@ def test_plain_http_to_this_machine_uses_no_proxy(server: FakeServer, monkeypatc
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     server.answers = [acknowledge()]
     assert isinstance(server.sender().send(make_record()), Acknowledged)
-
-
-def test_an_unstable_server_gets_every_record(server: FakeServer, tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
-    for number in range(3):
-        spool.submit(make_record(number))
-    server.answers = [
-        *(hang_up, answer(500), acknowledge()),  # each of the three once
-        *(answer(200, b"{}"), answer(429, Retry_After="1")),
-        *(acknowledge(), acknowledge(409)),
-    ]
-    waits: list[float] = []
-
-    delivery = spool.deliver(server.sender(), sleep=waits.append, draw=lambda: 0.0)
-
-    assert len(delivery.sent) == 3
-    assert waits == [0.0, 1.0]
-    assert spool.waiting == []

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Spool
-from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.collector.outbox.spool import Refused, Spool
+from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_record
+from tests.collector.outbox.test_spool import Server
 
 _CHANGES = ("open", "mkdir", "replace", "unlink", "rmdir", "fsync")
 """Functions of `os` that all of the spool's changes go through, and some that change nothing."""
@@ -48,26 +49,6 @@ class Stop:
         return stopping
 
 
-class Server:
-    """Keeps what it takes, and says what it lacks."""
-
-    def __init__(self, refusal: str | None = None) -> None:
-        self.refusal = refusal
-        self.records: set[str] = set()
-        self.files: set[str] = set()
-
-    def send(self, record: RunRecord) -> Answer:
-        if self.refusal is not None:
-            return Refused(self.refusal)
-        self.records.add(record.content_hash)
-        lacking = tuple(one.sha256 for one in record.artefacts if one.sha256 not in self.files)
-        return Acknowledged(record.run_id, record.content_hash, lacking)
-
-    def send_artefact(self, _record: RunRecord, artefact: Artefact, file: Path) -> None:
-        assert file.read_bytes() == b"a trace"
-        self.files.add(artefact.sha256)
-
-
 def run_until(stop: Stop, monkeypatch: pytest.MonkeyPatch, run: Callable[[], None]) -> None:
     with monkeypatch.context() as patch, contextlib.suppress(Stopped):
         for name in _CHANGES:
@@ -85,9 +66,9 @@ def is_aside(spool: Spool, record: RunRecord) -> bool:
 
 
 @pytest.mark.parametrize("is_kill", [True, False], ids=["killed", "ended"])
-@pytest.mark.parametrize("refusal", [None, "HTTP 422: no"], ids=["taken", "refused"])
+@pytest.mark.parametrize("answer", [None, Refused("HTTP 422: no")], ids=["taken", "refused"])
 def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refusal: str | None, is_kill: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, answer: Refused | None, is_kill: bool
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing here is to outlive the machine
     artefacts = ArtefactFolder(tmp_path / "artefacts")
@@ -96,7 +77,7 @@ def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
     new = make_record(1)
     places = []
     for number in count(1):
-        stop, server, spool = Stop(number, is_kill=is_kill), Server(refusal), Spool(tmp_path / str(number))
+        stop, server, spool = Stop(number, is_kill=is_kill), Server(answer, answer), Spool(tmp_path / str(number))
         spool.submit(waiting, artefacts)
 
         def push(spool: Spool = spool, server: Server = server) -> None:
@@ -110,12 +91,12 @@ def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
             places.append("aside")
             assert waiting not in map(RunRecord.read, spool.waiting)
         else:
-            places.append("taken" if waiting.content_hash in server.records else "in the spool")
-            server.refusal = None  # as by another token
+            places.append("taken" if waiting.run_id in server.accepted else "in the spool")
+            server.answers.clear()  # as by another token
             later = spool.deliver(server, attempts=1)
             assert (later.left, later.incomplete) == ([], [])
-            assert waiting.content_hash in server.records
+            assert waiting.run_id in server.accepted
             assert server.files == {waiting.artefacts[0].sha256}
         if not stop.has_come:
             break
-    assert sorted(set(places)) == sorted({"in the spool", "aside" if refusal else "taken"})
+    assert sorted(set(places)) == sorted({"in the spool", "aside" if answer else "taken"})
