@@ -1,23 +1,28 @@
-"""Parallel checks, and the processes that blocks come from."""
+"""Parallel checks, also of a run that is cancelled, and the processes that blocks come from."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_commit
+from tests.collector.conftest import NotingForkServer
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
 SUITE = """
 import os
+import time
 from pathlib import Path
 
 from roofwatch import KernelSpec, cases
@@ -39,6 +44,8 @@ def declare(name, launch):
     def eager(x):
         with (FOLDER / name).open("a") as called:
             called.write(f"{os.getpid()}\\n")
+        if name != "first" and (FOLDER / "others_hang").exists():
+            time.sleep(60)
         return launch(x)
 
     return spec
@@ -103,3 +110,41 @@ def test_every_block_may_come_from_a_fresh_process(
 
     assert len(record.measurements[0].blocks) == 3
     assert len(callers(suite, "first")) == process_count
+
+
+class CancelledError(Exception):
+    """The caller no longer wants the run."""
+
+
+def test_a_cancelled_run_keeps_its_checks_and_leaves_no_process(
+    suite: SuiteSource, fork_server: NotingForkServer, tmp_path: Path
+) -> None:
+    plan = RunPlan(device="cpu", targets=(), block_count=1)
+    path, header = tmp_path / "journal", make_header({ALONE: SuiteAt(suite, make_commit(), "example")}, plan)
+    settings = WorkerSettings(source=suite, device="cpu", thread_count=1)
+    steps: list[str] = []
+
+    def check(journal: Journal, on_step: Callable[[str], None]) -> None:
+        run = SuiteRun(suite, plan, journal)
+        with WorkerPool(fork_server, settings) as workers:
+            run.select(workers.start())
+            run.check(workers, run.to_check, on_step, worker_count=2)
+
+    def cancel(_step: str) -> None:
+        raise CancelledError
+
+    fork_server.pids.clear()
+    (tmp_path / "others_hang").touch()
+    with Journal(path, header) as journal, pytest.raises(CancelledError):
+        check(journal, cancel)
+    assert len(fork_server.pids) == 3, "one to load the suite, two to check"
+    assert [pid for pid in fork_server.pids if Path(f"/proc/{pid}").exists()] == []
+
+    (tmp_path / "others_hang").unlink()
+    with Journal(path, header, is_resumed=True) as journal:
+        check(journal, steps.append)
+        accuracies = [entry.accuracy for entry in journal.entries() if entry.accuracy is not None]
+    assert len(steps) == 3
+    assert accuracies[0].case_id == subject_of("first").case_id
+    assert [accuracy.outcome for accuracy in accuracies] == [Outcome.OK] * 3
+    assert len(callers(suite, "first")) == 1, "not checked again"

@@ -12,7 +12,7 @@ from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
-from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, default_method, possible_methods
+from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, possible_methods
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
@@ -20,30 +20,38 @@ from tests.builders import make_commit
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
 
-def test_a_gpu_has_three_timers_best_first() -> None:
-    assert possible_methods("cuda") == [
-        TimingMethod(Timer.CUPTI, CacheState.COLD),
-        TimingMethod(Timer.CUDA_GRAPH, CacheState.ROTATED),
-        TimingMethod(Timer.CUDA_EVENT, CacheState.COLD),
-    ]
+@pytest.mark.parametrize(
+    ("device", "timer", "cache", "methods"),
+    [
+        ("cpu", None, None, [(Timer.PERF_COUNTER, CacheState.HOT)]),
+        (
+            *("cuda", None, None),
+            [
+                (Timer.CUPTI, CacheState.COLD),
+                (Timer.CUDA_GRAPH, CacheState.ROTATED),
+                (Timer.CUDA_EVENT, CacheState.COLD),
+            ],
+        ),
+        ("cuda", Timer.CUDA_EVENT, None, [(Timer.CUDA_EVENT, CacheState.COLD)]),
+        ("cuda", None, CacheState.COLD, [(Timer.CUPTI, CacheState.COLD), (Timer.CUDA_EVENT, CacheState.COLD)]),
+    ],
+)
+def test_methods_of_a_device_that_fit_a_request_come_best_first(
+    device: str, timer: Timer | None, cache: CacheState | None, methods: list[tuple[Timer, CacheState]]
+) -> None:
+    assert possible_methods(device, timer, cache) == [TimingMethod(*method) for method in methods]
 
 
-def test_a_request_selects_timers() -> None:
-    assert possible_methods("cpu") == [default_method("cpu")] == [TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)]
-    assert possible_methods("cuda", Timer.CUDA_EVENT) == [TimingMethod(Timer.CUDA_EVENT, CacheState.COLD)]
-    methods = possible_methods("cuda", cache=CacheState.COLD)
-
-    assert [method.timer for method in methods] == [Timer.CUPTI, Timer.CUDA_EVENT]
-
-
-def test_a_timer_of_another_device_is_refused() -> None:
-    with pytest.raises(TimerError, match=r"cupti: .* on cpu here, where the timer is perf_counter"):
-        possible_methods("cpu", Timer.CUPTI)
-
-
-def test_a_graph_cannot_have_a_cold_cache() -> None:
-    with pytest.raises(TimerError, match="cuda_graph offers rotated or hot; --timer cupti or cuda_event offers cold"):
-        possible_methods("cuda", Timer.CUDA_GRAPH, CacheState.COLD)
+@pytest.mark.parametrize(
+    ("device", "timer", "cache", "reason"),
+    [
+        ("cpu", Timer.CUPTI, None, "cupti: .* on cpu here, where the timer is perf_counter"),
+        ("cuda", Timer.CUDA_GRAPH, CacheState.COLD, "cuda_graph offers rotated or hot; --timer cupti or cuda_event"),
+    ],
+)
+def test_an_impossible_request_is_refused(device: str, timer: Timer, cache: CacheState | None, reason: str) -> None:
+    with pytest.raises(TimerError, match=reason):
+        possible_methods(device, timer, cache)
 
 
 GOOD = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py")
@@ -75,13 +83,3 @@ def test_a_case_that_touches_too_little_for_a_rotated_cache_is_unsupported(fork_
     [measurement] = collect_run(SuiteAt(GOOD, make_commit(), "good"), plan, fork_server=fork_server).measurements
     assert (measurement.outcome, measurement.cache) == (Outcome.UNSUPPORTED, CacheState.ROTATED)
     assert "copies to exceed twice the last-level cache" in (measurement.message or "")
-
-
-@pytest.mark.slow
-def test_every_measurement_has_the_timer_and_the_cache_of_its_run(fork_server: ForkServer) -> None:
-    said: list[Progress] = []
-    record = collect_run(SuiteAt(GOOD, make_commit(), "good"), PLAN, said.append, fork_server=fork_server)
-
-    assert {(each.timer, each.cache) for each in record.measurements} == {(Timer.PERF_COUNTER, CacheState.HOT)}
-    assert {each.blocks[0].stopped_by for each in record.measurements} <= {"precision", "budget"}
-    assert not [now for now in said if now.is_to_stay], "a CPU has no choice to tell of"
