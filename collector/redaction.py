@@ -22,7 +22,6 @@ from pydantic import BaseModel
 from roofwatch.collector import redaction_patterns as patterns
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import MOST_NAME, ProfiledActivity
 from roofwatch.collector.redaction_patterns import Rule, is_secret_name, is_secret_option, takes_password
 
@@ -134,9 +133,8 @@ class Redaction:
         if not self.keeps(Kind.ARGUMENTS):
             for secret in self.secrets:
                 text = text.replace(secret, "<secret>")
-        for rule in self._rules:
-            if rule.guard(text):
-                text = rule.pattern.sub(rule.replacement or self._shorten, text)
+        for pattern, replacement in self._rules:
+            text = pattern.sub(replacement or self._shorten, text)
         return text
 
     def value(self, name: str, text: str) -> str:
@@ -212,7 +210,7 @@ def _name_rules(names: frozenset[str], replacement: str, flags: re.RegexFlag) ->
         return []
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name)))
     pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])", flags)
-    return [Rule(pattern, replacement)]
+    return [(pattern, replacement)]
 
 
 def _without_environment(text: str) -> str:
@@ -244,13 +242,6 @@ def redact(model: Model, redaction: Redaction) -> Model:
         if (redacted := _redact_field(model, name, value, redaction)) is not value
     }
     return model.model_copy(update=changed) if changed else model
-
-
-def without_author(record: RunRecord, redaction: Redaction) -> RunRecord:
-    """Remove the author of the commit, unless user names are kept."""
-    if redaction.keeps(Kind.USER):
-        return record
-    return record.model_copy(update={"commit": record.commit.model_copy(update={"author": ""})})
 
 
 def _redact_field(model: BaseModel, name: str, value: Any, redaction: Redaction) -> Any:

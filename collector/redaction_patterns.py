@@ -4,27 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Rule:
-    """Replaces every match of a pattern.
-
-    Args:
-        pattern: What to replace.
-        replacement: A template or a function; None shortens the matched path.
-        guard: A quick test whether a text may match.
-    """
-
-    pattern: re.Pattern[str]
-    replacement: str | Callable[[re.Match[str]], str] | None
-    guard: Callable[[str], object] = bool
-
-
-def _contains(*parts: str) -> Callable[[str], bool]:
-    return lambda text: any(part in text for part in parts)
-
+Rule = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str] | None]
+"""A pattern, and what replaces each match: a template or a function; None shortens the matched path."""
 
 # --- environment variables
 
@@ -89,7 +71,6 @@ _WELL_KNOWN = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )
-_may_be_secret = re.compile(rf"{_SENSITIVE}|-key|\bpw", re.IGNORECASE).search
 
 
 def is_secret_name(name: str) -> bool:
@@ -111,14 +92,14 @@ def _replace_option(found: re.Match[str]) -> str:
     return found[0] if _TOKEN_COUNT.fullmatch(found[0]) else f"{found[1]}<secret>"
 
 
-SECRET_RULES = (
-    Rule(_WELL_KNOWN, "<secret>"),
-    Rule(_CREDENTIALS, r"\1<secret>@", _contains("://")),
-    Rule(_HOOK, r"\1<secret>", _contains("://")),
-    Rule(_SIGNATURE, r"\1<secret>", _contains("://")),
-    Rule(_LOGIN, r"\1<secret>", _contains(" -p")),
-    Rule(_PASSWORD, r"\1<secret>", _may_be_secret),
-    Rule(_OPTION, _replace_option, _may_be_secret),
+SECRET_RULES: tuple[Rule, ...] = (
+    (_WELL_KNOWN, "<secret>"),
+    (_CREDENTIALS, r"\1<secret>@"),
+    (_HOOK, r"\1<secret>"),
+    (_SIGNATURE, r"\1<secret>"),
+    (_LOGIN, r"\1<secret>"),
+    (_PASSWORD, r"\1<secret>"),
+    (_OPTION, _replace_option),
 )
 
 # --- paths
@@ -150,16 +131,16 @@ SYSTEM_PATH = re.compile(
     r"|(?:usr(?!/local/)|lib|lib32|lib64|bin|sbin|proc|sys|dev)(?=/|$))"
 )
 
-PATH_RULES = (
-    Rule(_WINDOWS_PATH, lambda found: f"<path>\\{found[1] or found[2] or ''}", _contains("\\", ":/")),
-    Rule(_QUOTED_PATH, None, _contains("/")),
-    Rule(_SPACED_HOME_PATH, None, _contains("/")),
-    Rule(_SHARE_PATH, None, _contains("/")),
-    Rule(_PATH, None, _contains("/")),
-    Rule(_INNER_HOME, "<home>", _contains("/")),
-    Rule(_ENCODED_PATH, lambda found: f"<path>%2F{found[1]}", _contains("%2")),
+PATH_RULES: tuple[Rule, ...] = (
+    (_WINDOWS_PATH, lambda found: f"<path>\\{found[1] or found[2] or ''}"),
+    (_QUOTED_PATH, None),
+    (_SPACED_HOME_PATH, None),
+    (_SHARE_PATH, None),
+    (_PATH, None),
+    (_INNER_HOME, "<home>"),
+    (_ENCODED_PATH, lambda found: f"<path>%2F{found[1]}"),
 )
-HOME_RULES = (Rule(HOME, r"<home>\2"),)
+HOME_RULES: tuple[Rule, ...] = ((HOME, r"<home>\2"),)
 """Applied if paths are kept but user names are not."""
 
 # --- users
@@ -172,8 +153,8 @@ PERSONAL_FIELD = re.compile(r"user_?name|host_?name|\w{0,40}nodename", re.IGNORE
 """Names of fields that hold a user or a host."""
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|[\w-]+(?=:[/~\w]))")
 
-MAIL_RULES = (Rule(_MAIL, "<mail>", _contains("@")),)
-USER_FIELD_RULES = (Rule(USER_FIELD, r"\1<user>"),)
+MAIL_RULES: tuple[Rule, ...] = ((_MAIL, "<mail>"),)
+USER_FIELD_RULES: tuple[Rule, ...] = ((USER_FIELD, r"\1<user>"),)
 """Applied if neither user names nor environment variables are kept."""
 
 # --- machines
@@ -207,7 +188,6 @@ _INTERNAL = r"(?:internal|corp|lan|intra|intranet|localdomain|cluster\.local)"
 _INTERNAL_NAME = re.compile(
     rf"(?<![\w./-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z0-9-]+\.{_INTERNAL}(?![\w.-])", re.IGNORECASE
 )
-_may_be_internal = re.compile(rf"\.{_INTERNAL}(?![\w.-])", re.IGNORECASE).search
 _AUTHORITY = re.compile(
     # what is public on the web has a domain and no port; behind any other scheme stands somebody's machine or store
     r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
@@ -221,12 +201,12 @@ def _replace_authority(found: re.Match[str]) -> str:
     return f"{found[1] or found[2]}{name if is_handled_below else '<host>'}"
 
 
-HOST_RULES = (
-    Rule(_UUID, "<uuid>", _contains("-")),
-    Rule(_SERIAL, r"\1<serial>"),
-    Rule(_AUTHORITY, _replace_authority, _contains("://")),
-    Rule(_ADDRESS, "<address>"),
-    Rule(_NAMED_ADDRESS, r"\1<address>"),
-    Rule(_INTERNAL_NAME, "<host>", _may_be_internal),
-    Rule(_FIELD, r"\1<host>"),
+HOST_RULES: tuple[Rule, ...] = (
+    (_UUID, "<uuid>"),
+    (_SERIAL, r"\1<serial>"),
+    (_AUTHORITY, _replace_authority),
+    (_ADDRESS, "<address>"),
+    (_NAMED_ADDRESS, r"\1<address>"),
+    (_INTERNAL_NAME, "<host>"),
+    (_FIELD, r"\1<host>"),
 )

@@ -232,7 +232,6 @@ class RunPlan:
     checks_at_once: int | None = None
     cases: tuple[str, ...] | None = None
     has_profiles: bool = False
-    environment_timeout_s: float = 120.0
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0
     preparation_timeout_s: float = 120.0

@@ -33,6 +33,9 @@ from roofwatch.collector.workers.protocol import (
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
+_MACHINE_TIMEOUT_S = 120.0
+"""Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
+
 OnStep = Callable[[str], None]
 """Called with a description of each finished step."""
 
@@ -96,7 +99,7 @@ class SuiteRun:
             TimerError: the requested timer or cache state is not available.
         """
         with self.spent.on(Activity.START):
-            reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
+            reply = workers.request(DescribeEnvironment(), timeout_s=_MACHINE_TIMEOUT_S)
         if reply.environment is None:
             raise machine_error("the machine cannot be described", reply.failure, self._device)
         environment = self._session.begin(reply.environment, reply.device_uuid)
@@ -116,18 +119,18 @@ class SuiteRun:
         """Choose timer and cache state as the plan asks, or as an earlier process of the run did."""
         earlier = next((timing.method for timing in self._timings.values() if timing.method is not None), None)
         timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)
-        reply = workers.request(ChooseTiming(timer=timer, cache=cache), timeout_s=self.plan.environment_timeout_s)
-        if reply.timing is None:
+        reply = workers.request(ChooseTiming(timer=timer, cache=cache), timeout_s=_MACHINE_TIMEOUT_S)
+        if reply.timer_error is not None:
+            raise TimerError(reply.timer_error)
+        if reply.chosen is None:
             raise machine_error("no timer can be chosen", reply.failure, self._device)
-        if reply.timing.chosen is None:
-            raise TimerError(reply.timing.error)
-        return reply.timing.chosen
+        return reply.chosen
 
     def _measure_ceilings(self, workers: WorkerPool, chosen: ChosenMethod) -> None:
         dtypes = tuple(sorted({found.case.dtype for found in self._selected.values()}))
         with self.spent.on(Activity.CEILINGS):
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            reply = workers.request(job, timeout_s=self.plan.environment_timeout_s)
+            reply = workers.request(job, timeout_s=_MACHINE_TIMEOUT_S)
         if reply.ceilings is None:
             raise machine_error("the ceilings cannot be measured", reply.failure, self._device)
         self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)

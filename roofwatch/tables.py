@@ -41,7 +41,7 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
                 joined(case.dtype for case in info.cases),
                 "all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none",
                 len(info.cases),
-                len(info.edge_ids),
+                info.edge_count,
             )
         )
     columns = ("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")

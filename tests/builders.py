@@ -182,7 +182,7 @@ def make_implementation_info(name: str = "eager", **fields: Any) -> Implementati
 
 
 def make_kernel_info(name: str, **fields: Any) -> KernelInfo:
-    usual = {"family": "other", "formula": "", "source": "", "cases": (), "edge_ids": ()}
+    usual = {"family": "other", "formula": "", "source": "", "cases": ()}
     return KernelInfo.model_validate({"name": name} | usual | fields)
 
 

@@ -16,14 +16,14 @@ from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.static_sections import static_changes, static_evidence, verdict_cell
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
-from roofwatch.collector.record.record import SkipReason
+from roofwatch.collector.record.record import SAME_SOURCES
 from roofwatch.db.values import Verdict
 
 _CHANGE = "change (95 % interval)"
 _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
-_SKIP_WORDS: dict[str, str] = {SkipReason.SAME_SOURCES: "no module that it uses changed"}
+_SKIP_WORDS: dict[str, str] = {SAME_SOURCES: "no module that it uses changed"}
 _COUNTER_FORMATS = {"ns": format_ns, "bytes": format_bytes, "share": "{:.1%}".format}
 _ENVIRONMENT = {
     "runner_class": "runner class",

@@ -11,19 +11,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
-
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
 from roofwatch.collector.profiling.profile_file import head_of, is_packed, read_bytes, redact_profile
 from roofwatch.collector.profiling.redact_text import Redacted
 from roofwatch.collector.record.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
-from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, redact, without_author
+from roofwatch.collector.redaction import EVERYTHING, Kind, Redaction, RedactionError, redact
 
 FOLDER_NAME = "artefacts"
 
 _CHUNK_BYTES = 2**20
-_MAX_RECORD_PROBE_BYTES = 512 * 2**20
 _MAX_NAME_LENGTH = 200
 _PROFILES = frozenset({ArtefactKind.TRACE, ArtefactKind.NCU_REPORT, ArtefactKind.NSYS_EXPORT})
 _KIND_OF_SUFFIX = {
@@ -60,7 +57,9 @@ def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
     record = _read_record(source)
     if record is None:
         return redact_profile(source, target, redaction)
-    redacted = without_author(redact(record, redaction), redaction)
+    redacted = redact(record, redaction)
+    if not redaction.keeps(Kind.USER):
+        redacted = redacted.model_copy(update={"commit": record.commit.model_copy(update={"author": ""})})
     redacted.write(target)
     return Redacted("roofwatch-record", int(redacted != record), ())
 
@@ -70,13 +69,7 @@ def _read_record(path: Path) -> RunRecord | None:
         return None
     content = read_bytes(path)
     # large traces are not parsed to find out
-    if b'"run_id"' not in content or b'"schema_version"' not in content or len(content) > _MAX_RECORD_PROBE_BYTES:
-        return None
-    try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(document, dict) or "run_id" not in document or "traceEvents" in document:
+    if b'"run_id"' not in content or b'"schema_version"' not in content or b'"traceEvents"' in content:
         return None
     return RunRecord.from_json(content, name=str(path))
 

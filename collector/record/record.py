@@ -85,11 +85,8 @@ class SourceLine(Part):
     """Compiled by Triton; otherwise the launcher."""
 
 
-class SkipReason(StrEnum):
-    """Reasons that this version writes; newer versions may have others."""
-
-    SAME_SOURCES = "same_sources"
-    """No module that the kernel uses changed."""
+SAME_SOURCES = "same_sources"
+"""No module that the kernel uses changed."""
 
 
 class SkippedKernel(Part):

@@ -42,7 +42,6 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
         formula=spec.formula,
         source=spec.source,
         cases=tuple(_case_record(spec, case) for case in spec.cases),
-        edge_ids=tuple(case.id for case in spec.edges),
         checkable=tuple(
             CheckableCase(
                 case_id=case.id,

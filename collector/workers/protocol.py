@@ -89,12 +89,15 @@ class KernelInfo(_Message):
     formula: str
     source: str
     cases: tuple[CaseRecord, ...]
-    edge_ids: tuple[str, ...]
-    """Cases that are checked but never timed."""
     implementations: tuple[ImplementationInfo, ...]
     checkable: tuple[CheckableCase, ...] = ()
     """Each case once, with its first kind."""
     rank_dimension: str | None = None
+
+    @property
+    def edge_count(self) -> int:
+        """Number of cases that are checked but never timed."""
+        return sum(case.kind is CaseKind.EDGE for case in self.checkable)
 
     def rank_count(self, case: CaseRecord) -> int:
         """Number of workers that do the case's jobs together."""
@@ -195,11 +198,6 @@ class MeasuredCeiling(_Message):
     ended_ns: int
 
 
-class TimingChoice(_Message):
-    chosen: ChosenMethod | None = None
-    error: str | None = None
-
-
 class TimedBlock(_Message):
     block: Block
     launches_per_sample: int
@@ -234,7 +232,9 @@ class Reply(_Message):
     device_uuid: str | None = None
     """UUID of torch's GPU; stored in no record."""
     ceilings: tuple[MeasuredCeiling, ...] | None = None
-    timing: TimingChoice | None = None
+    chosen: ChosenMethod | None = None
+    timer_error: str | None = None
+    """Why no timer can be chosen."""
     checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
     block: TimedBlock | None = None

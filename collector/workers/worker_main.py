@@ -55,7 +55,6 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
     TimeBlock,
-    TimingChoice,
     WorkerSettings,
 )
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
@@ -186,10 +185,9 @@ class _Suite:
             return Reply(ceilings=tuple(_ceilings(self._device, job)))
         if isinstance(job, ChooseTiming):
             try:
-                chosen = choose_method(self._device, job.timer, job.cache)
-                return Reply(timing=TimingChoice(chosen=chosen))
+                return Reply(chosen=choose_method(self._device, job.timer, job.cache))
             except TimerError as error:
-                return Reply(timing=TimingChoice(error=str(error)))
+                return Reply(timer_error=str(error))
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))

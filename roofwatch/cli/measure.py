@@ -52,7 +52,7 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
             "rank_counts": sorted({kernel.rank_count(case) for case in kernel.cases}),
             "tags": sorted({tag for case in kernel.cases for tag in case.tags}),
             "case_count": len(kernel.cases),
-            "edge_count": len(kernel.edge_ids),
+            "edge_count": kernel.edge_count,
             "cases": kernel.cases,
         }
         for kernel in info.kernels

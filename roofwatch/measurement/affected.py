@@ -13,7 +13,7 @@ import typer
 from roofwatch.arguments import suite_at_commit, suite_source
 from roofwatch.collector.errors import CollectorError, GitError
 from roofwatch.collector.git import find_repository, run_git
-from roofwatch.collector.record.record import SkippedKernel, SkipReason
+from roofwatch.collector.record.record import SAME_SOURCES, SkippedKernel
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
@@ -61,7 +61,7 @@ def only_affected(
     if not names:
         print_error("nothing to measure: the change affects no selected kernel")
         raise typer.Exit
-    skipped = tuple(SkippedKernel(kernel=name, reason=SkipReason.SAME_SOURCES) for name in found.skipped)
+    skipped = tuple(SkippedKernel(kernel=name, reason=SAME_SOURCES) for name in found.skipped)
     return replace(plan, kernels=tuple(names)), skipped
 
 

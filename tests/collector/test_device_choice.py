@@ -13,7 +13,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import ChosenMethod, default_method
-from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply, TimingChoice
+from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 
@@ -79,7 +79,7 @@ BROKEN = Reply(
     failure=Failure(outcome=Outcome.CRASHED, message="AcceleratorError: unknown error\nIt may be\nasynchronous")
 )
 DESCRIBED = Reply(environment=make_environment())
-CHOSEN = Reply(timing=TimingChoice(chosen=ChosenMethod(default_method("cuda"))))
+CHOSEN = Reply(chosen=ChosenMethod(default_method("cuda")))
 
 
 @pytest.mark.parametrize(
