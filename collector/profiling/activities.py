@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -147,16 +147,28 @@ def name_totals(groups: Mapping[str, Sequence[Activity]]) -> list[dict[str, Any]
 
 
 def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
+    groups = group_by(transfers, "name")
     return {
         "count": len(transfers),
         "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
         "bytes": sum(transfer.bytes for transfer in transfers),
+        "by_name": [
+            row | {"bytes": sum(member.bytes for member in groups[row["name"]])} for row in name_totals(groups)
+        ],
     }
 
 
-def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
-    by_kind = {kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()}
-    return transfer_totals(transfers) | {"by_kind": by_kind}
+def launch_totals(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+    """Launches by the name of the call, and delays until the kernels start."""
+    names = Counter(call.name for call in calls)
+    pairs = join_launches(calls, kernels)
+    return {
+        "kernel_launches_by_name": {name: count for name, count in names.most_common() if LAUNCH.fullmatch(name)},
+        "graph_launches": sum(count for name, count in names.items() if GRAPH_LAUNCH.fullmatch(name)),
+        "kernels_without_a_launch_call": len(kernels) - len(pairs),
+        "delay_call_start_to_kernel_start": _delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
+        "delay_call_end_to_kernel_start": _delay_totals([kernel.start_ns - call.end_ns for kernel, call in pairs]),
+    }
 
 
 def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
@@ -174,7 +186,7 @@ def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
     }
 
 
-def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
+def _delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
     """Delays from launch to kernel start; negative if the kernel starts before the call returns."""
     if not delays_ns:
         return None

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,18 +14,15 @@ from typing import Any
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
-    GRAPH_LAUNCH,
-    LAUNCH,
     TOP_COUNT,
     Activity,
     ActivityKind,
     HostEvent,
     busy_time,
-    delay_totals,
     group_by,
-    join_launches,
     kernel_totals,
-    transfer_totals_by_kind,
+    launch_totals,
+    transfer_totals,
 )
 
 MAGIC = b"SQLite format 3\x00"
@@ -78,13 +73,12 @@ class _Export:
         by_device = group_by([*kernels, *copies, *fills], "device")
         return {
             "format": "nsys-sqlite",
-            "tables": len(self._tables),
             "export": {name: settings[name] for name in _EXPORT_VERSIONS if isinstance(settings.get(name), str)},
             "gpus": self._gpus(),
             "kernels": totals,
-            "memcpy": transfer_totals_by_kind(copies),
-            "memset": transfer_totals_by_kind(fills),
-            "launches": _launches(self._calls(names), kernels),
+            "memcpy": transfer_totals(copies),
+            "memset": transfer_totals(fills),
+            "launches": launch_totals(self._calls(names), kernels),
             "devices": {device: busy_time(members) for device, members in by_device.items()},
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
@@ -156,20 +150,6 @@ class _Export:
         if table not in self._tables:
             return []
         return self._connection.execute(f'SELECT {", ".join(columns)} FROM "{table}"').fetchall()  # noqa: S608  constants
-
-
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
-    launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
-    pairs = join_launches(launches, kernels)
-    return {
-        "runtime_rows": len(calls),
-        "kernel_launch_rows": len(launches),
-        "kernel_launches": len({call.correlation for call in launches}),
-        "kernel_launches_by_name": dict(sorted(Counter(call.name for call in launches).items())),
-        "graph_launch_rows": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
-        "kernels_without_a_launch_call": len(kernels) - len(pairs),
-        "delay_call_start_to_kernel_start": delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
-    }
 
 
 def _process(global_id: object) -> int:
