@@ -10,19 +10,14 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from roofwatch.arguments import suite_at_commit
-from roofwatch.bisection.commits import (
-    CommitRange,
-    describe_machine,
-    list_commits,
-    own_target,
-    read_build_inputs,
-)
+from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits, own_target, read_build_inputs
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import ALONE, make_header
@@ -149,13 +144,8 @@ def plan_backfill(
 
 def _gaps(done: Collection[int], open_: Collection[int]) -> list[list[int]]:
     """Group unmeasured commits that have no measured commit between them."""
-    gaps: list[list[int]] = [[]]
-    for place in sorted((*done, *open_)):
-        if place in open_:
-            gaps[-1].append(place)
-        else:
-            gaps.append([])
-    return [gap for gap in gaps if gap]
+    groups = groupby(sorted((*done, *open_)), key=lambda place: place in open_)
+    return [list(places) for is_open, places in groups if is_open]
 
 
 def _halving(gap: Sequence[int], changes: Sequence[tuple[int, int, str]]) -> tuple[Aim, int, int, str]:

@@ -132,7 +132,8 @@ class BisectState(_Document):
         errors += [visit.pair.error for visit in self.visits if visit.position == position]
         return next(filter(None, errors), "")
 
-    def with_visit(self, visit: Visit) -> Self:
+    def with_visit(self, position: int, pair: PairResult, probability: float = 1.0) -> Self:
+        visit = Visit(position=position, pair=pair, probability=probability, finished_at=utc_now())
         return self.model_copy(update={"visits": (*self.visits, visit)})
 
     def write(self, path: Path) -> None:
@@ -156,9 +157,7 @@ class BisectState(_Document):
         except OSError as error:
             raise JournalError(f"{path}: cannot be read: {reason_of(error)}") from None
         except ValidationError:
-            raise JournalError(
-                f"{path}: damaged, or written by another version of roofwatch: --discard removes it"
-            ) from None
+            raise JournalError(f"{path}: damaged, or written by another version: --discard removes it") from None
 
 
 def bisect(
@@ -253,29 +252,27 @@ class _Bisection:
 
     def _visit(self, move: Measure) -> None:
         """Measure a commit against the good end, and save the result."""
-        name = f"{len(self.state.visits):02}-{self.state.commits[move.position][:12]}"
-        visit = self._measure(move, self.folder / name)
-        if self.state.inputs is not None and not visit.pair.error:
-            probabilities = self.state.with_visit(visit).evidence().probabilities()
-            share = min(1.0, float(probabilities[: visit.position + 1].sum()))
-            visit = visit.model_copy(update={"probability": share})
-        self._save(self.state.with_visit(visit))
-        self.on_step(self.state)
-        discard(journal_path(self.folder / name))
+        destination = self.folder / f"{len(self.state.visits):02}-{self.state.commits[move.position][:12]}"
+        pair = self._measure(move, destination)
+        state = self.state.with_visit(move.position, pair)
+        if state.inputs is not None and not pair.error:
+            share = min(1.0, float(state.evidence().probabilities()[: move.position + 1].sum()))
+            state = self.state.with_visit(move.position, pair, share)
+        self._save(state)
+        self.on_step(state)
+        discard(journal_path(destination))
 
-    def _measure(self, move: Measure, destination: Path) -> Visit:
-        def visit_of(good: RunRecord, commit: RunRecord) -> Visit:
-            pair = read_pair(good, commit, self.subject.case_id, self.subject.implementation)
-            return Visit(position=move.position, pair=pair, finished_at=utc_now())
+    def _measure(self, move: Measure, destination: Path) -> PairResult:
+        subject = self.subject
 
         def more(good: RunRecord, commit: RunRecord) -> Mapping[Subject, int]:
-            visit = visit_of(good, commit)
-            lost_count = visit.pair.block_count - len(visit.pair.log_ratios)
-            if visit.pair.error or time.monotonic() > self.deadline or lost_count > _MAX_LOST_BLOCKS:
+            pair = read_pair(good, commit, subject.case_id, subject.implementation)
+            lost_count = pair.block_count - len(pair.log_ratios)
+            if pair.error or time.monotonic() > self.deadline or lost_count > _MAX_LOST_BLOCKS:
                 return {}
-            then = self._next_move(self.state.with_visit(visit), at=move.position)
+            then = self._next_move(self.state.with_visit(move.position, pair), at=move.position)
             if isinstance(then, Measure) and then.position == move.position:
-                return {self.subject: visit.pair.block_count + then.pair_count}
+                return {subject: pair.block_count + then.pair_count}
             return {}
 
         try:
@@ -293,11 +290,10 @@ class _Bisection:
                         journal=journal,
                     )
         except SuiteError as error:
-            return Visit(position=move.position, pair=PairResult(error=str(error)), finished_at=utc_now())
+            return PairResult(error=str(error))
         for side, record in zip(("good", "commit"), records, strict=True):
             record.write(destination.with_name(f"{destination.name}-{side}{RECORD_SUFFIX}"))
-        visit = visit_of(*records)
-        if visit.pair.log_ratios or visit.pair.error:
-            return visit
-        pair = replace(visit.pair, error="the device was throttled or shared all the time")
-        return visit.model_copy(update={"pair": pair})
+        pair = read_pair(*records, subject.case_id, subject.implementation)
+        if pair.log_ratios or pair.error:
+            return pair
+        return replace(pair, error="the device was throttled or shared all the time")
