@@ -15,3 +15,11 @@ settings.load_profile("judgement")
 def github() -> Iterator[GitHubStandIn]:
     with open_github() as stand_in:
         yield stand_in
+
+
+@pytest.fixture
+def waits_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the client of GitHub waits, in seconds: it is noted and passes at once."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    return waits

@@ -89,13 +89,26 @@ def search(scenario: Scenario, seed: int) -> Trial:
         if isinstance(missing, Result):
             return Trial(False, machine.sample_count)
         pairs[last] += [machine.pair(last) for _ in range(missing)]
+    found = finish(machine, [1.0] * scenario.commit_count, pairs, plan)
+    return Trial(found.first == found.last == machine.change, machine.sample_count)
+
+
+def finish(
+    machine: Machine,
+    weights: list[float],
+    pairs: list[list[float]],
+    plan: SearchPlan,
+    unmeasurable: tuple[int, ...] = (),
+) -> Result:
+    """Search when the ends are known to differ; adds to the pairs of each commit."""
+    is_unmeasurable = tuple(position in unmeasurable for position in range(len(weights)))
     at: int | None = None
     while True:
-        evidence = Evidence((1.0,) * scenario.commit_count, tuple(map(tuple, pairs)), (False,) * scenario.commit_count)
+        evidence = Evidence(tuple(weights), tuple(map(tuple, pairs)), is_unmeasurable)
         move = next_move(evidence, plan, at=at)
         if not isinstance(move, Measure):
-            is_right = move.first == move.last == machine.change
-            return Trial(is_right, machine.sample_count)
+            return move
+        assert move.position not in unmeasurable
         at = move.position
         pairs[at] += [machine.pair(at) for _ in range(move.pair_count)]
 

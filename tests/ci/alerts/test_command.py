@@ -15,7 +15,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.settings import Settings
 from tests.builders import PROJECT, make_commit, make_record, make_regression
-from tests.ci.alerts.receivers import Hook
+from tests.ci.alerts.conftest import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.roofwatch.command import Done, roofwatch
 

@@ -23,7 +23,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
-from tests.ci.alerts.receivers import Hook
+from tests.ci.alerts.conftest import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 
 LATER = NOON + timedelta(hours=2)
@@ -106,14 +106,11 @@ def test_an_issue_is_opened_commented_on_and_closed_per_episode(judged: Engine, 
     assert len(github.comments) == 1
 
 
+@pytest.mark.usefixtures("waits_s")
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_an_issue_with_an_unknown_outcome_is_opened_once(
-    judged: Engine,
-    github: GitHubStandIn,
-    monkeypatch: pytest.MonkeyPatch,
-    is_carried_out: bool,
+    judged: Engine, github: GitHubStandIn, is_carried_out: bool
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
     github.break_connection("create_issue", is_carried_out=is_carried_out)
     service = Service(judged, "issues", github.url)
 

@@ -19,7 +19,7 @@ from roofwatch.db.regressions.judgements import list_triaged, request_analysis
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.values import BisectionState, Verdict
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
-from tests.ci.alerts.receivers import Hook
+from tests.ci.alerts.conftest import Hook
 
 RULES = parse_rules(
     """

@@ -10,25 +10,16 @@ from roofwatch.ci.bisect.search import (
     SAME_CODE_WEIGHT,
     SAME_SOURCES,
     BuildInputs,
-    Evidence,
-    Measure,
     Result,
     SearchPlan,
     change_probabilities,
-    next_move,
     prior_weights,
 )
 from roofwatch.db.values import BisectionState
-from tests.ci.simulated_bisection import PLAIN_SAMPLES, Machine, Scenario, Trial, search
-
-TRIALS = range(20)
+from tests.ci.simulated_bisection import PLAIN_SAMPLES, Machine, Scenario, finish, search
 
 
-def trials_of(scenario: Scenario) -> list[Trial]:
-    return [search(scenario, seed) for seed in TRIALS]
-
-
-def finish(
+def searched(
     change: int,
     weights: list[float],
     *,
@@ -42,25 +33,13 @@ def finish(
     machine.change = change
     pairs: list[list[float]] = [[] for _ in weights]
     pairs[-1] = [machine.pair(len(weights) - 1) for _ in range(8)]
-    at = None
-    while True:
-        evidence = Evidence(
-            tuple(weights),
-            tuple(map(tuple, pairs)),
-            tuple(position in unmeasurable for position in range(len(weights))),
-        )
-        move = next_move(evidence, plan or SearchPlan(), at=at)
-        if not isinstance(move, Measure):
-            return move, pairs
-        assert move.position not in unmeasurable
-        at = move.position
-        pairs[at] += [machine.pair(at) for _ in range(move.pair_count)]
+    return finish(machine, weights, pairs, plan or SearchPlan(), unmeasurable), pairs
 
 
 def test_three_percent_in_one_percent_noise_take_less_than_half_of_what_a_plain_bisection_takes() -> None:
     scenario = Scenario()
 
-    found = trials_of(scenario)
+    found = [search(scenario, seed) for seed in range(20)]
 
     assert np.mean([trial.is_right for trial in found]) >= 0.95
     assert np.mean([trial.measurement_count for trial in found]) < PLAIN_SAMPLES * math.log2(scenario.commit_count)
@@ -69,7 +48,7 @@ def test_three_percent_in_one_percent_noise_take_less_than_half_of_what_a_plain_
 def test_commits_of_weight_zero_are_not_measured() -> None:
     weights = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
 
-    named, pairs = finish(change=3, weights=weights)
+    named, pairs = searched(change=3, weights=weights)
 
     assert (named.first, named.last) == (3, 3)
     measured = {position for position, of_commit in enumerate(pairs) if of_commit}
@@ -79,14 +58,14 @@ def test_commits_of_weight_zero_are_not_measured() -> None:
 
 @pytest.mark.parametrize("change", [3, 4, 5])
 def test_commits_that_cannot_be_measured_are_named_together_with_the_first_that_can(change: int) -> None:
-    named, _ = finish(change=change, weights=[1.0] * 10, unmeasurable=(3, 4))
+    named, _ = searched(change=change, weights=[1.0] * 10, unmeasurable=(3, 4))
 
     assert (named.first, named.last) == (3, 5)
 
 
 def test_a_commit_is_named_only_when_it_and_the_one_before_were_measured() -> None:
     for change in range(12):
-        _, pairs = finish(change=change, weights=[1.0] * 12, seed=change)
+        _, pairs = searched(change=change, weights=[1.0] * 12, seed=change)
 
         assert len(pairs[change]) >= 2
         assert change == 0 or len(pairs[change - 1]) >= 2
@@ -95,7 +74,7 @@ def test_a_commit_is_named_only_when_it_and_the_one_before_were_measured() -> No
 def test_too_much_noise_leaves_the_result_undecided() -> None:
     plan = SearchPlan(max_pairs=10)
 
-    ends = [finish(change=5, weights=[1.0] * 12, noise=0.2, seed=seed, plan=plan)[0] for seed in range(4)]
+    ends = [searched(change=5, weights=[1.0] * 12, noise=0.2, seed=seed, plan=plan)[0] for seed in range(4)]
 
     assert [end.state for end in ends] == [BisectionState.UNDECIDED] * 4
 

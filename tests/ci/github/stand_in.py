@@ -21,20 +21,6 @@ BOT = {"login": "github-actions[bot]", "type": "Bot"}
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Call:
-    """A request to one operation."""
-
-    values: tuple[str, ...]
-    """Of its path."""
-    query: Json
-    body: Json
-
-    @property
-    def number(self) -> int:
-        return int(self.values[0])
-
-
 @dataclass
 class Failing:
     """How the next requests of an operation fail."""
@@ -47,7 +33,8 @@ class Failing:
     """Whether the request is carried out anyway."""
 
 
-Operation = Callable[["GitHubStandIn", Call], Any]
+Operation = Callable[..., Any]
+"""A method that gets the values of its path, the query and the body."""
 _OPERATIONS: list[tuple[str, re.Pattern[str], Operation]] = []
 
 
@@ -129,16 +116,17 @@ class GitHubStandIn:
                 continue
             name = carry_out.__name__
             self.requests.append(name)
-            call = Call(found.groups(), dict(request.query), json.loads(request.body) if request.body else {})
+            values = [int(value) if value.isdecimal() else value for value in found.groups()]
+            given = (self, *values, json.loads(request.body) if request.body else request.query)
             failing = next((one for one in self.failing if one.operation == name and one.times), None)
             if failing is not None:
                 failing.times -= 1
                 if failing.is_carried_out:
-                    carry_out(self, call)
+                    carry_out(*given)
                 return failing.answer
             with self._lock:
                 try:
-                    return self._to_answer(carry_out(self, call), request)
+                    return self._to_answer(carry_out(*given), request)
                 except KeyError:
                     break
         return Answer(404, b'{"message": "Not Found"}')
@@ -157,91 +145,87 @@ class GitHubStandIn:
         return Answer(200, json.dumps(found).encode(), headers)
 
     @operation("GET", r"issues/(\d+)/comments")
-    def list_comments(self, call: Call) -> list[Json]:
-        return [comment for comment in self.comments.values() if comment["number"] == call.number]
+    def list_comments(self, number: int, _: Json) -> list[Json]:
+        return [comment for comment in self.comments.values() if comment["number"] == number]
 
     @operation("POST", r"issues/(\d+)/comments")
-    def create_comment(self, call: Call) -> Json:
-        assert len(call.body["body"]) <= 65_536
-        return self.comments[self.add_comment(call.body["body"], call.number)]
+    def create_comment(self, number: int, body: Json) -> Json:
+        assert len(body["body"]) <= 65_536
+        return self.comments[self.add_comment(body["body"], number)]
 
     @operation("GET", r"issues/comments/(\d+)")
-    def get_comment(self, call: Call) -> Json:
-        return self.comments[call.number]
+    def get_comment(self, comment_id: int, _: Json) -> Json:
+        return self.comments[comment_id]
 
     @operation("PATCH", r"issues/comments/(\d+)")
-    def update_comment(self, call: Call) -> Json:
-        self.comments[call.number].update(call.body)
-        return self.comments[call.number]
+    def update_comment(self, comment_id: int, body: Json) -> Json:
+        self.comments[comment_id].update(body)
+        return self.comments[comment_id]
 
     @operation("DELETE", r"issues/comments/(\d+)")
-    def delete_comment(self, call: Call) -> None:
-        del self.comments[call.number]
+    def delete_comment(self, comment_id: int, _: Json) -> None:
+        del self.comments[comment_id]
 
     @operation("POST", r"issues/comments/(\d+)/reactions")
-    def create_reaction(self, call: Call) -> Json:
-        self.reactions.append((self.comments[call.number]["id"], call.body["content"]))
+    def create_reaction(self, comment_id: int, body: Json) -> Json:
+        self.reactions.append((self.comments[comment_id]["id"], body["content"]))
         return {"id": 1}
 
     @operation("GET", r"issues")
-    def list_issues(self, call: Call) -> list[Json]:
-        wanted = set(call.query["labels"].split(","))
-        issues = reversed(self.issues.values())
-        return [issue for issue in issues if wanted <= {label["name"] for label in issue["labels"]}]
+    def list_issues(self, query: Json) -> list[Json]:
+        return [issue for issue in reversed(self.issues.values()) if {"name": query["labels"]} in issue["labels"]]
 
     @operation("POST", r"issues")
-    def create_issue(self, call: Call) -> Json:
-        number, labels = next(self._ids), [{"name": name} for name in call.body["labels"]]
+    def create_issue(self, body: Json) -> Json:
+        number, labels = next(self._ids), [{"name": name} for name in body["labels"]]
         issue = {"number": number, "state": "open", "user": BOT, "author_association": "NONE"}
-        self.issues[number] = issue | call.body | {"labels": labels}
+        self.issues[number] = issue | body | {"labels": labels}
         return self.issues[number]
 
     @operation("PATCH", r"issues/(\d+)")
-    def update_issue(self, call: Call) -> Json:
-        self.issues[call.number].update(call.body)
-        return self.issues[call.number]
+    def update_issue(self, number: int, body: Json) -> Json:
+        self.issues[number].update(body)
+        return self.issues[number]
 
     @operation("GET", r"collaborators/([^/]+)/permission")
-    def get_permission(self, call: Call) -> Json:
-        return {"permission": self.permissions.get(call.values[0], "read")}
+    def get_permission(self, login: str, _: Json) -> Json:
+        return {"permission": self.permissions.get(login, "read")}
 
     @operation("GET", r"contents/(.+)")
-    def get_content(self, call: Call) -> Json:
-        return {"encoding": "base64", "content": base64.encodebytes(self.files[call.values[0]].encode()).decode()}
+    def get_content(self, path: str, _: Json) -> Json:
+        return {"encoding": "base64", "content": base64.encodebytes(self.files[path].encode()).decode()}
 
     @operation("POST", r"actions/runs/(\d+)/rerun")
-    def rerun_workflow(self, call: Call) -> Json:
-        self.run_again.append(call.number)
+    def rerun_workflow(self, run_id: int, _: Json) -> Json:
+        self.run_again.append(run_id)
         return {}
 
     @operation("POST", r"actions/workflows/([^/]+)/dispatches")
-    def dispatch_workflow(self, call: Call) -> None:
-        self.started.append({"workflow": call.values[0], **call.body})
+    def dispatch_workflow(self, workflow: str, body: Json) -> None:
+        self.started.append({"workflow": workflow, **body})
 
     @operation("GET", r"pulls/(\d+)")
-    def get_pull_request(self, call: Call) -> Json:
-        return {one["number"]: one for one in self.pull_requests}[call.number]
+    def get_pull_request(self, number: int, _: Json) -> Json:
+        return {one["number"]: one for one in self.pull_requests}[number]
 
     @operation("GET", r"pulls")
-    def list_pull_requests(self, call: Call) -> list[Json]:
-        return [one for one in self.pull_requests if one["head"]["label"] == call.query["head"]]
+    def list_pull_requests(self, query: Json) -> list[Json]:
+        return [one for one in self.pull_requests if one["head"]["label"] == query["head"]]
 
     @operation("GET", r"commits/([^/]+)/check-runs")
-    def list_check_runs(self, call: Call) -> Json:
-        wanted = call.values[0], call.query["check_name"]
+    def list_check_runs(self, sha: str, query: Json) -> Json:
+        wanted = sha, query["check_name"]
         return {"check_runs": [one for one in self.check_runs.values() if (one["head_sha"], one["name"]) == wanted]}
 
     @operation("POST", r"check-runs")
-    def create_check_run(self, call: Call) -> Json:
+    def create_check_run(self, body: Json) -> Json:
         check_run_id = next(self._ids)
         self.check_runs[check_run_id] = {"id": check_run_id, "status": "queued", "conclusion": None, "annotations": []}
-        return self._change(check_run_id, call.body)
+        changed: Json = self.update_check_run(check_run_id, body)
+        return changed
 
     @operation("PATCH", r"check-runs/(\d+)")
-    def update_check_run(self, call: Call) -> Json:
-        return self._change(call.number, call.body)
-
-    def _change(self, check_run_id: int, body: Json) -> Json:
+    def update_check_run(self, check_run_id: int, body: Json) -> Json:
         """As GitHub does it: fields are replaced, and annotations are added."""
         check_run = self.check_runs[check_run_id]
         check_run["annotations"] += body.get("output", {}).pop("annotations", [])

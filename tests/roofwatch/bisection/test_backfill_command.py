@@ -21,24 +21,9 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
 
 
 def test_commits_are_measured_in_order_and_the_same_command_continues(slowed: SlowedRepository, tmp_path: Path) -> None:
-    places: list[str | Path] = [
-        "--records",
-        tmp_path,
-        "--output",
-        tmp_path,
-        "--device",
-        "cpu",
-        "--max-runs",
-        "1",
-        "--json",
-    ]
-    command: list[str | Path] = [
-        "backfill",
-        slowed.benchmark,
-        "--range",
-        f"{slowed.shas[1]}..{slowed.shas[7]}",
-        *places,
-    ]
+    commits = f"{slowed.shas[1]}..{slowed.shas[7]}"
+    places = ("--records", tmp_path, "--output", tmp_path, "--device", "cpu")
+    command = ("backfill", slowed.benchmark, "--range", commits, *places, "--max-runs", "1", "--json")
 
     first = roofwatch(*command)
     planned = roofwatch(*command, "--dry-run")
