@@ -14,7 +14,6 @@ from roofwatch.ci.alerts.conditions import (
     silence_conditions,
 )
 from roofwatch.ci.alerts.rules import LevelRule, RegressionRule, SilenceRule
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.queries.results import MeasuredCase
@@ -28,6 +27,7 @@ from tests.builders import (
     make_regression,
     make_series_key,
 )
+from tests.dashboard.values import make_measured_case
 
 HERE = MessageContext(PROJECT, NOON + timedelta(days=1), dashboard_url="https://dash.example")
 ID = UUID(int=1)
@@ -140,32 +140,9 @@ def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float],
     assert is_reported(silent_after_days)
 
 
-def make_measured(value: float = 0.5, kernel: str = "rms_norm", **fields: Any) -> MeasuredCase:
+def make_measured(value: float = 0.5, case_id: str = "rms_norm/n=1/float32/fwd", **fields: Any) -> MeasuredCase:
     """A case at a utilisation; it moves 64 kB in 10 us."""
-    defaults: dict[str, Any] = {
-        "case_id": f"{kernel}/n=1/float32/fwd",
-        "kernel": kernel,
-        "family": "normalisation",
-        "shape": {"n": 1},
-        "dtype": "float32",
-        "direction": "fwd",
-        "flop_count": 1e6,
-        "memory_bytes": 64_000.0,
-        "implementation": "triton",
-        "outcome": Outcome.OK,
-        "message": None,
-        "median_ns": 10_000.0,
-        "low_ns": 9_900.0,
-        "high_ns": 10_100.0,
-        "sample_count": 6,
-        "bound": "memory",
-        "utilisation": value,
-        "rmse_ratio": value,
-        "accuracy_outcome": Outcome.OK,
-        "timer": "cupti",
-        "cache": "hot",
-    }
-    return MeasuredCase(**defaults | fields)
+    return make_measured_case(case_id, utilisation=value, rmse_ratio=value, memory_bytes=64_000.0, **fields)
 
 
 def runs(*values: float, **fields: Any) -> dict[str, list[list[MeasuredCase]]]:
@@ -204,7 +181,7 @@ def test_a_level_beyond_its_limit_is_reported_in_its_unit(
 
     (one,) = level_conditions(rule, measured, HERE)
 
-    assert one.message.facts[2].text == f"rms_norm/n=1/float32/fwd · triton: {sentence}"
+    assert one.message.facts[2].text == f"rms_norm/n=1/float32/fwd · eager: {sentence}"
     assert one.message.title == f"rms_norm: {title} in 1 case on gpu"
     met = rule.model_copy(update={"at_least": limit.get("at_least") and 6e9, "at_most": limit.get("at_most") and 3e6})
     assert level_conditions(met, measured, HERE) == []
@@ -219,8 +196,8 @@ def test_an_error_that_grows_slowly_is_compared_with_older_runs() -> None:
 
 
 def test_cases_of_one_kernel_on_one_runner_are_one_alert() -> None:
-    both = [make_measured(0.1), make_measured(0.1, case_id="rms_norm/n=2/float32/fwd")]
-    other = [make_measured(0.1, kernel="gemm")]
+    both = [make_measured(0.1), make_measured(0.1, "rms_norm/n=2/float32/fwd")]
+    other = [make_measured(0.1, "gemm/n=1/float32/fwd")]
 
     conditions = level_conditions(OBJECTIVE, {"a": [both], "b": [both, other]}, HERE)
 
