@@ -48,19 +48,15 @@ _OPTIONS: dict[str, object] = {
 def serve(
     *,
     port: int | None,
-    data_dir: Path | None,
-    database_url: str | None,
     server_url: str | None = None,
     on_ready: Callable[[str], None],
     address: str = "127.0.0.1",
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. Sets environment variables of this process that say what is read.
+    """Serve until Ctrl-C or SIGTERM. Sets an environment variable of this process that says what is read.
 
     Args:
         port: Port; None for a free one.
-        data_dir: Folder of the embedded database.
-        database_url: URL of a running database, preferred to `data_dir`.
-        server_url: URL of a server to read through. Without any of the three, the settings are used.
+        server_url: URL of a server to read through; None for the database of the settings.
         on_ready: Called with the dashboard's address once it answers.
         address: Address to listen on. Anyone who reaches it may read; put a TLS proxy in front.
 
@@ -71,7 +67,7 @@ def serve(
     settings = load_settings()
     secrets = sign_in_secrets(settings)
     chosen_port = _free_port(address, port)
-    _set_what_is_read(data_dir, database_url, server_url)
+    os.environ[SERVER_VARIABLE] = server_url or DATABASE
     returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
     app = st.App(
         _SCRIPT,
@@ -98,19 +94,6 @@ def _free_port(address: str, port: int | None) -> int:
                 f"dashboard: cannot listen on {where}: {error.strerror}; choose another with {way_out}"
             ) from None
         return int(probe.getsockname()[1])
-
-
-def _set_what_is_read(data_dir: Path | None, database_url: str | None, server_url: str | None) -> None:
-    if server_url is not None:
-        os.environ[SERVER_VARIABLE] = server_url
-        return
-    if data_dir is not None:
-        os.environ["ROOFWATCH_DATA_DIR"] = str(data_dir.resolve())
-        os.environ.pop("ROOFWATCH_DATABASE_URL", None)
-    if database_url is not None:
-        os.environ["ROOFWATCH_DATABASE_URL"] = database_url
-    if data_dir is not None or database_url is not None:
-        os.environ[SERVER_VARIABLE] = DATABASE
 
 
 def _wait_until_ready(url: str, on_ready: Callable[[str], None]) -> None:

@@ -70,10 +70,9 @@ def dashboard(
     url: StoreUrl = None,
 ) -> None:
     """Serve the dashboard until Ctrl-C, from the database or through a server."""
-    from roofwatch.arguments import configured_url, open_configured_store
+    from roofwatch.arguments import open_configured_store
     from roofwatch.dashboard.serve import serve
     from roofwatch.db.queries.questions import read_filter_options
-    from roofwatch.settings import load_settings
     from roofwatch.store.server import server_to_read
     from roofwatch.store.server_source import ServerSource
 
@@ -84,11 +83,10 @@ def dashboard(
     server = server_to_read(url)
     if server is not None:
         ServerSource(server).ask(read_filter_options)
-        serve(port=port, address=address, data_dir=None, database_url=None, server_url=server.url, on_ready=show)
+        serve(port=port, address=address, server_url=server.url, on_ready=show)
         return
     with open_configured_store():
-        data_dir = load_settings().data_dir
-        serve(port=port, address=address, data_dir=data_dir, database_url=configured_url(), on_ready=show)
+        serve(port=port, address=address, on_ready=show)
 
 
 @app.command()

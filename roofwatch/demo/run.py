@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
 import tempfile
 import time
@@ -113,11 +114,10 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
         if serve:
             from roofwatch.dashboard.serve import serve as serve_dashboard
 
+            os.environ["ROOFWATCH_DATA_DIR"] = str(root / DATABASE)
+            os.environ.pop("ROOFWATCH_DATABASE_URL", None)
             serve_dashboard(
-                port=port,
-                data_dir=root / DATABASE,
-                database_url=None,
-                on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)"),
+                port=port, on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)")
             )
         else:
             print_note(f"show it: ROOFWATCH_DATA_DIR={root / DATABASE} roofwatch dashboard")

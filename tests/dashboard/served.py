@@ -14,10 +14,8 @@ from sqlalchemy import URL
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM = (
-    "import sys; from pathlib import Path; from roofwatch.dashboard.serve import serve\n"
-    "url, folder, port = sys.argv[1:]\n"
-    "sys.exit(serve(port=int(port) or None, database_url=url or None, data_dir=Path(folder) if folder else None,"
-    " on_ready=lambda address: print(address, flush=True)))"
+    "import sys; from roofwatch.dashboard.serve import serve\n"
+    "sys.exit(serve(port=int(sys.argv[1]) or None, on_ready=lambda address: print(address, flush=True)))"
 )
 
 
@@ -38,10 +36,11 @@ def serving(
 ) -> Iterator[Served]:
     """Serve until the block ends, on a free port unless one is given; yields once the address answers."""
     url = "" if database_url is None else database_url.render_as_string(hide_password=False)
+    stored = {"ROOFWATCH_DATABASE_URL": url} if url else {"ROOFWATCH_DATA_DIR": str(data_dir)}
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, url, str(data_dir or ""), str(port)],
+        [sys.executable, "-P", "-c", _PROGRAM, str(port)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **stored, **(environment or {})},
         stdout=subprocess.PIPE,
         text=True,
     )

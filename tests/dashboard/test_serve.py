@@ -71,9 +71,9 @@ def test_a_port_in_use_is_named() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(DashboardError, match=f"127.0.0.1:{port}.*--port"):
-            serve(port=port, database_url=None, data_dir=None, on_ready=print)
+            serve(port=port, on_ready=print)
 
 
 def test_an_address_that_is_not_of_this_machine_is_named() -> None:
     with pytest.raises(DashboardError, match=r"192\.0\.2\.1: .*--address"):
-        serve(port=None, database_url=None, data_dir=None, on_ready=print, address="192.0.2.1")
+        serve(port=None, on_ready=print, address="192.0.2.1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person
 from roofwatch.dashboard.app import VIEWS
-from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
-from roofwatch.dashboard.serve import _set_what_is_read
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.serving import served, token_of_today
@@ -80,21 +77,6 @@ def _shown(app: AppTest) -> str:
     return texts(app)
 
 
-def test_command_line_options_override_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://one")
-    # put back afterwards, whatever is set meanwhile
-    monkeypatch.setenv("ROOFWATCH_DATA_DIR", "elsewhere")
-    monkeypatch.setenv(SERVER_VARIABLE, "somewhere")
-
-    _set_what_is_read(None, None, "https://a.server")
-    assert os.environ[SERVER_VARIABLE] == "https://a.server"
-    _set_what_is_read(tmp_path, None, None)
-    assert (os.environ[SERVER_VARIABLE], os.environ["ROOFWATCH_DATA_DIR"]) == (DATABASE, str(tmp_path))
-    assert "ROOFWATCH_DATABASE_URL" not in os.environ
-    _set_what_is_read(tmp_path, "postgresql://another", None)
-    assert os.environ["ROOFWATCH_DATABASE_URL"] == "postgresql://another"
-
-
 def test_the_command_asks_the_server_before_it_serves(
     store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -106,7 +88,7 @@ def test_the_command_asks_the_server_before_it_serves(
     with served(store) as (host, port):
         url = f"http://{host}:{port}"
         serve.dashboard(url=url)
-    assert (asked["server_url"], asked["database_url"], asked["data_dir"]) == (url, None, None)
+    assert asked["server_url"] == url
 
     asked.clear()
     with pytest.raises(SpoolError, match="no connection"):
