@@ -176,7 +176,9 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
         rises = (sums[places + right] - sums[places]) / right - (sums[places] - sums[places - left]) / left
         sizes = np.abs(rises) * np.sqrt(left * right / (left + right))
         reach = max(1, window // 2)
-        highest = sliding_window_view(np.pad(sizes, reach), 2 * reach + 1).max(axis=1)
+        around = np.zeros(len(sizes) + 2 * reach)
+        around[reach:-reach] = sizes
+        highest = sliding_window_view(around, 2 * reach + 1).max(axis=1)
         (peaks,) = ((sizes >= highest) & (sizes > _MIN_RISE * _GRAINS)).nonzero()
         is_chosen[peaks[(-sizes[peaks]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]] = True
     return places[is_chosen]

@@ -80,10 +80,11 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence, thres
         if metric in OUTCOME_METRICS:
             found.findings.extend(outcome_findings(one))
         if metric in VALUE_METRICS or metric == TIME:
-            found.findings.extend(step_findings(one, evidence, compiled, thresholds))
-        if metric == TIME:
-            found.population.add(one.key)
-            found.series_by_date.update({day for line in timelines(one) for day in line.dates})
+            lines = timelines(one)
+            found.findings.extend(step_findings(lines, evidence, compiled, thresholds))
+            if metric == TIME:
+                found.population.add(one.key)
+                found.series_by_date.update({day for line in lines for day in line.dates})
     return found
 
 

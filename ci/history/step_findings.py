@@ -38,12 +38,11 @@ from roofwatch.ci.history.steps import (
     find_slow_drift,
     find_time_steps,
     find_value_steps,
-    timelines,
     weeks_since,
 )
 from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.metrics import metric
-from roofwatch.db.values import ChangePoint, CommitRef, Series, SeriesPoint, Suspect, Verdict
+from roofwatch.db.values import ChangePoint, CommitRef, SeriesPoint, Suspect, Verdict
 
 _MIN_SURE_RUNS = 2
 """Runs on either side that must have the same number."""
@@ -59,12 +58,15 @@ _EXPLAIN: Mapping[str, Callable[[ChangeContext], tuple[Suspect, ...]]] = {
 
 
 def step_findings(
-    series: Series, evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
+    lines: Sequence[Timeline], evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
 ) -> Iterator[TrendFinding]:
-    """Find all steps and drifts of a series. Of two timers that step at one commit, the newer one is reported."""
+    """Find all steps and drifts of a series, given by timer and cache state with the newest first.
+
+    Of two timers that step at one commit, the newer one is reported.
+    """
     seen: set[CommitRef] = set()
-    for line in timelines(series):
-        if series.key.metric == TIME:
+    for line in lines:
+        if line.key.metric == TIME:
             findings = list(_time_findings(line, evidence, compiled, thresholds))
         else:
             findings = list(_value_findings(line, compiled, thresholds))

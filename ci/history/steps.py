@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from roofwatch.ci.ab.changes import MIN_BLOCK_BYTES, error_floor
 from roofwatch.ci.changepoint.detect import NoiseFloor, Step, find_change_points, noise_floor
 from roofwatch.ci.changepoint.drift import Drift, find_drift
+from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
@@ -156,7 +157,7 @@ def find_slow_drift(
     """
     if len(values) < 2 * _PARTS:
         return None
-    parts = [float(np.median(part)) for part in np.array_split(np.asarray(values), _PARTS)]
+    parts = [median(part) for part in np.array_split(np.asarray(values), _PARTS)]
     if min(parts) <= 0 or max(parts) / min(parts) <= 1 + thresholds.drift_relative_change / 2:
         return None
     return find_drift(values, weeks_since(days), min_relative_change=thresholds.drift_relative_change)

@@ -109,6 +109,7 @@ def read_time_columns(
     series_ids = [series_id for ids in by_subject.values() for series_id in ids]
     query = select(row.series_id, *_pack(columns)).where(row.series_id.in_(series_ids)).group_by(row.series_id)
     packed = {found.series_id: found for found in session.execute(query)}
+    places, days = runs["place"].to_numpy(), runs["day"].to_numpy("datetime64[D]")
     for (name, implementation, runner_class, *_), ids in by_subject.items():
         at, values = _unpack([packed[series_id] for series_id in ids if series_id in packed], columns, runs)
         if not len(at):
@@ -117,11 +118,11 @@ def read_time_columns(
         at, values = at[is_ok], {column: of_runs[is_ok] for column, of_runs in values.items()}
         yield TimeColumns(
             SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class),
-            places=runs["place"].to_numpy()[at],
+            places=places[at],
             medians_ns=values["median_ns"],
             relative_spreads=values["spread"],
             block_counts=values["block_count"],
-            days=runs["day"].to_numpy("datetime64[D]")[at],
+            days=days[at],
             has_failures=not is_ok.all(),
             secondary={metric: values[metric] for metric in sorted(known) if not np.isnan(values[metric]).all()},
         )
