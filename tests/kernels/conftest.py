@@ -13,7 +13,6 @@ import torch
 import triton
 
 from roofwatch.collector.accuracy.accuracy import poisoned_buffers
-from tests.kernels.read_together import ReadTogether
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
@@ -46,17 +45,6 @@ def compilers_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
     monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(folder))
-
-
-@pytest.fixture(scope="module")
-def read_together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a file's tests compile for NVIDIA is disassembled in the end, by one start for each architecture: a third of
-    a second for each of hundreds of functions is saved. What cannot be read is an error after the last of the tests.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        together = ReadTogether(patch)
-        yield
-        together.read(tmp_path_factory.mktemp("code"))
 
 
 @pytest.fixture

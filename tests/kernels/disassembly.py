@@ -16,9 +16,4 @@ def instructions(cubin: bytes, folder: Path) -> list[str]:
     listing = subprocess.run(
         [triton.knobs.nvidia.cuobjdump.path, "-sass", str(file)], capture_output=True, text=True, check=True
     ).stdout
-    return mnemonics(listing)
-
-
-def mnemonics(listing: str) -> list[str]:
-    """The same of a text that a disassembler wrote."""
     return _INSTRUCTION.findall(listing)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofwatch.kernels import models, shapes
+from roofwatch.kernels import models
 from roofwatch.kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
 from roofwatch.kernels.registry import suite
 from roofwatch.kernels.shapes import Workload, model_cases, only, projections
@@ -72,13 +72,3 @@ def test_the_suite_has_every_scale_and_every_family_of_model():
 def test_quick_is_one_shape_of_each_kernel():
     for spec in suite():
         assert len({case.shape for case in spec.cases if "quick" in case.tags}) <= 3, spec.name
-
-
-def test_memory_kernels_see_llama_70b_as_eight_gpus_share_it():
-    (rotated,) = shapes_of(only(shapes.rotated_heads([LLAMA_3_1_70B]), "decode", "tp8"))
-    assert rotated == {"B": 1, "T": 64, "H": 8, "H_KV": 1, "D": 128}
-    (cached,) = shapes_of(only(shapes.cached_tokens([LLAMA_3_1_70B]), "prefill", "tp8"))
-    assert cached == {"T": 8192, "H_KV": 1, "D": 128, "block_size": 16, "n_blocks": 2048}
-    whole, share = shapes_of(shapes.weight_matrices([LLAMA_3_1_70B]))
-    # gate and up of 28672 each
-    assert (whole["M"], share["M"], whole["N"], share["N"]) == (57_344, 7168, 8192, 8192)

@@ -40,16 +40,13 @@ def counted_step(*runs: CountedRun) -> TrendFinding:
     return finding
 
 
-def weight_of_code(finding: TrendFinding) -> float:
-    return next(suspect.weight for suspect in finding.suspects if suspect.cause is Cause.CODE)
-
-
-def sentence_of_code(finding: TrendFinding) -> str:
-    return next(suspect.sentence for suspect in finding.suspects if suspect.cause is Cause.CODE)
+def suspect(finding: TrendFinding, cause: Cause) -> Suspect:
+    return next(suspect for suspect in finding.suspects if suspect.cause is cause)
 
 
 def test_changed_counters_are_listed_by_size() -> None:
-    sentence = sentence_of_code(counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_AFTER)))
+    finding = counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_AFTER))
+    sentence = suspect(finding, Cause.CODE).sentence
 
     assert "stall long scoreboard 20% to 40%, dram bytes +31%" in sentence
     assert "duration" not in sentence
@@ -59,8 +56,8 @@ def test_changed_counters_are_listed_by_size() -> None:
 def test_equal_counters_are_evidence_against_the_code() -> None:
     same, nothing_counted = counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_BEFORE)), counted_step()
 
-    assert weight_of_code(same) < weight_of_code(nothing_counted)
-    assert "the same within 2 %" in sentence_of_code(same)
+    assert suspect(same, Cause.CODE).weight < suspect(nothing_counted, Cause.CODE).weight
+    assert "the same within 2 %" in suspect(same, Cause.CODE).sentence
 
 
 FAST, SLOW = "sm90_xmma_gemm_bf16_128x128", "cutlass_80_tensorop_bf16_s16816gemm_64x64"
@@ -89,10 +86,6 @@ def profiled_step(*runs: ProfiledRun, others: Sequence[Series] = (), factor: flo
     found = analyse_series([series, *others], SupportingEvidence(profiled=runs), Thresholds())
     (finding,) = [one for one in found.findings if one.change.series.metric == "median_ns"]
     return finding
-
-
-def suspect(finding: TrendFinding, cause: Cause) -> Suspect:
-    return next(suspect for suspect in finding.suspects if suspect.cause is cause)
 
 
 def test_a_replaced_kernel_at_the_step_suspects_the_code() -> None:
@@ -245,10 +238,9 @@ def calibrated_step(*noises: float) -> TrendFinding:
 
 
 def test_calibrations_are_evidence_for_or_against_the_runner() -> None:
-    def runner(finding: TrendFinding) -> Suspect:
-        return next(suspect for suspect in finding.suspects if suspect.cause is Cause.RUNNER)
-
-    alone, equal, changed = (runner(calibrated_step(*noises)) for noises in ((), (0.01, 0.01), (0.01, 0.08)))
+    alone, equal, changed = (
+        suspect(calibrated_step(*noises), Cause.RUNNER) for noises in ((), (0.01, 0.01), (0.01, 0.08))
+    )
 
     assert equal.weight < alone.weight <= changed.weight
     assert "noise between blocks of one commit is 1." in changed.sentence

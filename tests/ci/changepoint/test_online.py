@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from bench.detection import Detector
 from bench.detection import detect_offline as detect
-from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.online import Alarm, OnlineDetector
 from tests.ci.changepoint.noises import NOISES
 
@@ -37,14 +36,11 @@ def test_a_step_of_six_noise_widths_is_found_within_five_values() -> None:
     assert sum(quick) >= 34
 
 
-def test_quiet_noise_raises_fewer_than_one_false_alarm_in_500_values() -> None:
-    values = [series(seed, count=300, kind=kind) for kind in ("normal", "skewed", "outliers") for seed in range(10)]
-
-    assert sum(len(fed(one)) for one in values) <= len(values) * 300 / 500
-
-
-@pytest.mark.parametrize(("kind", "per_thousand"), [("autocorrelated", 4), ("two states", 9), ("ramp", 3)])
-def test_dependent_noise_raises_few_false_alarms(kind: str, per_thousand: float) -> None:
+@pytest.mark.parametrize(
+    ("kind", "per_thousand"),
+    [("normal", 2), ("skewed", 2), ("outliers", 2), ("autocorrelated", 4), ("two states", 9), ("ramp", 3)],
+)
+def test_noise_raises_few_false_alarms(kind: str, per_thousand: float) -> None:
     alarms = [alarm for seed in range(24) for _, alarm in fed(series(seed, kind=kind)) if not alarm.is_return]
 
     assert 1_000 * len(alarms) / (24 * 110) <= per_thousand
@@ -69,18 +65,6 @@ def test_an_alarm_has_both_levels_and_the_values_it_took() -> None:
     assert alarm.after == pytest.approx(1_200, rel=0.01)
     assert alarm.count_after == seen - 90
     assert not alarm.is_return
-
-
-@pytest.mark.parametrize("factor", [1.05, 1.2, 0.9])
-def test_offline_and_online_name_the_same_step_in_the_end(factor: float) -> None:
-    agreed = 0
-    for seed in range(30):
-        values = series(seed, factor=factor)
-        offline = [change.index for change in find_change_points(values, min_relative_change=0.005)]
-        online = [alarm.index for _, alarm in fed(values)]
-        agreed += len(offline) == len(online) == 1 and abs(offline[0] - online[0]) <= 2
-
-    assert agreed >= 27
 
 
 def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:

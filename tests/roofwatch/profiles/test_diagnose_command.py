@@ -47,7 +47,8 @@ def test_a_record_is_diagnosed_for_machines(record_of: WriteRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ailment", "status"), [("wrong", 1), ("no room", 1), ("nothing is known", 2), ("not timed", 0)]
+    ("ailment", "status"),
+    [("wrong", 1), ("no room", 1), ("does not compile", 1), ("nothing is known", 2), ("not timed", 0)],
 )
 def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
     record_of: WriteRecord, ailment: str, status: int
