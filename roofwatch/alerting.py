@@ -18,15 +18,6 @@ if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the da
     from roofwatch.ci.alerts.evaluation import AlertSetup
 
 
-def configured_alerts(settings: Settings) -> AlertSetup | None:
-    """Read the alerts of the settings; None without rules.
-
-    Raises:
-        AlertError: the rules cannot be read.
-    """
-    return None if settings.alert_rules is None else read_alerts(settings.alert_rules, settings)
-
-
 def configured_ownership(settings: Settings) -> Ownership:
     """Read the owners of the settings, without the source files of kernels; empty without rules.
 

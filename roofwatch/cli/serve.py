@@ -32,7 +32,7 @@ def api(
     All routes but /healthz and /readyz need a token. Beyond this machine, use TLS: --certificate or a proxy.
     """
     from roofwatch import __version__
-    from roofwatch.alerting import configured_alerts
+    from roofwatch.alerting import read_alerts
     from roofwatch.api.app import create_app
     from roofwatch.api.limits import Limits
     from roofwatch.api.serve import log_to_stderr, serve
@@ -41,7 +41,7 @@ def api(
 
     settings, limits = load_settings(), Limits()
     log_to_stderr()
-    alerts = configured_alerts(settings)
+    alerts = None if settings.alert_rules is None else read_alerts(None, settings)
     with open_configured_store() as engine:
         served = create_app(
             engine,
