@@ -97,7 +97,7 @@ def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
         ("regression", Conclusion.FAILURE, "regressed: 2 regressed, 1 unchanged"),
         ("not_paired", Conclusion.NEUTRAL, "inconclusive: not measured in one job (1 of 1)"),
         ("not_comparable", Conclusion.NEUTRAL, "inconclusive: the records, or their times, are not comparable"),
-        ("improvement", Conclusion.SUCCESS, "improved: 1 improved"),
+        ("improvement", Conclusion.SUCCESS, "improved: 1 improved, 1 new"),
         ("all_well", Conclusion.SUCCESS, None),
     ],
 )

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -36,28 +35,16 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
     return make_slowed_repository(tmp_path_factory.mktemp("bisect") / "slowed")
 
 
-def arguments(slowed: SlowedRepository, output: Path) -> list[str]:
-    ends = ["--good", slowed.shas[0], "--bad", slowed.shas[-1]]
-    return ["bisect", str(slowed.benchmark), "--series", SERIES, *ends, "--device", "cpu", "--output", str(output)]
-
-
-def commits_of(document: Any) -> dict[str, Any]:
-    return {known["commit"]["subject"]: known for known in document["commits"]}
-
-
-def state_file(output: Path) -> Path:
-    return next(output.glob("*/bisection.json"))
-
-
 @pytest.mark.slow
 def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedRepository, tmp_path: Path) -> None:
-    command = arguments(slowed, tmp_path)
+    ends = ["--good", slowed.shas[0], "--bad", slowed.shas[-1], "--output", str(tmp_path)]
+    command = ["bisect", str(slowed.benchmark), "--series", SERIES, *ends, "--device", "cpu"]
     program = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *command]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
         assert running.stderr is not None
         assert any("the bad end against the good end" in line for line in running.stderr)
         os.kill(running.pid, signal.SIGKILL)
-    (before,) = json.loads(state_file(tmp_path).read_text())["visits"]
+    (before,) = json.loads(next(tmp_path.glob("*/bisection.json")).read_text())["visits"]
 
     done = roofwatch(*command, "--resume", "--json")
 
@@ -70,7 +57,7 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
     assert found["answer"]["relative_interval"][0] > 1
     times = [datetime.fromisoformat(step["finished_at"]) for step in (before, found["steps"][0])]
     assert times[0] == times[1], "the ends were not measured again"
-    commits = commits_of(found)
+    commits = {known["commit"]["subject"]: known for known in found["commits"]}
     assert commits["Break the import"]["status"] == "skipped"
     assert "not today" in commits["Break the import"]["reason"]
     for identical in ("Say what it is", "Write a page", "Say that too"):
