@@ -44,14 +44,9 @@ class Reading:
 
 
 class OwnProcesses:
-    """The collector and its descendants.
+    """The collector and its descendants."""
 
-    Args:
-        parent_of: Returns a process's parent, or None if there is no such process.
-    """
-
-    def __init__(self, parent_of: Callable[[int], int | None] | None = None) -> None:
-        self._parent_of = parent_of or parent_pid
+    def __init__(self) -> None:
         self._known = {os.getpid()}
 
     def __contains__(self, pid: int) -> bool:
@@ -63,7 +58,7 @@ class OwnProcesses:
                 self._known.update(line)
                 return True
             line.append(ancestor)
-            ancestor = self._parent_of(ancestor)
+            ancestor = parent_pid(ancestor)
         return False
 
     def count_foreign(self, pids: Iterable[int]) -> int | None:
@@ -78,7 +73,7 @@ class OwnProcesses:
 
 
 def parent_pid(pid: int) -> int | None:
-    """Read the parent of a process from /proc."""
+    """Read the parent of a process from /proc; None if there is no such process."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

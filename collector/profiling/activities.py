@@ -17,7 +17,6 @@ TOP_COUNT = 10
 """Kernel names in a summary unless the caller asks for more."""
 LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel\w*")
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
-_DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 Interval = tuple[int, int]
 """Start and end in ns."""
@@ -202,5 +201,4 @@ def _delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
 
 def _first_launch(kernels: Sequence[Activity]) -> dict[str, Any]:
     first = min(kernels, key=lambda kernel: kernel.start_ns)
-    device = int(first.device) if _DEVICE_NUMBER.fullmatch(first.device) else first.device
-    return {**first.launch, "stream": first.stream, "device": device}
+    return {**first.launch, "stream": first.stream, "device": first.device}

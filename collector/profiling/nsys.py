@@ -63,10 +63,7 @@ class _Export:
             return None
         names = {key: str(value) for key, value in self._rows("StringIds", "id", "value")}
         settings = dict(self._rows("META_DATA_EXPORT", "name", "value"))
-        kernels, short_names = self._kernels(names)
-        totals = kernel_totals(kernels, top)
-        for row in totals["top_by_total_time"]:
-            row["short_name"] = short_names[row["name"]]
+        kernels = self._kernels(names)
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
         copies = self._transfers("MEMCPY", "copyKind", kinds)
         fills = self._transfers("MEMSET", "memKind", {})
@@ -75,7 +72,7 @@ class _Export:
             "format": "nsys-sqlite",
             "export": {name: settings[name] for name in _EXPORT_VERSIONS if isinstance(settings.get(name), str)},
             "gpus": self._gpus(),
-            "kernels": totals,
+            "kernels": kernel_totals(kernels, top),
             "memcpy": transfer_totals(copies),
             "memset": transfer_totals(fills),
             "launches": launch_totals(self._calls(names), kernels),
@@ -83,35 +80,29 @@ class _Export:
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
 
-    def _kernels(self, names: dict[Any, str]) -> tuple[list[Activity], dict[str, str | None]]:
-        """All kernels, and the short name of each name."""
-        kernels: list[Activity] = []
-        short_names: dict[str, str | None] = {}
-        columns = (*_TIMES, "demangledName", "shortName", "globalPid", "correlationId", *_LAUNCH_COLUMNS)
-        for start_ns, duration_ns, device, name_id, short_id, process, correlation, *launch in self._rows(
-            "CUPTI_ACTIVITY_KIND_KERNEL", *columns
-        ):
-            name = names.get(name_id, str(name_id))
-            short_names.setdefault(name, names.get(short_id))
-            kernels.append(
-                Activity(
-                    kind=ActivityKind.KERNEL,
-                    name=name,
-                    start_ns=start_ns,
-                    duration_ns=duration_ns,
-                    device=str(device),
-                    stream=launch[9],
-                    correlation=(_process(process), correlation),
-                    launch={
-                        "grid": launch[:3],
-                        "block": launch[3:6],
-                        "registers_per_thread": launch[6],
-                        "static_shared_memory_bytes": launch[7],
-                        "dynamic_shared_memory_bytes": launch[8],
-                    },
-                )
+    def _kernels(self, names: dict[Any, str]) -> list[Activity]:
+        columns = (*_TIMES, "demangledName", "globalPid", "correlationId", *_LAUNCH_COLUMNS)
+        return [
+            Activity(
+                kind=ActivityKind.KERNEL,
+                name=names.get(name_id, str(name_id)),
+                start_ns=start_ns,
+                duration_ns=duration_ns,
+                device=str(device),
+                stream=launch[9],
+                correlation=(_process(process), correlation),
+                launch={
+                    "grid": launch[:3],
+                    "block": launch[3:6],
+                    "registers_per_thread": launch[6],
+                    "static_shared_memory_bytes": launch[7],
+                    "dynamic_shared_memory_bytes": launch[8],
+                },
             )
-        return kernels, short_names
+            for start_ns, duration_ns, device, name_id, process, correlation, *launch in self._rows(
+                "CUPTI_ACTIVITY_KIND_KERNEL", *columns
+            )
+        ]
 
     def _transfers(self, table: str, kind_column: str, kinds: dict[Any, str]) -> list[Activity]:
         rows = self._rows(f"CUPTI_ACTIVITY_KIND_{table}", *_TIMES, "bytes", kind_column)

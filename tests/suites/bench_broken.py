@@ -56,7 +56,6 @@ tile = declare("tile")
 causal = declare("causal", reference=lambda x: 2 * x.tril(), n_rows=40, n_cols=40)
 strides = declare("strides")
 silent = declare("silent")
-promise = declare("promise")
 
 
 @sound.implementation("triton", deterministic=True)
@@ -93,8 +92,3 @@ def _blind_to_strides(x):
 def _refuses_without_a_word(x):
     assert x.is_contiguous()
     return _launch(x)
-
-
-@promise.implementation("torch", name="noisy", deterministic=True)
-def _different_every_time(x):
-    return 2 * x * (1 + 1e-7 * torch.rand_like(x))

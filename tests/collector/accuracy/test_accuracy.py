@@ -111,6 +111,15 @@ def test_a_spec_may_set_its_own_tolerance() -> None:
     assert check(lambda x: x * x * 1.05, tolerances=loose).outcome is Outcome.OK
 
 
+def test_an_rms_error_beyond_the_limit_is_explained_as_low_precision() -> None:
+    signs = torch.tensor([1, -1]).repeat(N // 2)
+    (tensor,) = check(lambda x: x * x + 5e-5 * signs).tensors
+    assert tensor.errors.elementwise < tensor.limits.elementwise
+    assert tensor.errors.rmse_ratio > tensor.limits.rmse_ratio
+    assert tensor.wrong_count > N / 2
+    assert "precision too low" in (tensor.values or "")
+
+
 def test_only_floating_point_inputs_have_gradients() -> None:
     with pytest.raises(SpecError, match="cannot differentiate weight; the floating-point inputs are x"):
         check(lambda x: x * x, direction="bwd", gradients=("weight",))

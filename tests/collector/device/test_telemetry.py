@@ -61,9 +61,10 @@ def test_the_thread_reads_until_it_is_stopped() -> None:
     assert not any(thread.name == "roofwatch-telemetry" for thread in threading.enumerate())
 
 
-def test_descendants_of_the_collector_are_its_own_even_after_they_ended() -> None:
+def test_descendants_of_the_collector_are_its_own_even_after_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     family = {30: 20, 20: os.getpid(), 99: 1, 5: 6, 6: 5}
-    own = OwnProcesses(family.get)
+    monkeypatch.setattr("roofwatch.collector.device.telemetry.parent_pid", family.get)
+    own = OwnProcesses()
 
     assert [pid for pid in (os.getpid(), 20, 30, 99, 1, 7, 5) if pid in own] == [os.getpid(), 20, 30]
     family.clear()
