@@ -9,7 +9,7 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
@@ -17,10 +17,7 @@ from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord
 from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
-
-# A machine that only measures has no SQLAlchemy.
-if TYPE_CHECKING:
-    from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey
+from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CASE_ID = "rms_norm/n_rows=64,n_cols=128/float32/fwd"
@@ -305,8 +302,6 @@ def make_pair_of_records(
 
 def make_commit_ref(number: int = 0) -> CommitRef:
     """The numbered commit as queries return it."""
-    from roofwatch.db.values import CommitRef
-
     commit = make_commit(number)
     return CommitRef(
         first_parent_count=commit.first_parent_count,
@@ -319,8 +314,6 @@ def make_commit_ref(number: int = 0) -> CommitRef:
 
 def make_series_key(metric: str = "median_ns", **fields: Any) -> SeriesKey:
     """A series of the default measurement."""
-    from roofwatch.db.values import SeriesKey
-
     defaults: dict[str, Any] = {
         "project": PROJECT,
         "case_id": CASE_ID,
@@ -333,8 +326,6 @@ def make_series_key(metric: str = "median_ns", **fields: Any) -> SeriesKey:
 
 def make_change_point(number: int = 1, **fields: Any) -> ChangePoint:
     """The default measurement became 20 % slower at the numbered commit."""
-    from roofwatch.db.values import ChangePoint, Verdict
-
     defaults: dict[str, Any] = {
         "series": make_series_key(),
         "commit": make_commit_ref(number),
@@ -349,8 +340,6 @@ def make_change_point(number: int = 1, **fields: Any) -> ChangePoint:
 
 def make_regression(number: int = 1, **fields: Any) -> Regression:
     """One change point at the numbered commit, grouped."""
-    from roofwatch.db.values import Cause, Regression, RegressionState, Verdict
-
     defaults: dict[str, Any] = {
         "project": PROJECT,
         "commit": make_commit_ref(number),

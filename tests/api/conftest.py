@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,21 +24,30 @@ MakeToken = Callable[..., NewToken]
 UNLIMITED = Limits(requests="1000000 per 1 second", failures="1000000 per 1 second")
 
 
+def new_token(
+    store: Engine,
+    *scopes: Scope,
+    project: str | None = PROJECT,
+    now: datetime = NOW,
+    days: float = 30,
+    is_quarantined: bool = False,
+) -> NewToken:
+    """Create a token, with all scopes if none is named."""
+    return create_token(
+        store,
+        name="of a test",
+        project=project,
+        scopes=scopes or tuple(Scope),
+        now=now,
+        validity=timedelta(days=days),
+        is_quarantined=is_quarantined,
+        actor="test",
+    )
+
+
 @pytest.fixture
 def make_token(store: Engine) -> MakeToken:
-    def make(*scopes: Scope, project: str | None = PROJECT, days: float = 30, **fields: bool) -> NewToken:
-        return create_token(
-            store,
-            name="of a test",
-            project=project,
-            scopes=scopes or tuple(Scope),
-            now=NOW,
-            validity=timedelta(days=days),
-            actor="test",
-            **fields,
-        )
-
-    return make
+    return partial(new_token, store)
 
 
 def headers_of(token: NewToken | str) -> dict[str, str]:

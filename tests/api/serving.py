@@ -6,31 +6,20 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import uvicorn
 from sqlalchemy import Engine
 
 from roofwatch.api.limits import Limits
 from roofwatch.api.serve import configure
-from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import Scope
-from tests.api.conftest import make_app
-from tests.builders import PROJECT
+from tests.api.conftest import make_app, new_token
 
 
 def token_of_today(store: Engine, scope: Scope) -> str:
     """A token that is valid by the real clock."""
-    made = create_token(
-        store,
-        name="of a test",
-        project=PROJECT,
-        scopes=(scope,),
-        now=datetime.now(UTC),
-        validity=timedelta(days=1),
-        actor="test",
-    )
-    return made.text
+    return new_token(store, scope, now=datetime.now(UTC)).text
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
@@ -38,7 +36,7 @@ from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
-from tests.api.conftest import NOW, UNLIMITED, headers_of, make_app
+from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token
 from tests.api.serving import served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values
 from tests.builders import (
@@ -149,21 +147,12 @@ def _judged(engine: Engine, project: str) -> Regression:
 
 def _client(filled: Filled, project: str | None) -> TestClient:
     """A client that may read a project, or all."""
-    made = create_token(
-        filled.engine,
-        name="of a test",
-        project=project,
-        scopes=(Scope.READ,),
-        now=NOW,
-        validity=timedelta(days=1),
-        actor="test",
-    )
-    return TestClient(make_app(filled.engine, UNLIMITED), headers=headers_of(made))
+    token = new_token(filled.engine, Scope.READ, project=project)
+    return TestClient(make_app(filled.engine, UNLIMITED), headers=headers_of(token))
 
 
 @pytest.fixture(scope="module")
 def client(filled: Filled) -> TestClient:
-    """A client that may read the first project."""
     return _client(filled, PROJECT)
 
 

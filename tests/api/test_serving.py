@@ -12,19 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
+from bench.chaos import VICTIMS, run_chaos
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.spool import Spool
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.db.auth.values import Scope
+from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
 from tests.api.conftest import MakeToken
-from tests.api.gate import Gate
-from tests.api.serving import served
-from tests.builders import PROJECT, make_record
+from tests.api.serving import served, token_of_today
+from tests.builders import PROJECT, make_measurement, make_record
 from tests.roofwatch.command import roofwatch
 
 
@@ -101,25 +102,34 @@ def test_token_commands(database_url: URL, tmp_path: Path) -> None:
     assert "revoked" in token("list")[1]
 
 
+def allow_connections(url: URL, *, are_allowed: bool) -> None:
+    """Let a database refuse connections, and close those it has; or let it accept them again."""
+    admin = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS {are_allowed}"))
+        if not are_allowed:
+            close = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = :name"
+            connection.execute(text(close), {"name": url.database})
+    admin.dispose()
+
+
 def test_record_stays_in_the_spool_while_the_database_is_down(
     database_url: URL, store: Engine, make_token: MakeToken, tmp_path: Path
 ) -> None:
-    gate = Gate(f"{database_url.query['host']}/.s.PGSQL.5432")
-    text = make_token(Scope.INGEST).text
+    token = make_token(Scope.INGEST).text
     spool, record = Spool(tmp_path / "spool"), make_record()
     spool.submit(record)
-    through_gate = create_engine(database_url.set(host="127.0.0.1", port=gate.port, query={}), pool_pre_ping=True)
-    with served(through_gate) as (host, port):
-        sender = HttpSender(f"http://{host}:{port}", text)
-        gate.close()
+    engine = create_engine(database_url, pool_pre_ping=True)
+    with served(engine) as (host, port):
+        sender = HttpSender(f"http://{host}:{port}", token)
+        allow_connections(database_url, are_allowed=False)
         down = spool.deliver(sender, attempts=1)
         ready_while_down = status_of(f"{sender.client.url}/readyz")
         alive_while_down = status_of(f"{sender.client.url}/healthz")
-        gate.open()
+        allow_connections(database_url, are_allowed=True)
         up = spool.deliver(sender, attempts=1)
         ready_again = status_of(f"{sender.client.url}/readyz")
-    through_gate.dispose()
-    gate.close()
+    engine.dispose()
 
     assert (len(down.left), len(down.sent), len(down.refused)) == (1, 0, 0)
     assert "HTTP 503" in down.left[0][1]
@@ -203,3 +213,34 @@ def test_refused_project_does_not_block_others(store: Engine, make_token: MakeTo
     assert "roofwatch token create NAME --project their/project --scope ingest" in done.output
     assert f"this token is for {PROJECT}" in done.output
     assert again.sent == sorted(theirs)
+
+
+def test_record_stays_in_the_spool_until_the_database_has_space(store: Engine, tmp_path: Path) -> None:
+    with store.begin() as connection:
+        body = "BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = 'disk_full'; END"
+        connection.execute(text(f"CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"))
+        connection.execute(text("CREATE TRIGGER full_disk BEFORE INSERT ON run FOR EACH ROW EXECUTE FUNCTION fail()"))
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+    with served(store) as (host, port):
+        sender = HttpSender(f"http://{host}:{port}", token_of_today(store, Scope.INGEST))
+        full = spool.deliver(sender, attempts=1)
+        with store.begin() as connection:
+            connection.execute(text("DROP TRIGGER full_disk ON run"))
+        after = spool.deliver(sender, attempts=1)
+
+    assert (len(full.left), len(full.sent), len(full.refused)) == (1, 0, 0)
+    assert "HTTP 507" in full.left[0][1]
+    assert "the disk of the database is full; nothing was stored" in full.left[0][1]
+    assert len(after.sent) == 1
+    assert verify_store(store).proven_count == 1
+
+
+def test_killing_client_server_or_database_loses_and_duplicates_nothing(tmp_path: Path) -> None:
+    real = make_record(measurements=[make_measurement()])
+
+    tally = run_chaos(real, tmp_path, kills=3, seed=7)
+
+    assert tally.is_clean, tally
+    assert tally.faults == dict.fromkeys(VICTIMS[:3], 1)
+    assert tally.sent == 8

@@ -1,32 +1,19 @@
-"""Opening the store."""
+"""Opening the store, and sessions that only read."""
 
 import socket
-from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, text
+from sqlalchemy import URL, Engine, text
 from sqlalchemy.orm import Session
 
+from roofwatch.api.limits import Limits
 from roofwatch.db.engine import migrate
-from roofwatch.db.engine.session import open_server, open_store, parse_url
+from roofwatch.db.engine.session import open_server, open_store, parse_url, reading_session
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.records import load_record
-from tests.builders import make_record
 
 
-def text_of(url: URL) -> str:
-    return url.render_as_string(hide_password=False)
-
-
-@pytest.mark.slow
-def test_embedded_store_keeps_records(tmp_path: Path) -> None:
-    record = make_record()
-    with open_store(folder=tmp_path / "store") as engine:
-        ingest_record(engine, record)
-
-    with open_store(folder=tmp_path / "store") as engine, Session(engine) as session:
-        assert load_record(session, record.run_id) == record
+def text_of(url: URL, **query: str) -> str:
+    return url.update_query_dict(query).render_as_string(hide_password=False)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
@@ -85,3 +72,35 @@ def test_lost_connection_is_reported(database_url: URL) -> None:
         engine.connect() as connection,
     ):
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+
+def test_reading_session_cannot_write_and_resets_the_connection(database_url: URL) -> None:
+    replica_like = text_of(database_url, options="-c default_transaction_read_only=on")
+    with open_store(replica_like, connections=1) as engine:
+        with (
+            pytest.raises(StoreError, match="only reads"),
+            open_store(text_of(database_url), connections=1) as writer,
+            reading_session(writer) as session,
+        ):
+            session.execute(text("DELETE FROM project"))
+        with reading_session(engine) as session:
+            assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
+        with Session(engine) as session:
+            # a replica refuses read-write transactions
+            assert session.scalar(text("SHOW transaction_read_only")) == "on"
+
+
+def test_snapshot_and_statement_timeout(store: Engine) -> None:
+    with reading_session(store, sees_one_state=True, timeout_s=Limits().query_s) as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "repeatable read"
+        assert session.scalar(text("SHOW statement_timeout")) == "30s"
+    with reading_session(store) as session:
+        assert session.scalar(text("SHOW statement_timeout")) == "0"
+
+
+def test_no_prepared_statements(store: Engine) -> None:
+    with reading_session(store) as session:
+        for _ in range(10):
+            session.scalar(text("SELECT :number + 1"), {"number": 1})
+
+        assert session.scalar(text("SELECT count(*) FROM pg_prepared_statements")) == 0

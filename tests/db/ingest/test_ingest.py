@@ -1,33 +1,36 @@
 """Ingest: records are stored completely, and once."""
 
 import random
+import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, create_engine, func, select, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
-from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.ingest.ingest import IngestResult, ingest_record
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.schema.runs import RunRow
+from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import Base
 from tests.builders import (
     CASE_ID,
     PROJECT,
     make_accuracy,
     make_case,
+    make_commit,
     make_environment,
     make_measurement,
     make_record,
     make_static_facts,
+    sha_of,
 )
-from tests.db.ingest.concurrent import ingest_concurrently
 
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 21)]
 
@@ -38,6 +41,21 @@ def row_counts(store: Engine) -> dict[str, int]:
             table.name: connection.scalar(select(func.count()).select_from(table)) or 0
             for table in Base.metadata.sorted_tables
         }
+
+
+def ingest_concurrently(store: Engine, records: list[RunRecord]) -> list[IngestResult]:
+    """Ingest each record in its own thread, all at the same time."""
+    barrier = threading.Barrier(len(records))
+    engine = create_engine(store.url, pool_size=len(records))
+
+    def ingest(record: RunRecord) -> IngestResult:
+        barrier.wait(timeout=60)
+        return ingest_record(engine, record)
+
+    with ThreadPoolExecutor(len(records)) as pool:
+        results = list(pool.map(ingest, records))
+    engine.dispose()
+    return results
 
 
 def test_run_from_the_future_is_refused(store: Engine) -> None:
@@ -220,3 +238,22 @@ def test_deleted_run_takes_its_results(store: Engine) -> None:
 
     left = {name for name, count in row_counts(store).items() if count}
     assert left == {"project", "commit", "environment", "case", "case_version", "series", "static_fact"}
+
+
+def test_commit_keeps_the_largest_count_and_most_parents(store: Engine) -> None:
+    merge = (sha_of(4), sha_of(4, branch="feature"))
+    for count, parents in ((1, ()), (40, ()), (7, merge), (1, merge[:1])):
+        ingest_record(store, make_record(commit=make_commit(5, first_parent_count=count, parents=parents)))
+
+    with Session(store) as session:
+        (commit,) = session.scalars(select(CommitRow)).all()
+        assert (commit.first_parent_count, commit.parents) == (40, list(merge))
+
+
+def test_ingest_of_a_known_commit_does_not_wait_for_its_lock(store: Engine) -> None:
+    ingest_record(store, make_record(5))
+    with store.begin() as connection:
+        connection.execute(select(CommitRow).with_for_update(key_share=True)).one()
+        impatient = create_engine(store.url.update_query_dict({"options": "-clock_timeout=5s"}))
+        assert ingest_record(impatient, make_record(5)).was_new
+        impatient.dispose()
