@@ -14,6 +14,7 @@ from roofwatch.api.auth import Reader
 from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
+from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.series import count_series_runs, read_series
 from roofwatch.db.queries.series_keys import list_series_page
 from roofwatch.db.values import Series, SeriesKey
@@ -43,9 +44,12 @@ class Chosen:
             case=self.case,
             kernel=self.kernel,
             metric=self.metric,
-            include_pairs=self.include_pairs,
-            include_dirty=self.include_dirty,
+            **self.included,
         )
+
+    @property
+    def included(self) -> IncludedRuns:
+        return {"include_pairs": self.include_pairs, "include_dirty": self.include_dirty}
 
 
 @router.get(
@@ -90,14 +94,7 @@ def get_series(
     reader.check_project(chosen.project)
     state = state_of(request)
     with state.reading() as session:
-        run_count = count_series_runs(
-            session,
-            chosen.project,
-            include_pairs=chosen.include_pairs,
-            include_dirty=chosen.include_dirty,
-            since=since,
-            until=until,
-        )
+        run_count = count_series_runs(session, chosen.project, since=since, until=until, **chosen.included)
         if run_count > state.limits.points:
             detail = f"a series may have {run_count} points, a page has at most {state.limits.points}"
             raise ProblemError(422, "too-large", f"{detail}: narrow the time with since and until")
@@ -105,15 +102,7 @@ def get_series(
             return as_json(Page[Series](items=[], next=None))
         limit = min(limit, state.limits.points // run_count)
         keys = chosen.list_keys(session, cursor, limit + 1)
-        found = read_series(
-            session,
-            chosen.project,
-            keys[:limit],
-            include_pairs=chosen.include_pairs,
-            include_dirty=chosen.include_dirty,
-            since=since,
-            until=until,
-        )
+        found = read_series(session, chosen.project, keys[:limit], since=since, until=until, **chosen.included)
     # from the keys, as series without points are left out
     following = cursor_after(keys[limit - 1]) if len(keys) > limit else None
     return as_json(Page[Series](items=found, next=following))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, Row, and_, func, null, select
 from sqlalchemy.orm import Session
@@ -64,13 +64,12 @@ def count_series_runs(
     session: Session,
     project: str,
     *,
-    include_dirty: bool = False,
-    include_pairs: bool = False,
     since: datetime | None = None,
     until: datetime | None = None,
+    **included: Unpack[IncludedRuns],
 ) -> int:
     """Count the runs that `read_series` reads with the same filters: the maximum points of a series."""
-    runs = is_in_series(project, include_dirty=include_dirty, include_pairs=include_pairs)
+    runs = is_in_series(project, **included)
     query = select(func.count()).select_from(RunRow).join(ProjectRow, ProjectRow.id == RunRow.project_id)
     return session.scalar(query.where(runs, *_within(since, until))) or 0
 
@@ -80,13 +79,11 @@ def read_series(
     project: str,
     keys: Collection[SeriesKey] | None = None,
     *,
-    include_dirty: bool = False,
-    include_pairs: bool = False,
-    include_branches: bool = False,
     include_conditions: bool = False,
     branches: Collection[str] = (),
     since: datetime | None = None,
     until: datetime | None = None,
+    **included: Unpack[IncludedRuns],
 ) -> list[Series]:
     """Read series of a project, in the order of their keys.
 
@@ -96,19 +93,12 @@ def read_series(
         session: Database session.
         project: Project name.
         keys: The series to read, without those that have no points; None for all that `list_series_keys` finds.
-        include_dirty: See `is_in_series`, like the following.
-        include_pairs: Include runs that are one side of a pair.
-        include_branches: Include other branches.
         include_conditions: Read clocks, temperatures and autotuning too. This is slow for many series.
         branches: Only commits measured on one of these branches.
         since: Only runs that started at this time or later.
         until: Only runs that started before this time.
+        included: See `is_in_series`.
     """
-    included: IncludedRuns = {
-        "include_dirty": include_dirty,
-        "include_pairs": include_pairs,
-        "include_branches": include_branches,
-    }
     if keys is None:
         keys = list_series_keys(session, project, **included)
     condition = and_(is_in_series(project, **included), is_on(project, (), branches), *_within(since, until))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import (
     ARRAY,
@@ -30,7 +30,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
-from roofwatch.db.queries.run_filter import is_in_series
+from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -83,9 +83,7 @@ def list_series_keys(
     kernel: str | None = None,
     metric: str | None = None,
     cases: Collection[str] | None = None,
-    include_dirty: bool = False,
-    include_pairs: bool = False,
-    include_branches: bool = False,
+    **included: Unpack[IncludedRuns],
 ) -> list[SeriesKey]:
     """List the series of a project in order.
 
@@ -97,18 +95,14 @@ def list_series_keys(
         kernel: Only this kernel.
         metric: Only this metric.
         cases: Only these case ids.
-        include_dirty: See `is_in_series`, like the following.
-        include_pairs: Include runs that are one side of a pair.
-        include_branches: Include other branches.
+        included: See `is_in_series`.
     """
     subject = and_(
         true(),
         *([] if kernel is None else [CaseRow.kernel == kernel]),
         *([] if cases is None else [CaseRow.name.in_(cases)]),
     )
-    runs = is_in_series(
-        project, include_dirty=include_dirty, include_pairs=include_pairs, include_branches=include_branches
-    )
+    runs = is_in_series(project, **included)
     queries = []
     for layer, query in _SUBJECTS.items():
         names = metrics_of(layer)

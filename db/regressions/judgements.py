@@ -129,13 +129,6 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
             session.execute(insert(RegressionRow), rows)
 
 
-def list_regressions(
-    session: Session, project: str, states: Collection[RegressionState] | None = None
-) -> list[Regression]:
-    """Regressions of a project, the newest commit first; only in some states if given."""
-    return [one.regression for one in list_triaged(session, project, states)]
-
-
 def list_triaged(
     session: Session,
     project: str,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -17,6 +16,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.api.serving import served
+from tests.api.test_reading import pages
 from tests.builders import make_artefact, make_record
 
 PAGE = b"<html><script>alert(1)</script></html>"
@@ -38,21 +38,18 @@ def url(record: RunRecord, sha256: str = ARTEFACT.sha256) -> str:
     return f"/v1/runs/{record.run_id}/artefacts/{sha256}"
 
 
-def test_file_is_sent_once_and_downloaded_equal(client: TestClient, record: RunRecord) -> None:
+def test_file_is_sent_once_and_downloaded_as_an_attachment_that_no_browser_runs(
+    client: TestClient, record: RunRecord
+) -> None:
     lacking = client.post("/v1/records", content=record.to_json()).json()["lacking_artefacts"]
     sent = [client.put(url(record), content=PAGE) for _ in range(2)]
     lacking_later = client.post("/v1/records", content=record.to_json()).json()["lacking_artefacts"]
+    downloaded = client.get(url(record))
 
     assert (lacking, lacking_later) == ([ARTEFACT.sha256], [])
     assert [(answer.status_code, answer.json()["was_new"]) for answer in sent] == [(201, True), (200, False)]
-    assert client.get(url(record)).content == PAGE
-
-
-def test_download_is_an_attachment_that_no_browser_runs(client: TestClient, record: RunRecord) -> None:
-    client.put(url(record), content=PAGE)
-
-    headers = client.get(url(record)).headers
-
+    assert downloaded.content == PAGE
+    headers = downloaded.headers
     assert headers["content-type"] == "application/octet-stream"
     assert headers["content-disposition"] == 'attachment; filename="report.html"'
     assert headers["x-content-type-options"] == "nosniff"
@@ -66,18 +63,11 @@ def test_files_are_listed_in_pages(client: TestClient) -> None:
     record = posted(client, make_record(artefacts=artefacts))
     client.put(url(record, artefacts[1].sha256), content=bytes([1]))
 
-    listed: list[Any] = []
-    cursor: str | None = None
-    while cursor is not None or not listed:
-        query = {"limit": "2"} | ({} if cursor is None else {"cursor": cursor})
-        page = client.get(f"/v1/runs/{record.run_id}/artefacts", params=query).json()
-        listed += page["items"]
-        cursor = page["next"]
+    listed = pages(client, f"/v1/runs/{record.run_id}/artefacts", limit=2)
 
-    assert [(one["name"], one["is_stored"]) for one in listed] == [
-        ("file-0", False),
-        ("file-1", True),
-        ("file-2", False),
+    assert [[(one["name"], one["is_stored"]) for one in page] for page in listed] == [
+        [("file-0", False), ("file-1", True)],
+        [("file-2", False)],
     ]
 
 

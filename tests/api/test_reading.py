@@ -18,7 +18,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import (
@@ -196,7 +196,7 @@ def test_stale_triage_is_refused(client: TestClient, judged: Engine) -> None:
 def test_invalid_triage_is_refused(client: TestClient, judged: Engine, decision: Mapping[str, str]) -> None:
     assert decide(client, 2, **decision).status_code == 422
     with Session(judged) as session:
-        assert len(list_regressions(session, PROJECT)) == 3
+        assert len(list_triaged(session, PROJECT)) == 3
 
 
 def test_health_and_metrics(client: TestClient, store: Engine) -> None:

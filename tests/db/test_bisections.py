@@ -66,19 +66,6 @@ def claim_of(store: Engine, runner_class: str = "H200") -> Claim:
     return claim
 
 
-def test_request_waits_for_a_runner(store: Engine) -> None:
-    bisection_id = request(store)
-
-    waiting = only(store)
-
-    assert waiting.bisection_id == bisection_id
-    assert waiting.state is BisectionState.REQUESTED
-    assert (waiting.case_id, waiting.implementation) == (RANGE.case_id, RANGE.implementation)
-    assert claim_of(store).bisection_id == bisection_id
-    assert only(store).state is BisectionState.RUNNING
-    assert claim_bisection(store, PROJECT, "H200", uuid4()) is None
-
-
 @pytest.mark.parametrize("implementation", ["eager", None])
 def test_identical_unfinished_request_is_reused(store: Engine, implementation: str | None) -> None:
     wanted = replace(RANGE, implementation=implementation)
@@ -103,12 +90,16 @@ def test_concurrent_runners_get_different_requests(store: Engine) -> None:
 
 
 def test_runner_claims_requests_for_its_class_or_any(store: Engine) -> None:
-    request(store)
+    for_one = request(store)
+    waiting = only(store)
+    assert (waiting.bisection_id, waiting.state) == (for_one, BisectionState.REQUESTED)
+    assert (waiting.case_id, waiting.implementation) == (RANGE.case_id, RANGE.implementation)
     for_any = request(store, replace(RANGE, runner_class=None))
 
     assert claim_of(store, "CPU").bisection_id == for_any
     assert claim_bisection(store, PROJECT, "CPU", uuid4()) is None
     assert claim_bisection(store, "another project", "H200", uuid4()) is None
+    assert claim_of(store).bisection_id == for_one
 
 
 def test_progress_and_answer_read_back_equal(store: Engine) -> None:

@@ -7,7 +7,7 @@ from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.runs import list_projects, list_runs
-from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 
@@ -28,7 +28,7 @@ def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
 
     with Session(store) as session:
         assert list_projects(session) == ["other"]
-        assert list_regressions(session, PROJECT) == []
+        assert list_triaged(session, PROJECT) == []
         assert len(list_runs(session, "other")) == 1
     counts = read_status(store).row_counts
     assert (counts["run"], counts["measurement"], counts["accuracy"], counts["static_fact"]) == (1, 1, 0, 0)

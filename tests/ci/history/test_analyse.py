@@ -15,7 +15,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.regressions.judgements import list_regressions
+from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import Cause, Verdict
 from tests.builders import (
     PROJECT,
@@ -85,7 +85,7 @@ def test_regressions_are_stored_with_their_suspects(history: Engine) -> None:
     found = analyse_project(history, PROJECT)
 
     with Session(history) as session:
-        stored = list_regressions(session, PROJECT)
+        stored = [one.regression for one in list_triaged(session, PROJECT)]
 
     assert sorted(stored, key=lambda one: one.key) == sorted(found, key=lambda one: one.key)
     (slower,) = (one for one in found if one.kernel == "rms_norm")

@@ -16,22 +16,21 @@ from tests.builders import make_record
 from tests.db.queries.test_records import full_record
 
 
+def kept_databases(store: Engine) -> list[str]:
+    query = text("SELECT datname FROM pg_database WHERE datname LIKE :pattern")
+    with store.connect() as connection:
+        return list(connection.scalars(query, {"pattern": f"{store.url.database}\\_%"}))
+
+
 @pytest.fixture
 def drop_kept_databases(store: Engine) -> Iterator[None]:
     """Drop the databases that a restore keeps."""
     yield
     admin = create_engine(store.url.set(database="template1"), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        query = text("SELECT datname FROM pg_database WHERE datname LIKE :pattern")
-        for name in connection.scalars(query, {"pattern": f"{store.url.database}\\_%"}).all():
+        for name in kept_databases(store):
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
-
-
-def kept_databases(store: Engine) -> list[str]:
-    with store.connect() as connection:
-        query = text("SELECT datname FROM pg_database WHERE datname LIKE :pattern")
-        return list(connection.scalars(query, {"pattern": f"{store.url.database}\\_%"}))
 
 
 def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool = False) -> str | None:
@@ -44,6 +43,7 @@ def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Pat
     record, later = full_record(), make_record(5)
     ingest_record(store, record)
     write_backup(store, tmp_path / "roofwatch.dump")
+    assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600, "it holds hashes of tokens"
     ingest_record(store, later)
 
     kept_as = restore(store, tmp_path / "roofwatch.dump")
@@ -125,9 +125,3 @@ def test_backup_of_another_program_is_refused(store: Engine, empty_database_url:
 
     with pytest.raises(StoreError, match="not a backup of a roofwatch database"):
         restore(store, tmp_path / "other.dump")
-
-
-def test_backup_is_readable_only_by_its_owner(store: Engine, tmp_path: Path) -> None:
-    write_backup(store, tmp_path / "roofwatch.dump")
-
-    assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600

@@ -15,26 +15,18 @@ from roofwatch.db.schema import Base
 from tests.db.queries.test_records import full_record
 
 
-def test_all_rows_are_exported(store: Engine, tmp_path: Path) -> None:
-    ingest_record(store, full_record())
-    exported = export_parquet(store, tmp_path / "out")
+def test_all_rows_are_exported_with_samples_as_lists(store: Engine, tmp_path: Path) -> None:
+    record, folder = full_record(), tmp_path / "out"
+    ingest_record(store, record)
+    exported = export_parquet(store, folder)
     with store.connect() as connection:
         for table in exported:
             stored = connection.scalar(select(func.count()).select_from(Base.metadata.tables[table.name]))
-            assert pq.read_metadata(tmp_path / "out" / f"{table.name}.parquet").num_rows == stored == table.row_count
+            assert pq.read_metadata(folder / f"{table.name}.parquet").num_rows == stored == table.row_count
     assert {table.name for table in exported} == Base.metadata.tables.keys() - SECRET
-    assert not [file for file in (tmp_path / "out").iterdir() if file.suffix != ".parquet"]
-
-
-def test_samples_are_exported_as_lists(store: Engine, tmp_path: Path) -> None:
-    record = full_record()
-    ingest_record(store, record)
-    export_parquet(store, tmp_path)
-    samples = pq.read_table(tmp_path / "sample_set.parquet")["samples_ns"].to_pylist()
-    measured = [
-        [sample for block in one.blocks for sample in block.samples_ns] for one in record.measurements if one.blocks
-    ]
-    assert sorted(samples) == sorted(measured)
+    assert not [file for file in folder.iterdir() if file.suffix != ".parquet"]
+    samples = pq.read_table(folder / "sample_set.parquet")["samples_ns"].to_pylist()
+    assert sorted(samples) == sorted(list(one.samples_ns) for one in record.measurements if one.blocks)
 
 
 def test_existing_export_is_not_overwritten(store: Engine, tmp_path: Path) -> None:

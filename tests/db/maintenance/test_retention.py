@@ -19,7 +19,6 @@ from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from tests.builders import (
@@ -74,37 +73,20 @@ def stored(store: Engine, *records: RunRecord) -> list[RunRecord]:
 
 
 def test_samples_of_old_runs_are_removed_except_the_newest_of_a_series(store: Engine) -> None:
-    records = stored(store, *(days_old(number, 90 - number) for number in range(4)))
+    both = [make_measurement(), make_measurement(implementation="triton")]
+    of_both = days_old(0, 95, measurements=both)
+    records = stored(store, of_both, *(days_old(number, 90 - number) for number in range(4)))
+    with Session(store) as session:
+        before = read_series(session, PROJECT)
 
-    (announced,) = prune_all(store, Part.SAMPLES, is_dry_run=True)
     (pruned,) = prune_all(store, Part.SAMPLES)
 
-    assert pruned == announced
     assert pruned.run_count == 3
     assert pruned.size_bytes > 0
-    assert with_samples(store, records) == [3]
-
-
-def test_medians_and_quartiles_stay(store: Engine) -> None:
-    stored(store, *(days_old(number, 90 - number) for number in range(4)))
+    assert with_samples(store, records) == [0, 4]
     with Session(store) as session:
-        keys = list_series_keys(session, PROJECT)
-        before = read_series(session, PROJECT, keys=keys)
-
-    prune_all(store)
-
-    with Session(store) as session:
-        assert read_series(session, PROJECT, keys=keys) == before
+        assert read_series(session, PROJECT) == before, "medians and quartiles stay"
     assert before
-
-
-def test_newest_run_of_any_series_is_kept(store: Engine) -> None:
-    both = [make_measurement(), make_measurement(implementation="triton")]
-    records = stored(store, days_old(1, 90, measurements=both), days_old(2, 80))
-
-    prune_all(store, Part.SAMPLES)
-
-    assert with_samples(store, records) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -182,17 +164,9 @@ def test_dry_run_counts_and_removes_nothing(store: Engine) -> None:
     assert untouched.proven_count == 4
     assert planned == done
     assert [one.run_count for one in done] == [2, 2, 0, 1]
+    after = verify_store(store)
+    assert (after.is_whole, after.proven_count, after.aged_count) == (True, 1, 2)
     assert with_samples(store, records) == [2]
-
-
-def test_pruned_store_passes_verification(store: Engine) -> None:
-    stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(4)))
-
-    prune_all(store)
-
-    verification = verify_store(store)
-    assert verification.is_whole
-    assert (verification.proven_count, verification.aged_count) == (1, 3)
 
 
 def test_artefacts_are_removed_and_their_names_stay(store: Engine) -> None:

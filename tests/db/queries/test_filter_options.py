@@ -9,7 +9,7 @@ from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.results import CaseOption, FilterOptions
-from tests.builders import PROJECT, make_case, make_commit, make_environment, make_record
+from tests.builders import PROJECT, make_case, make_commit, make_environment, make_record, sha_of
 
 SOFTMAX = "softmax/n=8/float16/fwd"
 
@@ -26,18 +26,16 @@ def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: E
     assert read(store).cases == (CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full")),)
 
 
-def test_branches_know_the_commits_that_were_measured_under_their_name(store: Engine) -> None:
-    ingest_record(store, make_record(0))
-    ingest_record(store, make_record(commit=make_commit(1, branch="feature")))
-    found = read(store).commits_by_branch
-    assert found == {"main": {make_commit(0).sha}, "feature": {make_commit(1).sha}}
-
-
-def test_runner_classes_are_named_once(store: Engine) -> None:
+def test_branches_have_their_commits_and_runner_classes_are_named_once(store: Engine) -> None:
     another = make_environment(device_name="Another CPU")
     for number, environment in enumerate((make_environment(), make_environment(), another)):
         ingest_record(store, make_record(number, environment=environment))
-    assert read(store).runner_classes == (another.runner_class, make_environment().runner_class)
+    ingest_record(store, make_record(commit=make_commit(3, branch="feature")))
+
+    found = read(store)
+
+    assert found.commits_by_branch == {"main": set(map(sha_of, range(3))), "feature": {make_commit(3).sha}}
+    assert (found.runner_classes, found.commit_count) == ((another.runner_class, make_environment().runner_class), 4)
 
 
 def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(

@@ -50,7 +50,7 @@ from roofwatch.db.queries.series import count_series_runs, read_case_history, re
 from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
 from roofwatch.db.regressions.branch_line import note_unreachable
-from roofwatch.db.regressions.judgements import list_regressions, list_triaged, read_run_state
+from roofwatch.db.regressions.judgements import list_triaged, read_run_state
 from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases
@@ -183,7 +183,6 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "read_bisection": lambda session: read_bisection(session, _run_id(session)),
     "read_newest_bisection": lambda session: read_newest_bisection(session, _run_id(session)),
     "look for alerts": lambda session: evaluate(session, PROJECT, AlertSetup(parse_rules(RULES)), NOON),
-    "list_regressions": lambda session: list_regressions(session, PROJECT),
     "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
     "resolve_revisions": lambda session: resolve_revisions(session, PROJECT, *[run_of(session)[1][:12]] * 2),
     "read_runs": lambda session: read_runs(session, *[_run_id(session)] * 2),

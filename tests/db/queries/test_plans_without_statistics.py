@@ -37,7 +37,7 @@ HELD_AGAINST_EACH_OTHER = {
     *("load_record", "read_filter_options", "read_filter_options of the first", "read_series of a kernel"),
 }
 """The last four only where there are no statistics."""
-LOOKED_UP_ONE_BY_ONE = {"list_triaged", "list_regressions"}
+LOOKED_UP_ONE_BY_ONE = {"list_triaged"}
 """Of 2,000 change points the case and both commits: as many blocks as that are left, whoever else is in the store."""
 QUESTIONS = {
     name: ask

@@ -208,9 +208,21 @@ def test_what_has_no_column_reads_back(store: Engine) -> None:
     assert loaded.content_hash == record.content_hash
 
 
-def test_two_runs_of_one_case_keep_what_each_said_of_its_cost_and_family(store: Engine) -> None:
-    first = make_record(0, cases=[make_case(flop_count=100.0, family="first")])
-    second = make_record(1, cases=[make_case(flop_count=200.0, family="second")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            make_record(0, cases=[make_case(flop_count=100.0, family="first")]),
+            make_record(1, cases=[make_case(flop_count=200.0, family="second")]),
+        ),
+        (
+            make_record(commit=make_commit(branch="feature", is_dirty=True)),
+            make_record(commit=make_commit(branch="main")),
+        ),
+    ],
+    ids=["of a case, its cost and family", "of a commit, its branch and state"],
+)
+def test_each_run_keeps_what_it_recorded(store: Engine, first: RunRecord, second: RunRecord) -> None:
     ingest_record(store, first)
 
     assert read_back(store, second) == second
@@ -218,18 +230,8 @@ def test_two_runs_of_one_case_keep_what_each_said_of_its_cost_and_family(store: 
         assert load_record(session, first.run_id) == first
 
 
-def test_two_runs_of_one_commit_keep_their_own_branch_and_state(store: Engine) -> None:
-    first = make_record(commit=make_commit(branch="feature", is_dirty=True))
-    second = make_record(commit=make_commit(branch="main"))
-    ingest_record(store, first)
-
-    assert read_back(store, second) == second
-    with Session(store) as session:
-        assert load_record(session, first.run_id) == first
-
-
-def test_a_run_whose_samples_are_gone_says_so_and_keeps_what_was_summed_up(store: Engine) -> None:
-    record = make_record()
+def test_without_samples_the_summary_and_the_other_results_remain(store: Engine) -> None:
+    record = make_record(measurements=[make_measurement()], accuracies=[make_accuracy()])
     ingest_record(store, record)
     with store.begin() as connection:
         connection.execute(text("DELETE FROM sample_set"))
@@ -238,9 +240,11 @@ def test_a_run_whose_samples_are_gone_says_so_and_keeps_what_was_summed_up(store
         with pytest.raises(StoreError, match=f"run {record.run_id}: its samples are no longer kept"):
             load_record(session, record.run_id)
         detail = read_run_detail(session, record.run_id)
+        (found,) = load_cases(session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id)
 
     assert detail is not None
     assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]
+    assert (found.measurements, found.accuracies) == ((), record.accuracies)
 
 
 def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
@@ -258,19 +262,6 @@ def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
     assert narrowed["measurements"]
     assert len(narrowed["cases"]) < len(whole.cases)
     assert found[whole.run_id] == whole.model_copy(update=narrowed)
-
-
-def test_of_a_case_whose_samples_are_gone_the_rest_is_read(store: Engine) -> None:
-    record = make_record(measurements=[make_measurement()], accuracies=[make_accuracy()])
-    ingest_record(store, record)
-    with store.begin() as connection:
-        connection.execute(text("DELETE FROM sample_set"))
-
-    with Session(store) as session:
-        (found,) = load_cases(session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id)
-
-    assert found.measurements == ()
-    assert found.accuracies == record.accuracies
 
 
 def test_a_run_that_is_not_there_is_named(store: Engine) -> None:

@@ -87,36 +87,16 @@ def test_a_run_is_summed_up(store: Engine) -> None:
         ]
 
 
-def test_the_newest_runs_come_first_and_the_limit_cuts_the_oldest(store: Engine) -> None:
-    records = [make_record(number) for number in (1, 3, 2)]
-    ingest_all(store, *records, make_record(8, project="other"))
-
-    with Session(store) as session:
-        runs = list_runs(session, PROJECT, 2)
-
-    assert [run.commit for run in runs] == [make_commit_ref(3), make_commit_ref(2)]
-
-
-def test_the_newest_run_speaks_for_a_commit(store: Engine) -> None:
-    older, newer = make_record(started_at=NOON), make_record(started_at=NOON + timedelta(days=1))
-    ingest_all(store, newer, older, make_record(1, started_at=NOON + timedelta(days=2)))
-
-    with Session(store) as session:
-        found, nothing = find_runs_to_compare(session, PROJECT, older.commit.sha, sha_of(8))
-
-    assert (found, nothing) == (newer.run_id, None)
-
-
-def test_a_clean_whole_run_speaks_for_a_commit_before_newer_dirty_and_paired_ones(store: Engine) -> None:
-    whole = make_record(started_at=NOON)
+def test_the_newest_clean_whole_run_speaks_for_a_commit(store: Engine) -> None:
+    older, whole = make_record(started_at=NOON - timedelta(days=1)), make_record(started_at=NOON)
     dirty = make_record(commit=make_commit(is_dirty=True), started_at=NOON + timedelta(days=1))
     paired, _ = make_pair_of_records(started_at=NOON + timedelta(days=2))
-    ingest_all(store, whole, dirty, paired)
+    ingest_all(store, whole, older, dirty, paired)
 
     with Session(store) as session:
-        found, _ = find_runs_to_compare(session, PROJECT, whole.commit.sha, sha_of(8))
+        found = find_runs_to_compare(session, PROJECT, whole.commit.sha, sha_of(8))
 
-    assert found == whole.run_id
+    assert found == (whole.run_id, None)
 
 
 def test_a_run_is_found_by_its_runner_class(store: Engine) -> None:

@@ -18,6 +18,7 @@ from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 from tests.builders import (
+    CASE_ID,
     NOON,
     PROJECT,
     code_hash_of,
@@ -123,42 +124,36 @@ def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_
     assert (unasked.sm_clock_mhz, unasked.degraded_by, unasked.choices) == (None, (), ())
 
 
-def test_runs_of_other_branches_are_left_out_unless_asked_for(store: Engine) -> None:
+def test_only_clean_runs_of_the_default_branch_count_unless_others_are_asked_for(store: Engine) -> None:
     side = [make_record(number, commit=make_commit(number, branch="try-it")) for number in (3, 4, 5)]
     detached = make_record(2, commit=make_commit(2, branch=None))
-    ingest_all(store, make_record(0), make_record(1), detached, *side)
+    dirty = make_record(6, commit=make_commit(6, is_dirty=True))
+    ingest_all(store, make_record(0), make_record(1), detached, *side, dirty, *make_pair_of_records(7, 8))
 
     def commits(**filters: bool) -> list[int]:
         return [point.commit.first_parent_count - 1 for point in read_one(store, make_series_key(), **filters)]
 
     assert commits() == [0, 1, 2]
     assert commits(include_branches=True) == [0, 1, 2, 3, 4, 5]
+    assert commits(include_dirty=True) == [0, 1, 2, 6]
+    assert commits(include_pairs=True) == [0, 1, 2, 7, 8]
 
 
 def test_measured_metrics_are_those_that_the_record_defines(store: Engine) -> None:
-    measurement = make_measurement(median_ns=12_345.678)
-    ingest_all(store, make_record(measurements=[measurement]))
+    measurement, without_flop = make_measurement(median_ns=12_345.678), make_case(BACKWARD, flop_count=0)
+    ingest_all(
+        store,
+        make_record(measurements=[measurement, make_measurement(BACKWARD)], cases=[make_case(), without_flop]),
+    )
 
-    series = read(store)
+    points = {(key.case_id, key.metric): found.points[0] for key, found in read(store).items()}
 
-    values = {key.metric: found.points[0].value for key, found in series.items()}
+    rate = points.pop((CASE_ID, "flop_per_s"))
+    metrics = ("median_ns", "memory_bytes_per_s", "utilisation")
+    assert points.keys() == {(case_id, metric) for case_id in (CASE_ID, BACKWARD) for metric in metrics}
+    values = {metric: points[CASE_ID, metric].value for metric in metrics} | {"flop_per_s": rate.value}
     assert values == measured_values(measurement, make_case())
-    assert set(values) == {"median_ns", "flop_per_s", "memory_bytes_per_s", "utilisation"}
-
-
-def test_the_quartiles_of_a_rate_are_its_value_at_the_quartiles_of_the_time(store: Engine) -> None:
-    ingest_all(store, make_record(measurements=[make_measurement(median_ns=10_000)]))
-
-    (point,) = read_one(store, make_series_key("flop_per_s"))
-
-    assert point.low == pytest.approx(32_768 / 10_075 * 1e9)
-    assert point.high == pytest.approx(32_768 / 9_925 * 1e9)
-
-
-def test_a_case_without_flop_has_no_compute_rate(store: Engine) -> None:
-    ingest_all(store, make_record(cases=[make_case(flop_count=0)]))
-
-    assert {key.metric for key in read(store)} == {"median_ns", "memory_bytes_per_s", "utilisation"}
+    assert (rate.low, rate.high) == pytest.approx([32_768 / (12_345.678 * part) * 1e9 for part in (1.0075, 0.9925)])
 
 
 def test_points_follow_the_commits_and_then_the_time(store: Engine) -> None:
@@ -195,23 +190,12 @@ def test_what_never_gave_a_value_has_one_series_of_its_layers_first_metric(store
     assert [point.value for found in series.values() for point in found.points] == [None] * 3
 
 
-def test_runner_classes_have_series_of_their_own(store: Engine) -> None:
-    other = make_environment(thread_count=64)
-    ingest_all(store, make_record(0), make_record(1, environment=other))
-
-    series = {key: found for key, found in read(store).items() if key.metric == "median_ns"}
-
-    assert {key.runner_class: len(found.points) for key, found in series.items()} == {
-        make_environment().runner_class: 1,
-        other.runner_class: 1,
-    }
-
-
-def test_static_series_join_all_runners_and_carry_the_code_hash(store: Engine) -> None:
+def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> None:
+    other, timed = make_environment(thread_count=64), [make_measurement()]
     ingest_all(
         store,
-        make_record(0, static_facts=[make_static_facts(registers=32, code="a")]),
-        make_record(1, static_facts=[make_static_facts(registers=64, code="b")], environment=make_environment(os="X")),
+        make_record(0, measurements=timed, static_facts=[make_static_facts(registers=32, code="a")]),
+        make_record(1, measurements=timed, static_facts=[make_static_facts(registers=64, code="b")], environment=other),
         make_record(2, static_facts=[make_static_facts(outcome=Outcome.COMPILE_ERROR, message="no such op")]),
     )
 
@@ -221,12 +205,10 @@ def test_static_series_join_all_runners_and_carry_the_code_hash(store: Engine) -
     assert (second.value, second.code_hash) == (64, code_hash_of("b"))
     assert (third.value, third.code_hash, third.outcome) == (None, None, Outcome.COMPILE_ERROR)
     assert third.message == "no such op"
-
-
-def test_a_fact_that_a_target_does_not_tell_has_no_series(store: Engine) -> None:
-    ingest_all(store, make_record(static_facts=[make_static_facts(spilled_registers=None)]))
-
-    assert {key.metric for key in read(store)} == {"registers", "local_bytes", "shared_bytes", "code_bytes"}
+    series = read(store)
+    assert static_key("spilled_registers") not in series, "a target that does not report it"
+    times = {key.runner_class: len(found.points) for key, found in series.items() if key.metric == "median_ns"}
+    assert times == {make_environment().runner_class: 1, other.runner_class: 1}
 
 
 def test_each_tensor_has_a_series_of_each_error(store: Engine) -> None:
@@ -260,19 +242,6 @@ def test_an_accuracy_check_that_fails_fails_for_every_tensor_ever_seen(store: En
     assert accuracy_key(tensor="") not in read(store)
 
 
-def test_dirty_runs_and_sides_of_a_pair_are_left_out_unless_asked_for(store: Engine) -> None:
-    dirty = make_record(1, commit=make_commit(1, is_dirty=True))
-    ingest_all(store, make_record(0), dirty, *make_pair_of_records(2, 3))
-
-    def commits(**filters: bool) -> list[int]:
-        points = read_one(store, make_series_key(), **filters)
-        return [point.commit.first_parent_count - 1 for point in points]
-
-    assert commits() == [0]
-    assert commits(include_dirty=True) == [0, 1]
-    assert commits(include_pairs=True) == [0, 2, 3]
-
-
 def varied_records() -> list[RunRecord]:
     return [
         make_record(
@@ -302,16 +271,6 @@ def varied_records() -> list[RunRecord]:
     ]
 
 
-def test_reading_by_keys_gives_the_same_series_as_reading_all(store: Engine) -> None:
-    ingest_all(store, *varied_records())
-    everything = read(store)
-    chosen = list(everything)[::3]
-
-    assert read(store, keys=chosen) == {key: everything[key] for key in chosen}
-    assert read(store, keys=[]) == {}
-    assert read(store, keys=[make_series_key(case_id="no/such=1/case/fwd")]) == {}
-
-
 @pytest.mark.parametrize(
     "filters", [{}, {"kernel": "swiglu"}, {"kernel": "none"}, {"include_dirty": True}, {"include_pairs": True}], ids=str
 )
@@ -323,7 +282,10 @@ def test_every_listed_key_has_a_series_with_points(store: Engine, filters: dict[
         keys = list_series_keys(session, PROJECT, **filters)
         by_metric = [list_series_keys(session, PROJECT, metric=name, **filters) for name in METRICS]
         series = read_series(session, PROJECT, keys, **included)
+        some = read_series(session, PROJECT, keys[::3], **included)
+        assert read_series(session, PROJECT, [make_series_key(case_id="no/such=1/case/fwd")]) == []
 
+    assert some == series[::3]
     assert keys == sorted(keys) == [found.key for found in series] == sorted(chain.from_iterable(by_metric))
     assert bool(keys) == (filters.get("kernel") != "none")
 

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine
@@ -10,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 from tests.builders import (
     PROJECT,
@@ -31,12 +30,12 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def stored(store: Engine, **filters: Any) -> list[Regression]:
+def stored(store: Engine) -> list[Regression]:
     with Session(store) as session:
-        return list_regressions(session, PROJECT, **filters)
+        return [one.regression for one in list_triaged(session, PROJECT)]
 
 
-def test_regressions_read_back_newest_first(history: Engine) -> None:
+def test_regressions_read_back_newest_first_until_replaced(history: Engine) -> None:
     regressions = [
         make_regression(1),
         make_regression(
@@ -65,14 +64,8 @@ def test_regressions_read_back_newest_first(history: Engine) -> None:
 
     replace_regressions(history, PROJECT, regressions)
 
-    assert stored(history) == [regressions[2], regressions[1], regressions[0]]
-
-
-def test_new_analysis_replaces_the_old_one(history: Engine) -> None:
-    replace_regressions(history, PROJECT, [make_regression(1), make_regression(2)])
-
+    assert stored(history) == regressions[::-1]
     replace_regressions(history, PROJECT, [make_regression(2, summary="analysed again")])
-
     assert stored(history) == [make_regression(2, summary="analysed again")]
 
 

@@ -49,14 +49,9 @@ def trail(engine: Engine, regression_id: UUID) -> list[tuple[str | None, str | N
     return [(entry.before, entry.after, entry.actor) for entry in reversed(entries)]
 
 
-def test_found_regression_is_new(history: Engine) -> None:
-    (one,) = analyse(history, make_regression(2))
-
-    assert one == Triage(regression_id(make_regression(2)), TriageState.NEW)
-
-
 def test_moved_regression_keeps_its_triage(history: Engine) -> None:
     (one,) = analyse(history, make_regression(3))
+    assert one == Triage(regression_id(make_regression(3)), TriageState.NEW)
     decide(history, one.regression_id, TriageState.EXPECTED)
     other = make_series_key(case_id="rms_norm/n_rows=64,n_cols=128/float32/fwd", implementation="other")
     moved = make_regression(
@@ -83,19 +78,13 @@ def test_other_series_or_commits_are_another_regression(history: Engine) -> None
     assert len({one.regression_id, elsewhere.regression_id, of_others.regression_id}) == 3
 
 
-def test_recovered_regression_is_fixed_automatically(history: Engine) -> None:
+def test_recovered_regression_is_fixed_until_the_recovery_is_lost(history: Engine) -> None:
     (one,) = analyse(history, make_regression(1))
     (fixed,) = analyse(history, make_regression(1, recovered_at=make_commit_ref(5)))
+    (again,) = analyse(history, make_regression(1))
 
     assert (fixed.state, fixed.person) == (TriageState.FIXED, "roofwatch")
     assert fixed.reason == f"recovered at {make_commit_ref(5).short_sha} (Change number 5)"
-    assert trail(history, one.regression_id) == [("new", "fixed", "roofwatch")]
-
-
-def test_lost_recovery_reopens_a_regression(history: Engine) -> None:
-    (one,) = analyse(history, make_regression(1, recovered_at=make_commit_ref(5)))
-    (again,) = analyse(history, make_regression(1))
-
     assert again.state is TriageState.NEW
     assert trail(history, one.regression_id) == [("new", "fixed", "roofwatch"), ("fixed", "new", "roofwatch")]
 
@@ -113,23 +102,16 @@ def test_fixed_regression_is_reopened_after_three_commits(history: Engine) -> No
     assert trail(history, one.regression_id)[-1] == ("fixed", "new", "roofwatch")
 
 
-def test_fixed_regression_found_again_is_reopened(history: Engine) -> None:
-    (one,) = analyse(history, make_regression(1))
-    decide(history, one.regression_id, TriageState.FIXED)
-    analyse(history)
-
-    (again,) = analyse(history, make_regression(1))
-
-    assert (again.regression_id, again.state) == (one.regression_id, TriageState.NEW)
-
-
-@pytest.mark.parametrize("state", [TriageState.EXPECTED, TriageState.INVALID, TriageState.ACKNOWLEDGED])
-def test_other_states_are_kept_when_found_again(history: Engine, state: TriageState) -> None:
+@pytest.mark.parametrize("state", [*TriageState][1:])
+def test_only_a_fixed_regression_is_reopened_when_found_again(history: Engine, state: TriageState) -> None:
     (one,) = analyse(history, make_regression(1))
     decide(history, one.regression_id, state)
     analyse(history)
 
-    assert analyse(history, make_regression(1))[0].state is state
+    (again,) = analyse(history, make_regression(1))
+
+    expected = TriageState.NEW if state is TriageState.FIXED else state
+    assert (again.regression_id, again.state) == (one.regression_id, expected)
 
 
 def test_triage_of_an_unknown_regression_is_refused(history: Engine) -> None:
