@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, func, select, true
+from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import RunRecord, Side
@@ -15,6 +15,7 @@ from roofwatch.db.errors import NotStoredError, StoreError
 from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.results import RunDetail
+from roofwatch.db.queries.run_filter import is_on
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
@@ -78,7 +79,8 @@ def find_runs_to_compare(
         pair = session.execute(_newest_pair(project, base_sha, head_sha)).first()
         if pair is not None:
             return pair.base, pair.head
-    base, head = (session.scalar(_best_run(project, sha, _is_on(runner_class))) for sha in (base_sha, head_sha))
+    is_wanted = is_on(project, () if runner_class is None else [runner_class])
+    base, head = (session.scalar(_best_run(project, sha, is_wanted)) for sha in (base_sha, head_sha))
     return base, head
 
 
@@ -116,7 +118,7 @@ def read_runs_of_commits(
     Raises:
         NotStoredError: a commit has no run, or none on these runner classes.
     """
-    is_wanted = EnvironmentRow.runner_class.in_(runner_classes) if runner_classes else true()
+    is_wanted = is_on(project, runner_classes)
     head = session.execute(_best_run(project, head_sha, is_wanted)).first()
     is_same_runner = EnvironmentRow.runner_class == (None if head is None else head.runner_class)
     base = session.execute(_best_run(project, base_sha, is_wanted, func.coalesce(is_same_runner, False).desc())).first()
@@ -153,10 +155,6 @@ def _both(found: Mapping[str, _Result], base_id: UUID, head_id: UUID) -> tuple[_
         if str(run_id) not in found:
             raise NotStoredError(f"run {run_id}: not stored; reload the page and choose another")
     return found[str(base_id)], found[str(head_id)]
-
-
-def _is_on(runner_class: str | None) -> ColumnElement[bool]:
-    return true() if runner_class is None else EnvironmentRow.runner_class == runner_class
 
 
 def _best_run(project: str, sha: str, condition: ColumnElement[bool], *order: Any) -> Select[UUID, str]:

@@ -114,7 +114,7 @@ def allow_connections(url: URL, *, are_allowed: bool) -> None:
 
 
 def test_record_stays_in_the_spool_while_the_database_is_down(
-    database_url: URL, store: Engine, make_token: MakeToken, tmp_path: Path
+    database_url: URL, make_token: MakeToken, tmp_path: Path
 ) -> None:
     token = make_token(Scope.INGEST).text
     spool, record = Spool(tmp_path / "spool"), make_record()
@@ -129,14 +129,14 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
         allow_connections(database_url, are_allowed=True)
         up = spool.deliver(sender, attempts=1)
         ready_again = status_of(f"{sender.client.url}/readyz")
-    engine.dispose()
 
     assert (len(down.left), len(down.sent), len(down.refused)) == (1, 0, 0)
     assert "HTTP 503" in down.left[0][1]
     assert (ready_while_down, alive_while_down, ready_again) == ((503, "10"), (200, None), (200, None))
     assert len(up.sent) == 1
-    with Session(store) as session:
+    with Session(engine) as session:
         assert [run.run_id for run in list_runs(session, PROJECT)] == [str(record.run_id)]
+    engine.dispose()
 
 
 def status_of(url: str) -> tuple[int, str | None]:

@@ -61,32 +61,16 @@ def found(session: Session, **asked: Any) -> list[int]:
     return [places[run.run_id] for run in list_fleet_runs(session, PROJECT, **asked)]
 
 
-def test_the_newest_runs_of_a_branch_are_found_behind_newer_ones_of_others(session: Session) -> None:
+def test_the_newest_runs_are_found_behind_newer_ones_of_other_branches_and_runner_classes(session: Session) -> None:
+    silent, mine, oldest = (SILENT.runner_class,), (MINE.runner_class,), str(RECORDS[0].run_id)
     assert found(session, limit=2) == [7, 6]
     assert found(session, limit=2, branches=("old",)) == [7, 1]
-    assert found(
-        session,
-        limit=1,
-        branches=(
-            "old",
-            "main",
-        ),
-    ) == [7]
+    assert found(session, limit=1, branches=("old", "main")) == [7]
     assert found(session, limit=9, branches=("never",)) == []
-
-
-def test_the_newest_runs_of_a_runner_class_are_found_behind_newer_ones_of_others(session: Session) -> None:
-    assert found(session, limit=1, runner_classes=(SILENT.runner_class,)) == [2]
-    assert found(session, limit=9, runner_classes=(SILENT.runner_class,), branches=("old",)) == []
-
-
-def test_what_is_wanted_besides_is_narrowed_too(session: Session) -> None:
-    oldest = str(RECORDS[0].run_id)
-    assert found(session, limit=1, or_run=oldest, runner_classes=(SILENT.runner_class,)) == [2, 0]
-    assert found(session, limit=1, or_run=oldest, runner_classes=(MINE.runner_class,)) == [7]
-
-
-def test_so_many_of_each_runner_class_leave_none_out(session: Session) -> None:
+    assert found(session, limit=1, runner_classes=silent) == [2]
+    assert found(session, limit=9, runner_classes=silent, branches=("old",)) == []
+    assert found(session, limit=1, or_run=oldest, runner_classes=silent) == [2, 0]
+    assert found(session, limit=1, or_run=oldest, runner_classes=mine) == [7]
     assert found(session, limit=1, of_each_class=True) == [7, 2]
     assert found(session, limit=2, of_each_class=True) == [7, 6, 2, 0]
     assert found(session, limit=1, of_each_class=True, branches=("main",)) == [6, 2]
@@ -119,17 +103,13 @@ def test_a_runner_stands_by_its_newest_run_of_a_branch(session: Session) -> None
     assert standing(branches=("main",), runner_classes=(MINE.runner_class,)) == [on_mine]
 
 
-def test_the_dearest_of_some_cases_are_found_behind_dearer_ones(session: Session) -> None:
-    run_ids = (RECORDS[3].run_id,)
-    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1)] == [DEAR]
-    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1, case_ids=frozenset({SMALL}))] == [SMALL]
-    assert list_case_costs(session, run_ids, limit=1, case_ids=frozenset()) == []
-
-
-def test_a_kernel_costs_what_some_of_its_cases_do(session: Session) -> None:
-    run_ids = (RECORDS[3].run_id,)
+def test_costs_are_those_of_some_cases(session: Session) -> None:
+    run_ids, small, never = (RECORDS[3].run_id,), frozenset({SMALL}), frozenset({"never/n=1/float16/fwd"})
     (every,) = list_kernel_costs(session, run_ids)
-    (some,) = list_kernel_costs(session, run_ids, case_ids=frozenset({SMALL}))
+    (some,) = list_kernel_costs(session, run_ids, case_ids=small)
     assert (every.measurement_count, some.measurement_count) == (2, 1)
     assert some.timed_ns == pytest.approx(every.timed_ns / 10)
-    assert list_kernel_costs(session, run_ids, case_ids=frozenset({"never/n=1/float16/fwd"})) == []
+    assert list_kernel_costs(session, run_ids, case_ids=never) == []
+    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1)] == [DEAR]
+    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1, case_ids=small)] == [SMALL]
+    assert list_case_costs(session, run_ids, limit=1, case_ids=frozenset()) == []
