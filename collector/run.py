@@ -137,7 +137,7 @@ def measure_pair(
     """
     steps = _Steps(on_progress)
     steps.say("loading torch and Triton")
-    fork_server.warm_up()
+    fork_server.load("triton")
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
     session = _device_session(plan, journal)
     suites = {Side.BASE: base, Side.HEAD: head}
@@ -274,7 +274,7 @@ def _prepare(
 def _load_torch_compile(fork_server: ForkServer, run: SuiteRun) -> None:
     if run.is_on_cpu and run.has_torch_compile:
         with run.spent.on(Activity.CHECK):
-            fork_server.load_torch_compile()
+            fork_server.load("torch_compile")
 
 
 def _parallel_check_count(run: SuiteRun) -> int:

@@ -66,7 +66,6 @@ def compile_suite(
         fork_server = stack.enter_context(ForkServer(environment))
         workers = stack.enter_context(compilers(fork_server, source))
         on_progress(Progress(0, 0, "loading the suite"))
-        fork_server.warm_up()
         subjects = [each.subject for each in select(workers.start(), plan) if each.implementation.language != "torch"]
         facts = {}
         for found in compile_subjects(workers, subjects, plan, cache):

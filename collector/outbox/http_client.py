@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, Never
+from http.client import HTTPException, HTTPResponse
+from typing import IO
 
 from roofwatch.collector.errors import SpoolError
 
@@ -18,20 +18,6 @@ TOKEN_VARIABLE = "ROOFWATCH_TOKEN"  # noqa: S105  the name of the variable, not 
 _TIMEOUT_S = 60.0
 _MAX_MESSAGE_LENGTH = 500
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-@dataclass(frozen=True)
-class Response:
-    status: int
-    headers: Any
-    body: IO[bytes]
-
-    def read(self, max_bytes: int) -> bytes:
-        """Read the start of the body; empty if the connection broke."""
-        try:
-            return self.body.read(max_bytes)
-        except (OSError, http.client.HTTPException):
-            return b""
 
 
 class ConnectionFailedError(SpoolError):
@@ -70,28 +56,24 @@ class HttpClient:
     @contextmanager
     def request(
         self, method: str, path: str, headers: Mapping[str, str], data: bytes | IO[bytes] | None = None
-    ) -> Iterator[Response]:
-        """Send one request.
+    ) -> Iterator[HTTPResponse]:
+        """Send one request; every status is an answer.
 
         Raises:
             ConnectionFailedError: no connection, or it broke.
         """
+        authorization = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(  # noqa: S310  the scheme was checked
-            self.url.rstrip("/") + path, data=data, headers=dict(headers), method=method
+            self.url.rstrip("/") + path, data=data, headers={**headers, **authorization}, method=method
         )
-        if self.token is not None:
-            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
         # plain HTTP stays on this machine: it must not pass through a proxy
         proxies = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
         try:
-            with urllib.request.build_opener(_NoRedirect, *proxies).open(request, timeout=self.timeout_s) as response:
-                yield Response(response.status, response.headers, response)
-        except urllib.error.HTTPError as error:
-            with error:
-                yield Response(error.code, error.headers, error)
+            with urllib.request.build_opener(_EveryStatus, *proxies).open(request, timeout=self.timeout_s) as response:
+                yield response
         except urllib.error.URLError as error:
             raise ConnectionFailedError(self.clean(f"no connection: {error.reason}")) from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             raise ConnectionFailedError(self.clean(f"the connection broke: {type(error).__name__} {error}")) from None
 
     def clean(self, text: str) -> str:
@@ -102,9 +84,11 @@ class HttpClient:
         return " ".join(printable.split())[:_MAX_MESSAGE_LENGTH]
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> Never:
-        del newurl
-        raise urllib.error.HTTPError(req.full_url, code, msg, headers, fp)
+class _EveryStatus(urllib.request.HTTPErrorProcessor):
+    """Returns redirects and errors like any other response."""
+
+    def http_response(self, request: urllib.request.Request, response: HTTPResponse) -> HTTPResponse:
+        del request
+        return response
+
+    https_response = http_response

@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 from collections.abc import Callable
 from datetime import datetime
+from http.client import HTTPResponse
 from pathlib import Path
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import orjson
 
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.files import compress
-from roofwatch.collector.outbox.http_client import ConnectionFailedError, HttpClient, Response
+from roofwatch.collector.outbox.http_client import ConnectionFailedError, HttpClient
 from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Unavailable
 from roofwatch.collector.record.record import Artefact, RunRecord, utc_now
 
@@ -110,23 +111,23 @@ class HttpSender:
         except OSError as error:
             return Unavailable(f"{file}: cannot be read: {error.strerror}", is_retried=False)
 
-    def _failure(self, what: str, response: Response, message: str) -> Refused | Unavailable:
+    def _failure(self, what: str, response: HTTPResponse, message: str) -> Refused | Unavailable:
         if response.status < 400 or response.status in _WRONG_TOKEN or response.status == _FORBIDDEN:
             raise self._rejected(what, response, message)
         if response.status < 500 and response.status not in _TRY_LATER:
             return Refused(message)
         return Unavailable(message, _retry_after_s(response.headers.get("Retry-After"), self._now()))
 
-    def _rejected(self, what: str, response: Response, message: str) -> SpoolError:
+    def _rejected(self, what: str, response: HTTPResponse, message: str) -> SpoolError:
         location = response.headers.get("Location")
         redirect = f", which redirects to {location}" if location else ""
         return SpoolError(self.client.clean(f"{self.client.url} accepts no {what} from here{redirect}: {message}"))
 
-    def _message(self, response: Response, body: bytes) -> str:
+    def _message(self, response: HTTPResponse, body: bytes) -> str:
         return self.client.clean(f"HTTP {response.status}: {body.decode(errors='replace')}")
 
 
-def _lacks_scope(response: Response) -> bool:
+def _lacks_scope(response: HTTPResponse) -> bool:
     """Whether the token lacks the scope (RFC 6750, 3.1), not only access to this project."""
     return "insufficient_scope" in (response.headers.get("WWW-Authenticate") or "")
 

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.protocol import Mode
@@ -84,15 +84,12 @@ class ForkServer:
         """Start to load torch and Triton for workers of this mode; do not wait."""
         self._server(mode)
 
-    def warm_up(self) -> None:
-        """Load what every compilation needs, once for all workers."""
-        self._server(Mode.DEVICE).ask({"load": "compilers"})
+    def load(self, what: Literal["triton", "torch_compile"]) -> None:
+        """Load what every compilation by Triton or torch.compile needs, once for all workers that are forked later.
 
-    def load_torch_compile(self) -> None:
-        """Load what `torch.compile` needs, once for all workers. Only without a GPU: it must not be used before a fork,
-        and torch's compilers may use it.
+        `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers may use it.
         """
-        self._server(Mode.DEVICE).ask({"load": "torch_compile"})
+        self._server(Mode.DEVICE).ask({"load": what})
 
     def _server(self, mode: Mode) -> _Server:
         with self._lock:

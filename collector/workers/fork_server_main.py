@@ -33,7 +33,7 @@ def main(control_fd: int) -> None:
             elif question["load"] == "torch_compile":
                 _load_torch_compile()
             else:
-                _load_compilers()
+                _load_triton()
             control.send(json.dumps(answer).encode())
 
 
@@ -78,7 +78,7 @@ def _exit_status(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def _load_compilers() -> None:
+def _load_triton() -> None:
     """Triton hashes itself once per process for its cache."""
     import triton.runtime.cache
 

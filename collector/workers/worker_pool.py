@@ -268,7 +268,7 @@ class WorkerPool:
 
     def load_compilers(self) -> None:
         """Load what every compilation needs, once for all workers that are started later."""
-        self._fork_server.warm_up()
+        self._fork_server.load("triton")
 
     def compile_all(
         self, jobs: Sequence[CompileStatic], *, worker_count: int, timeout_s: float

@@ -136,7 +136,7 @@ def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
     }
     with progress("demo") as show, ForkServer(environment) as fork_server:
         show(Progress(0, count + 2, "loading torch and Triton"))
-        fork_server.warm_up()
+        fork_server.load("triton")
         measuring = Measuring(root, engine, fork_server)
         for number, commit in enumerate(commits, start=1):
             show(Progress(number - 1, count + 2, f"commit {number} of {count}: {commit.step.subject}"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from roofwatch import __version__
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient, Response
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient
 from roofwatch.settings import load_settings
 
 _MAX_ANSWER_BYTES = 2**28
@@ -144,7 +144,7 @@ class Server:
         return bytes(body)
 
     @contextmanager
-    def _request(self, path: str, document: bytes | None) -> Iterator[Response]:
+    def _request(self, path: str, document: bytes | None) -> Iterator[HTTPResponse]:
         method, headers = "GET", _HEADERS
         if document is not None:
             method, headers = "POST", {**_HEADERS, "Content-Type": "application/json"}
@@ -157,7 +157,7 @@ class Server:
                 f"{self.url}: {error}; check that roofwatch api runs there, then try again"
             ) from None
 
-    def _check(self, response: Response, path: str) -> None:
+    def _check(self, response: HTTPResponse, path: str) -> None:
         if response.status == 200:
             return
         body = response.read(_MAX_REASON_BYTES)
@@ -179,14 +179,14 @@ class Server:
             kind = TooMuchError
         raise kind(self.client.clean(f"{self.url}: {message}"))
 
-    def _chunks(self, response: Response) -> Iterator[bytes]:
+    def _chunks(self, response: HTTPResponse) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
         size_bytes = 0
         try:
-            while chunk := response.body.read(_CHUNK_BYTES):
+            while chunk := response.read(_CHUNK_BYTES):
                 yield chunk
                 size_bytes += len(chunk)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             raise ConnectionFailedError(self.client.clean(f"the connection broke: {error}")) from None
         if length.isdecimal() and size_bytes < int(length):
             raise ConnectionFailedError("the connection broke within the answer")
