@@ -1,6 +1,6 @@
 """Launchers through torch.compile, as the collector has them compiled, and more calls of one case."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -14,38 +14,28 @@ from roofwatch.collector.workers.case_call import another_call, compiled
 from roofwatch.spec import Direction, Implementation, Language, UnsupportedError
 
 
-@pytest.fixture
-def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
-    """Of the graphs that were compiled; what a compiler makes of them takes seconds and does not matter here."""
-    seen: list[tuple[int, ...]] = []
+def test_each_of_many_shapes_of_one_kernel_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_shapes: list[tuple[int, ...]] = []
 
     def note(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-        seen.append(tuple(inputs[0].shape))
-        return graph.forward
+        compiled_shapes.append(tuple(inputs[0].shape))
+        return graph.forward  # compiling takes seconds
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=note))
     torch._dynamo.reset()
-    with (  # settings are of the process: afterwards they are what they were
+    add_one = Implementation("compile", Language.TORCH, lambda x: x + 1, frozenset({Direction.FWD}), is_compiled=True)
+    shapes = [(count,) for count in range(2, 14)]
+    with (  # settings of the process, restored afterwards
         dynamo_config.patch(recompile_limit=8, accumulated_recompile_limit=256, suppress_errors=True),
         dynamo_config.patch(fail_on_recompile_limit_hit=False),
         functorch_config.patch(donated_buffer=True),
         inductor_config.patch(compile_threads=1),
     ):
-        yield seen
+        launch = compiled(add_one, "cpu")
+        for shape in shapes * 2:
+            assert torch.equal(launch(torch.zeros(shape)), torch.ones(shape))
 
-
-def implementation() -> Implementation:
-    return Implementation("compile", Language.TORCH, lambda x: x + 1, frozenset({Direction.FWD}), is_compiled=True)
-
-
-def test_each_of_many_shapes_of_one_kernel_is_compiled(shapes: list[tuple[int, ...]]) -> None:
-    launch = compiled(implementation(), "cpu")
-    wanted = [(count,) for count in range(2, 14)]
-
-    for shape in wanted * 2:
-        assert torch.equal(launch(torch.zeros(shape)), torch.ones(shape))
-
-    assert shapes == wanted
+    assert compiled_shapes == shapes
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import count, cycle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -206,31 +207,16 @@ def test_on_a_rotated_cache_launches_take_turns_on_copies_that_exceed_it(small_c
 # --- what timers report besides the time
 
 
-class Scripted:
-    """A stopwatch with given samples."""
-
-    def __init__(self, *samples: Sample) -> None:
-        self._samples = list(samples)
-
-    def rehearse(self) -> float:
-        return 1.0
-
-    def launches_for(self, launch_ns: float) -> int:  # noqa: ARG002  of any length
-        return 1
-
-    def take(self, sample_count: int, launches: int) -> list[Sample]:
-        assert launches == 1
-        taken, self._samples = self._samples[:sample_count], self._samples[sample_count:]
-        return taken
-
-
 def test_a_block_has_everything_that_the_timer_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [
         Sample(busy_ns=100, span_ns=150, host_ns=900, launch_delay_ns=30, kernels=("a", "b")),
         Sample(busy_ns=110, span_ns=140, host_ns=700, launch_delay_ns=10, kernels=("a", "b")),
         Sample(busy_ns=120, span_ns=160, host_ns=800, launch_delay_ns=20, kernels=("a", "b", "memset")),
     ]
-    monkeypatch.setattr("roofwatch.collector.timing.timing.make_stopwatch", lambda *_, **__: Scripted(*samples))
+    stopwatch = SimpleNamespace(
+        rehearse=lambda: 1.0, launches_for=lambda _ns: 1, take=lambda count, _launches: samples[:count]
+    )
+    monkeypatch.setattr("roofwatch.collector.timing.timing.make_stopwatch", lambda *_, **__: stopwatch)
     block = sample_launches(lambda: None, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3)).block
 
     assert (block.samples_ns, block.span_ns) == ((100, 110, 120), (150, 140, 160))

@@ -52,6 +52,7 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
     with Journal(path, header) as journal:
         journal.append(Entry(environment=make_environment()))
         journal.append(Entry(spent_ns={"ceilings": 7}, ceilings=(make_ceiling(),)))
+        journal.append(Entry(side="head", environment=make_environment()))  # in no entries of another side
         add(journal, "a")
         assert journal.result_count == 2, "a description of the machine is no result"
         assert read_header(path) == header
@@ -62,14 +63,6 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
     assert (first.environment, second.ceilings) == (make_environment(), (make_ceiling(),))
     assert third.accuracy == make_accuracy("a/n=1/float32/fwd")
     assert [entry.spent_ns for entry in (first, second, third)] == [{}, {"ceilings": 7}, {"check": 5}]
-
-
-def test_each_side_has_its_own_entries(path: Path) -> None:
-    suite = header_with().suites["run"]
-    with Journal(path, header_with(suites={"base": suite, "head": suite})) as journal:
-        journal.append(Entry(side="head", environment=make_environment()))
-        assert len(journal.entries("head")) == 1
-        assert journal.entries("base") == ()
 
 
 def test_results_are_not_overwritten_without_discard(path: Path) -> None:
@@ -85,26 +78,17 @@ def test_results_are_not_overwritten_without_discard(path: Path) -> None:
     Journal(path, header_with()).close()
 
 
-def test_without_a_journal_a_resumed_run_starts_anew(path: Path) -> None:
-    with resume(path) as journal:
-        assert journal.result_count == 0
-
-
-def test_a_run_without_results_leaves_no_journal(path: Path) -> None:
-    with Journal(path, header_with()) as journal:
-        journal.append(Entry(environment=make_environment()))
-    assert not path.exists()
-
-
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_a_killed_run_without_results_does_not_block_another(path: Path, is_resumed: bool) -> None:
     killed = Journal(path, header_with(options={"timer": "cupti"}))
     killed.append(Entry(environment=make_environment()))
     killed.close()
+    assert path.exists()
 
     other = header_with(options={"timer": None})
     with Journal(path, other, is_resumed=is_resumed) as journal:
         assert (journal.header, journal.entries()) == (other, ())
+    assert not path.exists(), "it holds no result"
 
 
 def test_complete_lines_of_a_cut_journal_count(path: Path) -> None:

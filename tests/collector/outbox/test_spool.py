@@ -211,27 +211,21 @@ def test_a_spool_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         Spool(tmp_path / "file").deliver(Server(), sleep=no_wait)
 
 
-def test_a_record_stays_until_the_server_has_its_artefacts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [Unavailable("HTTP 503"), Refused("HTTP 413")])
+def test_a_record_waits_for_files_that_are_not_refused(tmp_path: Path, answer: Refused | Unavailable) -> None:
     spool = Spool(tmp_path / "spool")
-    submit_with_artefact(spool, tmp_path)
-    server = Server(to_artefacts=(Unavailable("HTTP 503"),))
+    record = submit_with_artefact(spool, tmp_path)
+    server = Server(to_artefacts=(answer,))
 
-    first, second = spool.deliver(server, attempts=1), spool.deliver(server, attempts=1)
+    first = spool.deliver(server, attempts=1)
 
-    assert [reason for _, reason in first.left] == ["HTTP 503"]
-    assert (len(second.sent), second.left, second.incomplete) == (1, [], [])
-    assert server.files == {hashlib.sha256(b"a trace").hexdigest()}
-    assert list(spool.folder.iterdir()) == []
-
-
-def test_a_refused_artefact_does_not_hold_up_its_record(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
-    submit_with_artefact(spool, tmp_path)
-
-    delivery = spool.deliver(Server(to_artefacts=(Refused("HTTP 413"),)), sleep=no_wait)
-
-    assert len(delivery.sent) == 1
-    assert [reason for _, reason in delivery.incomplete] == ["trace.json: HTTP 413"]
+    if isinstance(answer, Refused):
+        assert (len(first.sent), [reason for _, reason in first.incomplete]) == (1, ["trace.json: HTTP 413"])
+    else:
+        assert [reason for _, reason in first.left] == ["HTTP 503"]
+        second = spool.deliver(server, attempts=1)
+        assert (len(second.sent), second.left, second.incomplete) == (1, [], [])
+        assert server.files == {record.artefacts[0].sha256}
     assert list(spool.folder.iterdir()) == []
 
 
