@@ -165,8 +165,10 @@ def test_regressions_are_paged_newest_first(client: TestClient, judged: Engine) 
     assert flat(pages(client, "/v1/regressions", project=PROJECT, state="dismissed")) == []
 
 
-def test_triage_survives_an_analysis_and_is_audited(client: TestClient, judged: Engine) -> None:
+def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(client: TestClient, judged: Engine) -> None:
     assert decide(client, 2).json()["triage"]["state"] == "expected"
+    stale = decide(client, 2, state="invalid", expected="new")
+    assert (stale.status_code, "expected, not new" in stale.json()["detail"]) == (409, True)
     assert decide(client, 2, state="fixed", reason="reverted", expected="expected").status_code == 200
     replace_regressions(judged, PROJECT, [make_regression(number, summary="analysed again") for number in (2, 3)])
 
@@ -178,15 +180,6 @@ def test_triage_survives_an_analysis_and_is_audited(client: TestClient, judged: 
         ("new", "expected", "the price of an exact sum"),
     ]
     assert all(entry["person"] == "Example Engineer" and entry["actor"].startswith("token ") for entry in trail)
-
-
-def test_stale_triage_is_refused(client: TestClient, judged: Engine) -> None:
-    decide(client, 2)
-
-    answer = decide(client, 2, state="invalid", expected="new")
-
-    assert answer.status_code == 409
-    assert "expected, not new" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Values of series as numpy arrays."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -108,28 +106,19 @@ def test_errors_of_passed_checks_are_ordered_along_the_branch(store: Engine) -> 
     assert errors[SOFTMAX].places.tolist() == [0, 1]
 
 
-@contextmanager
-def stored_before_values(store: Engine, record: RunRecord) -> Iterator[None]:
-    """Store a record after the runs were listed, and before their values are read."""
+def test_a_run_stored_meanwhile_is_left_out(store: Engine) -> None:
+    ingest_all(store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3)))
+    waiting = [make_record(1, measurements=[timed(9)])]
 
-    waiting = [record]
-
-    def ingest_first(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    @event.listens_for(store, "before_cursor_execute")
+    def _ingest_before_values_are_read(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if "string_agg" in statement and waiting:
             ingest_record(store, waiting.pop())
 
-    event.listen(store, "before_cursor_execute", ingest_first)
-    yield
-    event.remove(store, "before_cursor_execute", ingest_first)
-    assert not waiting
-
-
-def test_a_run_stored_meanwhile_is_left_out(store: Engine) -> None:
-    ingest_all(store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3)))
-
-    with Session(store) as session, stored_before_values(store, make_record(1, measurements=[timed(9)])):
+    with Session(store) as session:
         (one,) = read_time_columns(session, PROJECT, list_case_row_ids(session, PROJECT))
 
+    assert not waiting
     assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
     assert one.places.tolist() == [0, 1, 2]
 
