@@ -93,7 +93,7 @@ class ClockLock:
         Returns:
             Why the clock is still locked, and what to do; None on success.
         """
-        if self._watchdog.returncode is not None or self._end_watchdog() == 0:
+        if self._end_watchdog() == 0:
             return None
         try:  # the watchdog was killed or failed
             with NvmlDevice(self._uuid) as device:
