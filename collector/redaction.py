@@ -134,7 +134,7 @@ class Redaction:
             for secret in self.secrets:
                 text = text.replace(secret, "<secret>")
         for pattern, replacement in self._rules:
-            text = pattern.sub(replacement or self._shorten, text)
+            text = pattern.sub(replacement or (lambda found: self.path(found[0])), text)
         return text
 
     def value(self, name: str, text: str) -> str:
@@ -173,9 +173,6 @@ class Redaction:
             return "<home>"
         folder, _, name = path.rpartition("/")
         return f"<path>/{name}" if folder else "<path>"
-
-    def _shorten(self, found: re.Match[str]) -> str:
-        return self.path(found[0])
 
     @cached_property
     def _rules(self) -> list[Rule]:

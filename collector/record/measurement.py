@@ -70,10 +70,6 @@ def is_host_bound(busy_ns: float, host_ns: float | None) -> bool:
     return host_ns is not None and busy_ns < HOST_BOUND_BELOW * host_ns
 
 
-_HOLDING_HOST_TIME = frozenset({Timer.CUDA_EVENT})
-"""Timers whose samples include time that the device waits for the host."""
-
-
 class CacheState(StrEnum):
     """State of the last-level cache before a launch. Times of different states are not comparable."""
 
@@ -212,8 +208,8 @@ class Measurement(CaseResult):
 
     @property
     def is_hidden_by_host(self) -> bool:
-        """Whether the samples may include host time."""
-        return self.is_host_bound and self.timer in _HOLDING_HOST_TIME
+        """Whether the samples may include time that the device waits for the host."""
+        return self.is_host_bound and self.timer is Timer.CUDA_EVENT
 
     @property
     def quartiles_ns(self) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Two commits measured as a pair: more blocks where they are asked for, and nothing compiled that the sides share."""
+"""Two commits measured as a pair: blocks are added, caches are separate, and each side has its own kernels."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import RunPlan, Subject
-from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
+from tests.git_repository import commit_all, make_repository
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
@@ -76,3 +78,57 @@ def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_ser
     assert len(base) == len(head) == 1
     assert not base & head
     assert not any(Path(folder).exists() for line in base | head for folder in line.split())
+
+
+REGISTRY = """
+from roofwatch import KernelSpec, cases
+from roofwatch.kernels.memory.factor import FACTOR
+
+scale = KernelSpec(
+    name="scale",
+    inputs=lambda case, make: {"x": make.normal(case["n"])},
+    reference=lambda x: FACTOR * x,
+    cases=cases(shapes=[{"n": 1000 * FACTOR}], directions=["fwd"]),
+    flop_count=lambda case: case["n"],
+    memory_bytes=lambda case: 2 * case["n"] * case.itemsize,
+)
+
+
+@scale.implementation("torch")
+def eager(x):
+    return x * FACTOR
+
+
+def suite():
+    return (scale,)
+"""
+
+
+def commit_kernels(repository: Path, factor: int) -> str:
+    """Commit `kernels/` with a registry and a module that it imports."""
+    (repository / "kernels" / "memory").mkdir(parents=True, exist_ok=True)
+    (repository / "kernels" / "__init__.py").touch()
+    (repository / "kernels" / "memory" / "__init__.py").touch()
+    (repository / "kernels" / "memory" / "factor.py").write_text(f"FACTOR = {factor}\n")
+    (repository / "kernels" / "registry.py").write_text(REGISTRY)
+    return commit_all(make_repository(repository))
+
+
+def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer
+) -> None:
+    repository = tmp_path / "repository"
+    base_sha, head_sha = commit_kernels(repository, 2), commit_kernels(repository, 3)
+    monkeypatch.setattr("roofwatch.collector.suite.find_repository", lambda _: repository)
+    with (
+        suite_at_revision(None, base_sha, tmp_path / "base") as base,
+        suite_at_revision(None, head_sha, tmp_path / "head") as head,
+    ):
+        records = measure_pair(base, head, replace(QUICK, block_count=1), fork_server=fork_server)
+
+    def measured(record: RunRecord) -> list[tuple[str, Outcome]]:
+        return [(one.case_id, one.outcome) for one in record.measurements]
+
+    assert [record.commit.sha for record in records] == [base_sha, head_sha]
+    assert measured(records[0]) == [("scale/n=2000/float32/fwd", Outcome.OK)]
+    assert measured(records[1]) == [("scale/n=3000/float32/fwd", Outcome.OK)]

@@ -10,6 +10,7 @@ from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import measured_values
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
 
@@ -138,3 +139,30 @@ def test_nesting_of_a_record_is_limited() -> None:
     for depth in (33, 900):
         with pytest.raises(RecordError, match=r"some\.json: more than 32 nested arrays and objects"):
             RunRecord.from_json(document(depth), name="some.json")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.5, "0.5 ns"), (999, "999 ns"), (1_000, "1 µs"), (1_234_567, "1.23 ms"), (5e9, "5 s"), (0, "0 ns")],
+)
+def test_times_are_formatted_with_a_suitable_unit(value: float, text: str) -> None:
+    assert format_ns(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (49152, "48 KiB"), (3 * 2**30, "3 GiB")])
+def test_bytes_are_written_in_powers_of_1024(value: float, text: str) -> None:
+    assert format_bytes(value) == text
+
+
+def test_rates_and_shares_carry_their_unit() -> None:
+    assert metric("flop_per_s").format(1.5e12) == "1.5 TFLOP/s"
+    assert metric("memory_bytes_per_s").format(3.35e12) == "3.35 TB/s"
+    assert metric("utilisation").format(0.876) == "87.6%"
+    assert metric("joules_per_launch").format(0.0123) == "12.3 mJ"
+    assert metric("joules_per_launch").format(4e-7) == "400 nJ"
+    assert metric("registers").format(255) == "255"
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(KeyError, match="median_ns"):
+        metric("speed")
