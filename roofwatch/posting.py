@@ -29,7 +29,7 @@ from roofwatch.ci.github.comment import (
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job
 from roofwatch.ci.messages import GitHubError
-from roofwatch.ci.report.comment import COMMENT_MARKER, is_silent, to_markdown
+from roofwatch.ci.report.comment import is_silent, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError
 from roofwatch.collector.errors import RecordError
@@ -131,7 +131,7 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
     url = None if job is None else job.run.url
-    in_check = _without_marker(to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=url))
+    in_check = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=url)
     return Report(
         check_run.concluded(judgement, in_check),
         judgement,
@@ -149,11 +149,16 @@ def post(
     """
     judgement, number, check, order = report.judgement, job.pull_request, report.check, job.run.order
     findings = None if judgement is None else findings_of(judgement, job.head_sha)
-    if number is None and job.head_label is not None and (with_comment or findings is not None):
-        number = repository.pull_request_of(job.head_label, job.head_sha)
     accepted, action, sentence = None, None, ""
-    if findings is not None and number is not None:
-        accepted = valid_acceptance(repository, number, name, findings)
+    try:
+        if number is None and job.head_label is not None and (with_comment or findings is not None):
+            number = repository.pull_request_of(job.head_label, job.head_sha)
+        if findings is not None and number is not None:
+            accepted = valid_acceptance(repository, number, name, findings)
+    except GitHubError:
+        if with_check:  # never leave a check-run in progress
+            check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
+        raise
     if accepted is not None:
         sentence = accepted_by(accepted[1], accepted[2])
         check = check.accepted(sentence)
@@ -161,7 +166,7 @@ def post(
         check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
     if with_comment and number is not None and judgement is not None and report.comment is not None:
         state = CommentState(order=order, findings=findings)
-        body = compose(report_marker(name), state, _without_marker(report.comment))
+        body = compose(report_marker(name), state, report.comment)
         if accepted is not None:
             body = with_acceptance(body, accepted[0], sentence)
         action = post_comment(repository, number, body, is_silent=is_silent(judgement))
@@ -184,7 +189,7 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
     if not path or (report.judgement is None and report.problem is None):
         return
     if report.judgement is not None:
-        text = _without_marker(to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES))
+        text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES)
     try:
         with Path(path).open("a") as file:
             file.write(f"{text}\n")
@@ -207,10 +212,6 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
     verdict = None if report.judgement is None else report.judgement.verdict
     return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **asdict(posted)}
-
-
-def _without_marker(comment: str) -> str:
-    return comment.removeprefix(COMMENT_MARKER).lstrip("\n")
 
 
 def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:

@@ -153,6 +153,8 @@ def post_check_run(
 ) -> None:
     """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
 
+    A run that is older than one with a conclusion changes nothing, unless its own check-run is in progress.
+
     Args:
         repository: The repository.
         head_sha: The commit.
@@ -164,11 +166,15 @@ def post_check_run(
     Raises:
         GitHubError: GitHub refuses.
     """
+    ours = [one for one in repository.check_runs(head_sha, name) if one.order is not None]
+    found = max((one for one in ours if one.order == order), key=lambda one: one.check_run_id, default=None)
+    is_late = any(one.is_completed and one.order is not None and one.order > order for one in ours)
+    if (found is None or found.is_completed) and (is_late or (found is not None and check.conclusion is None)):
+        return
+    if found is not None and found.is_completed:
+        check = replace(check, annotations=())  # it has them
     first, *more = [batch.to_json(url) for batch in _batches(check)]
-    found = _find(repository, head_sha, name, order)
-    if found is not None and found.is_completed and check.conclusion is None:
-        return  # a late beginning
-    if found is not None and not found.is_completed:
+    if found is not None:
         check_run_id = found.check_run_id
         repository.update_check_run(check_run_id, first)
     else:

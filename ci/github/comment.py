@@ -1,7 +1,8 @@
 """Keep one comment on a pull request or an issue, with hidden state and possibly an acceptance.
 
-The first line of a comment is a hidden marker, the second its hidden state. A comment is ours if it has our marker and
-its author is a bot or belongs to the repository. If two jobs post at the same time, the next run merges the comments.
+The first line of a comment is a hidden marker, the second its hidden state. A comment is ours if it has both and its
+author is a bot or belongs to the repository; a person may quote the marker alone. If two jobs post at the same time,
+the next run merges the comments.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.event import Comment, RunOrder
 from roofwatch.ci.messages import GitHubError, UncertainError
-from roofwatch.ci.report.comment import COMMENT_MARKER
 from roofwatch.ci.report.markdown import code
 
+COMMENT_MARKER = "<!-- roofwatch:report -->"
+"""First line of every comment with a report, by which it is found for an update."""
 DEFAULT_NAME = "roofwatch"
 _MAX_ATTEMPTS = 6
 _ACCEPTED = "> **Accepted** "
@@ -128,7 +130,7 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
     """
     order, is_created = read_state(body).order, False
     for _ in range(_MAX_ATTEMPTS):
-        ours = _with_marker(repository.comments(number), _first_line(body))
+        ours = _with_marker(repository.comments(number), body)
         if not ours:
             if is_silent:
                 return CommentAction.LEFT
@@ -151,17 +153,26 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
 
 def find_report(repository: GitHubRepository, number: int, name: str) -> Comment | None:
     """Return the comment of a report whose state can be trusted: by a bot, or by someone with write access."""
-    ours = next(iter(_with_marker(repository.comments(number), report_marker(name))), None)
+    ours = next(
+        iter(
+            _with_marker(
+                repository.comments(number), compose(report_marker(name), CommentState(order=RunOrder(0, 0)), "")
+            )
+        ),
+        None,
+    )
     if ours is None or ours.is_bot or repository.may_write(ours.login):
         return ours
     return None
 
 
-def _with_marker(comments: Sequence[Comment], marker: str) -> list[Comment]:
-    """Return our comments with that marker, the oldest first."""
-    ours = [comment for comment in comments if comment.is_trusted and _first_line(comment.body) == marker]
+def _with_marker(comments: Sequence[Comment], body: str) -> list[Comment]:
+    """Return our comments with the marker of a comment, and with a state if it has one; the oldest first."""
+    ours = [comment for comment in comments if comment.is_trusted and _kind(comment.body) == _kind(body)]
     return sorted(ours, key=lambda comment: comment.comment_id)
 
 
-def _first_line(body: str) -> str:
-    return body.split("\n", 1)[0].rstrip()
+def _kind(body: str) -> tuple[str, bool]:
+    """Return the marker of a comment, and whether it has a state."""
+    first, second, *_ = [*body.splitlines()[:2], "", ""]
+    return first.rstrip(), _STATE.fullmatch(second.rstrip()) is not None

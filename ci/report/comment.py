@@ -15,8 +15,6 @@ from roofwatch.ci.report.sections import background, changes
 from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
-COMMENT_MARKER = "<!-- roofwatch:report -->"
-"""First line of every comment, by which it is found for an update."""
 MAX_BYTES = 60_000
 """GitHub's limit is 65,536 characters; this leaves space for hidden lines and an acceptance."""
 
@@ -46,7 +44,7 @@ _INTENDED = "if it is intended, say so in the pull request (on GitHub: `/roofwat
 
 
 def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, whole_url: str | None = None) -> str:
-    """Write the comment; one line below its marker if nothing changed.
+    """Write the comment; one line if nothing changed.
 
     Args:
         judgement: The result.
@@ -54,10 +52,9 @@ def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, 
         whole_url: Page with all rows, for a Markdown link.
     """
     if is_silent(judgement):
-        return f"{COMMENT_MARKER}\n{_nothing_changed(judgement)}\n"
-    opening = [COMMENT_MARKER, *_opening(judgement)]
+        return f"{_nothing_changed(judgement)}\n"
     sections = [*changes(judgement), *background(judgement)]
-    return join_sections(opening, sections, max_bytes=max_bytes, whole_url=whole_url)
+    return join_sections(_opening(judgement), sections, max_bytes=max_bytes, whole_url=whole_url)
 
 
 def is_silent(judgement: PullRequestJudgement) -> bool:

@@ -45,6 +45,22 @@ def test_the_check_run_that_is_in_progress_is_the_one_that_concludes(github: Git
     assert ended["details_url"] == URL
 
 
+def test_a_repeated_post_updates_its_check_run_without_repeating_annotations(github: GitHubStandIn) -> None:
+    post(github, annotated(2))
+    post(github, replace(annotated(2), conclusion=Conclusion.NEUTRAL))
+
+    (check_run,) = github.check_runs.values()
+    assert (check_run["conclusion"], len(check_run["annotations"])) == ("neutral", 2)
+
+
+def test_a_late_older_run_decides_nothing(github: GitHubStandIn) -> None:
+    post(github, FAILED, RunOrder(11, 1))
+    post(github, replace(FAILED, conclusion=Conclusion.SUCCESS), RUN)
+
+    (check_run,) = github.check_runs.values()
+    assert check_run["conclusion"] == "failure"
+
+
 def test_the_pull_request_of_a_fork_is_found_by_its_commit(
     github: GitHubStandIn,
 ) -> None:

@@ -6,10 +6,9 @@ import time
 import pytest
 
 from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
-from roofwatch.ci.github.comment import CommentAction, CommentState, compose, post_comment
+from roofwatch.ci.github.comment import COMMENT_MARKER, CommentAction, CommentState, compose, post_comment
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.messages import GitHubError
-from roofwatch.ci.report.comment import COMMENT_MARKER
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
 from tests.http_server import Answer
 

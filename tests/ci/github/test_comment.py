@@ -51,6 +51,7 @@ def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_al
         github.add_comment(comment_body("slower", name="H200")),
         github.add_comment(comment_body("slower"), user={"login": "someone", "type": "User"}),
         github.add_comment(f"> {comment_body('slower')}"),
+        github.add_comment(f"{report_marker('roofwatch')}\n### pasted by a maintainer"),
     ]
     before = [github.comments[number]["body"] for number in others]
 

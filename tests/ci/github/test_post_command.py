@@ -40,6 +40,18 @@ def test_comment_check_run_and_job_summary_agree(github: GitHubStandIn, tmp_path
     assert (tmp_path / "summary.md").read_text().startswith("### roofwatch: regressed")
 
 
+def test_the_check_run_is_concluded_even_if_comments_may_not_be_read(
+    github: GitHubStandIn, tmp_path: Path, records: list[Path]
+) -> None:
+    github.fail("list_comments", 403, "Resource not accessible by integration")
+
+    done = post(github, tmp_path, *records)
+
+    assert done.status == 2
+    (check_run,) = github.check_runs.values()
+    assert check_run["conclusion"] == "failure"
+
+
 def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:
     done = roofwatch("post", *records, "--dry-run", "--output", tmp_path / "comment.md", cwd=tmp_path)
 
