@@ -73,25 +73,16 @@ def test_run_from_the_future_is_refused(store: Engine) -> None:
     assert ingest_record(store, make_record(started_at=within)).was_new
 
 
-def test_second_ingest_changes_nothing(store: Engine) -> None:
-    record = make_record(accuracies=[make_accuracy()], static_facts=[make_static_facts()])
-    ingest_record(store, record)
-    before = row_counts(store)
-
-    again = ingest_record(store, record)
-
-    assert not again.was_new
-    assert row_counts(store) == before
-
-
-def test_concurrent_ingests_store_a_record_once(store: Engine) -> None:
+def test_concurrent_and_later_ingests_store_a_record_once(store: Engine) -> None:
     record = make_record(accuracies=[make_accuracy()], static_facts=[make_static_facts()])
 
     results = ingest_concurrently(store, [record] * 8)
+    before = row_counts(store)
 
     assert [result.was_new for result in results].count(True) == 1
-    assert row_counts(store)["run"] == 1
-    assert row_counts(store)["project"] == 1
+    assert (before["run"], before["project"]) == (1, 1)
+    assert not ingest_record(store, record).was_new
+    assert row_counts(store) == before
 
 
 def test_concurrent_ingests_of_shared_rows_do_not_deadlock(store: Engine) -> None:
@@ -121,7 +112,7 @@ def test_concurrent_ingests_of_shared_rows_do_not_deadlock(store: Engine) -> Non
     }
 
 
-def test_run_is_replaced_on_request(store: Engine) -> None:
+def test_run_is_replaced_on_request_in_its_own_project(store: Engine) -> None:
     first = make_record(accuracies=[make_accuracy()], static_facts=[make_static_facts()])
     second = make_record(run_id=first.run_id, measurements=[make_measurement(median_ns=2_000)])
     ingest_record(store, first)
@@ -131,20 +122,11 @@ def test_run_is_replaced_on_request(store: Engine) -> None:
 
     assert (replaced.was_new, replaced.was_replaced) == (False, True)
     assert (again.was_new, again.was_replaced) == (False, False)
+    with pytest.raises(ConflictError, match="stored in another project"):
+        ingest_record(store, make_record(run_id=first.run_id, project="another"), replaces=True)
     with Session(store) as session:
         assert load_record(session, first.run_id) == second
     assert row_counts(store)["accuracy"] == row_counts(store)["compilation"] == 0
-
-
-def test_run_of_another_project_is_not_replaced(store: Engine) -> None:
-    first = make_record()
-    ingest_record(store, first)
-
-    with pytest.raises(ConflictError, match="stored in another project"):
-        ingest_record(store, make_record(run_id=first.run_id, project="another"), replaces=True)
-
-    with Session(store) as session:
-        assert load_record(session, first.run_id) == first
 
 
 def test_case_id_with_another_meaning_is_refused(store: Engine) -> None:
