@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -17,6 +17,7 @@ TOP_COUNT = 10
 """Kernel names in a summary unless the caller asks for more."""
 LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel\w*")
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
+_DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 Interval = tuple[int, int]
 """Start and end in ns."""
@@ -146,28 +147,16 @@ def name_totals(groups: Mapping[str, Sequence[Activity]]) -> list[dict[str, Any]
 
 
 def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
-    groups = group_by(transfers, "name")
     return {
         "count": len(transfers),
         "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
         "bytes": sum(transfer.bytes for transfer in transfers),
-        "by_name": [
-            row | {"bytes": sum(member.bytes for member in groups[row["name"]])} for row in name_totals(groups)
-        ],
     }
 
 
-def launch_totals(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
-    """Launches by the name of the call, and delays until the kernels start."""
-    names = Counter(call.name for call in calls)
-    pairs = join_launches(calls, kernels)
-    return {
-        "kernel_launches_by_name": {name: count for name, count in names.most_common() if LAUNCH.fullmatch(name)},
-        "graph_launches": sum(count for name, count in names.items() if GRAPH_LAUNCH.fullmatch(name)),
-        "kernels_without_a_launch_call": len(kernels) - len(pairs),
-        "delay_call_start_to_kernel_start": _delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
-        "delay_call_end_to_kernel_start": _delay_totals([kernel.start_ns - call.end_ns for kernel, call in pairs]),
-    }
+def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
+    by_kind = {kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()}
+    return transfer_totals(transfers) | {"by_kind": by_kind}
 
 
 def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
@@ -185,7 +174,7 @@ def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
     }
 
 
-def _delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
+def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
     """Delays from launch to kernel start; negative if the kernel starts before the call returns."""
     if not delays_ns:
         return None
@@ -201,4 +190,5 @@ def _delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
 
 def _first_launch(kernels: Sequence[Activity]) -> dict[str, Any]:
     first = min(kernels, key=lambda kernel: kernel.start_ns)
-    return {**first.launch, "stream": first.stream, "device": first.device}
+    device = int(first.device) if _DEVICE_NUMBER.fullmatch(first.device) else first.device
+    return {**first.launch, "stream": first.stream, "device": device}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,8 +38,13 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
     except csv.Error as error:
         raise ProfileError(f"{name}: a row of Nsight Compute's CSV is truncated ({error}); export it again") from None
     if set(header) >= _LONG_COLUMNS:
-        return _read_details_page(header, rows, name)
-    return _read_raw_page(header, rows, name) if set(header) >= _WIDE_COLUMNS else None
+        tool_line_count = len(lines) - start - len(body)
+        summary = {"tool_lines_between_rows": tool_line_count, **_read_details_page(header, rows, name)}
+    elif set(header) >= _WIDE_COLUMNS:
+        summary = _read_raw_page(header, rows, name)
+    else:
+        return None
+    return {"lines_before_header": start, **summary}
 
 
 def find_header(lines: Sequence[str]) -> int | None:
@@ -48,6 +53,8 @@ def find_header(lines: Sequence[str]) -> int | None:
 
 
 def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
+    units: Counter[str] = Counter()
+    without_number = 0
     kernels: dict[str, dict[str, str]] = {}
     metrics: dict[str, dict[str, list[Metric]]] = defaultdict(lambda: defaultdict(list))
     rules: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -55,16 +62,26 @@ def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> d
         cells = _cells(header, row, name)
         kernel = kernels.setdefault(cells["ID"], cells)["ID"]
         if cells["Metric Name"]:
-            metric = normalised(number(cells["Metric Value"]), cells.get("Metric Unit", ""))
-            metrics[kernel][cells["Metric Name"]].append(metric)
+            value, unit = number(cells["Metric Value"]), cells.get("Metric Unit", "")
+            units[unit] += 1
+            without_number += value is None
+            metrics[kernel][cells["Metric Name"]].append(normalised(value, unit))
         elif cells.get("Rule Name"):
             rules[kernel].append(_rule(cells))
     return {
         "format": "ncu-csv-long",
+        "columns": len(header),
+        "rows": len(rows),
+        "rows_shorter_than_header": sum(len(row) < len(header) for row in rows),
+        "rule_rows": sum(map(len, rules.values())),
+        "metric_rows_without_a_number": without_number,
+        "units_seen": dict(sorted(units.items())),
         "kernels": [
             {
                 **_kernel(cells),
                 "stream": cells.get("Stream", ""),
+                "metric_names": len(metrics[kernel]),
+                "rules": len(rules[kernel]),
                 **facts(metrics[kernel]),
                 "findings": rules[kernel],
                 "all_metrics": {
@@ -82,12 +99,18 @@ def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[
         raise ProfileError(f"{name}: the raw page has no row of units; export it again with --page raw --csv")
     units = dict(zip(header, rows[0], strict=False))
     measured = [column for column in header if column not in PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS]
-    kernels = []
+    kernels, without_number = [], 0
     for row in rows[1:]:
         cells = _cells(header, row, name)
         metrics = {column: [normalised(number(cells[column]), units.get(column, ""))] for column in measured}
-        kernels.append({**_kernel(cells), **facts(metrics)})
-    return {"format": "ncu-csv-wide", "kernels": kernels}
+        without_number += sum(cells[column].lower() in {"", "n/a", "nan"} for column in measured)
+        kernels.append({**_kernel(cells), "metric_names": len(measured), **facts(metrics)})
+    return {
+        "format": "ncu-csv-wide",
+        "columns": len(header),
+        "kernels": kernels,
+        "cells_without_a_number": without_number,
+    }
 
 
 def _cells(header: list[str], row: list[str], name: str) -> dict[str, str]:

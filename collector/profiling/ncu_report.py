@@ -50,11 +50,18 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  the module raises errors of its native code
         raise ProfileError(f"{path}: not a whole report of Nsight Compute ({error}); record it again") from None
     ranges = [context.range_by_idx(at) for at in range(context.num_ranges())]
-    actions = [one.action_by_idx(at) for one in ranges for at in range(one.num_actions())]
-    return {"format": "ncu-rep", "kernels": [_kernel(number, action) for number, action in enumerate(actions)]}
+    actions = [
+        (at, each.action_by_idx(number)) for at, each in enumerate(ranges) for number in range(each.num_actions())
+    ]
+    return {
+        "format": "ncu-rep",
+        "read_with": "ncu_report wheel",
+        "ranges": len(ranges),
+        "kernels": [_kernel(number, range_index, action) for number, (range_index, action) in enumerate(actions)],
+    }
 
 
-def _kernel(number: int, action: Any) -> dict[str, Any]:
+def _kernel(number: int, range_index: int, action: Any) -> dict[str, Any]:
     metrics = {name: [_metric(action.metric_by_name(name))] for name in action.metric_names()}
 
     def value(name: str) -> Any:
@@ -65,9 +72,13 @@ def _kernel(number: int, action: Any) -> dict[str, Any]:
     device_name = action.metric_by_name("device__attribute_display_name")
     return {
         "id": str(number),
+        "range": range_index,
         "name": action.name(),
+        "metric_names": len(metrics),
         "grid": [int(value(f"launch__grid_dim_{axis}") or 1) for axis in "xyz"],
         "block": [int(value(f"launch__block_dim_{axis}") or 1) for axis in "xyz"],
+        "grid_size_blocks": value("launch__grid_size"),
+        "block_size_threads": value("launch__block_size"),
         "device": None if device_name is None else device_name.as_string(),
         "compute_capability": None if major is None else f"{major:.0f}.{minor:.0f}",
         **facts(metrics),

@@ -144,20 +144,19 @@ def _kernels(rows: Sequence[Row], top: int | None) -> dict[str, Any]:
 
 
 def _transfers(reports: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any]:
-    by_name: dict[str, dict[str, Any]] = {}
+    by_kind: dict[str, dict[str, Any]] = {}
     for report in ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"):
         for row in reports.get(report, ()):
             if kind in row["Operation"].lower():
-                name = _operation(row["Operation"])
-                totals = by_name.setdefault(name, {"name": name, "count": row["Count"], "sum_us": 0.0, "bytes": 0})
+                zero = {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
+                totals = by_kind.setdefault(_operation(row["Operation"]), zero)
                 if "Total" in row:
                     totals["bytes"] = row["Total"]
                 else:
                     totals["sum_us"] = to_us(row["Total Time"])
-    rows = sorted(by_name.values(), key=lambda totals: (-totals["sum_us"], totals["name"]))
     return {
-        "count": sum(totals["count"] for totals in rows),
-        "sum_us": round(sum(totals["sum_us"] for totals in rows), 6),
-        "bytes": sum(totals["bytes"] for totals in rows),
-        "by_name": rows,
+        "count": sum(totals["count"] for totals in by_kind.values()),
+        "sum_us": round(sum(totals["sum_us"] for totals in by_kind.values()), 6),
+        "bytes": sum(totals["bytes"] for totals in by_kind.values()),
+        "by_kind": dict(sorted(by_kind.items())),
     }

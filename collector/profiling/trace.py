@@ -7,7 +7,7 @@ case. Traces of AMD GPUs describe a launch at its call (RoctracerActivity_inl.h)
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -55,6 +55,8 @@ class Trace:
 
     header: dict[str, Any] = field(default_factory=dict)
     """Top-level fields of the document besides the events."""
+    events_by_phase: Counter[str] = field(default_factory=Counter)
+    complete_events_by_category: Counter[str] = field(default_factory=Counter)
     without_time_count: int = 0
     activities: list[Activity] = field(default_factory=list)
     host_events: list[HostEvent] = field(default_factory=list)
@@ -97,8 +99,11 @@ class Trace:
         return [activity for activity in self.activities if activity.kind == kind]
 
     def _add(self, event: dict[str, Any]) -> None:
-        if event.get("ph") != "X":
+        phase = event.get("ph")
+        self.events_by_phase[str(phase)] += 1
+        if phase != "X":
             return
+        self.complete_events_by_category[str(event.get("cat", ""))] += 1
         category = str(event.get("cat", "")).lower()
         arguments = event.get("args")
         if not isinstance(arguments, dict):

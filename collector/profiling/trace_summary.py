@@ -9,15 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from roofwatch.collector.profiling.activities import (
+    GRAPH_LAUNCH,
+    LAUNCH,
     TOP_COUNT,
     Activity,
     ActivityKind,
+    HostEvent,
     HostKind,
     busy_time,
+    delay_totals,
     group_by,
+    join_launches,
     kernel_totals,
-    launch_totals,
     length_ns,
+    name_totals,
     overlap_ns,
     to_us,
     transfer_totals,
@@ -47,18 +52,24 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
             if isinstance(device, dict)
         ],
         "distributed": _selected(distributed, _DISTRIBUTED_FIELDS) if isinstance(distributed, dict) else None,
+        "events_total": trace.events_by_phase.total(),
+        "events_by_ph": dict(sorted(trace.events_by_phase.items())),
+        "complete_events_by_cat": dict(sorted(trace.complete_events_by_category.items())),
         "gpu_or_runtime_events_without_usable_time": trace.without_time_count,
         "kernels": _kernels(kernels, top),
-        "memcpy": transfer_totals(trace.of_kind(ActivityKind.MEMCPY)),
-        "memset": transfer_totals(trace.of_kind(ActivityKind.MEMSET)),
-        "runtime_calls": dict(Counter(call.name for call in calls).most_common()),
-        "launches": launch_totals(calls, kernels),
+        "memcpy": _transfers(trace.of_kind(ActivityKind.MEMCPY)),
+        "memset": _transfers(trace.of_kind(ActivityKind.MEMSET)),
+        "runtime_calls": {"count": len(calls), "by_name": _counts(call.name for call in calls)},
+        "launches": _launches(calls, kernels),
         "devices": {device: _device(members) for device, members in group_by(trace.activities, "device").items()},
     }
     if trace.counters:
         summary["cupti_profiler_ranges"] = {
-            name: {"samples": len(values), "sum": math.fsum(values), "max": max(values)}
-            for name, values in sorted(trace.counters.items())
+            "count": trace.complete_events_by_category["cuda_profiler_range"],
+            "metrics": {
+                name: {"samples": len(values), "sum": math.fsum(values), "max": max(values)}
+                for name, values in sorted(trace.counters.items())
+            },
         }
     return summary
 
@@ -86,7 +97,40 @@ def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
         members = groups[row["name"]]
         row["distinct_launch_configs"] = count_launch_configurations(members)
         row["occupancy_pct"] = _rounded(weighted_occupancy_pct(members))
-    return totals | {"occupancy_pct": _rounded(weighted_occupancy_pct(kernels))}
+    percents = [kernel.launch.get("est_achieved_occupancy_pct") for kernel in kernels]
+    known = [percent for percent in percents if percent is not None]
+    return totals | {
+        "zero_duration": sum(kernel.duration_ns == 0 for kernel in kernels),
+        "negative_duration": sum(kernel.duration_ns < 0 for kernel in kernels),
+        "occupancy": {
+            "with_field": len(known),
+            "without_field": len(kernels) - len(known),
+            "reported_zero": sum(percent == 0 for percent in known),
+            "duration_weighted_mean_pct": _rounded(weighted_occupancy_pct(kernels)),
+            "max_pct": max(map(float, known), default=None),
+        },
+    }
+
+
+def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
+    groups = group_by(transfers, "name")
+    rows = [row | {"bytes": sum(member.bytes for member in groups[row["name"]])} for row in name_totals(groups)]
+    return transfer_totals(transfers) | {"by_name": rows}
+
+
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+    launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
+    correlations = [call.correlation for call in launches if call.correlation is not None]
+    pairs = join_launches(launches, kernels)
+    return {
+        "kernel_launch_calls": len(launches),
+        "kernel_launch_calls_by_name": _counts(call.name for call in launches),
+        "graph_launch_calls": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
+        "launches_sharing_a_correlation_id": len(correlations) - len(set(correlations)),
+        "kernels_without_a_launch_call": len(kernels) - len(pairs),
+        "delay_call_start_to_kernel_start": delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
+        "delay_call_end_to_kernel_start": delay_totals([kernel.start_ns - call.end_ns for kernel, call in pairs]),
+    }
 
 
 def _device(activities: Sequence[Activity]) -> dict[str, Any]:
@@ -112,6 +156,10 @@ def _device(activities: Sequence[Activity]) -> dict[str, Any]:
 
 def _selected(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: scalar(values[name]) for name in names if name in values}
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 
 def _rounded(percent: float | None) -> float | None:

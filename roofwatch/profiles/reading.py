@@ -78,15 +78,18 @@ def _kernels(kernels: dict[str, Any]) -> Table:
 
 
 def _transfers(profile: dict[str, Any]) -> Table:
-    rows = [
-        (short_name(row["name"]), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"]))
-        for row in (*profile["memcpy"]["by_name"], *profile["memset"]["by_name"])
-    ]
+    rows = []
+    for totals in (profile["memcpy"], profile["memset"]):
+        by_name = totals.get("by_name") or [{"name": kind, **sums} for kind, sums in totals.get("by_kind", {}).items()]
+        rows += [
+            (short_name(row["name"]), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"])) for row in by_name
+        ]
     return make_table(("copies and fills", "count", "total", "bytes"), rows, left=1)
 
 
 def _launches(launches: dict[str, Any]) -> Table:
-    rows = [(short_name(name), count) for name, count in launches["kernel_launches_by_name"].items()]
+    by_name = launches.get("kernel_launch_calls_by_name", launches.get("kernel_launches_by_name", {}))
+    rows = [(short_name(name), count) for name, count in by_name.items()]
     if "kernels_without_a_launch_call" in launches:
         rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
     delay = launches.get("delay_call_start_to_kernel_start")

@@ -66,12 +66,17 @@ def run_target(tmp_path: Path, **fields: object) -> Failure | None:
 
 
 @pytest.mark.slow
-def test_the_target_answers_how_the_call_ended_despite_packages_in_its_working_directory(tmp_path: Path) -> None:
+def test_the_target_makes_the_call_despite_packages_in_its_working_directory(tmp_path: Path) -> None:
     (tmp_path / "collector.py").write_text("raise SystemExit('the wrong package')\n")
 
     assert run_target(tmp_path) is None
     assert run_target(tmp_path, case_id="total/n=500/float32/bwd") is None
+
+
+@pytest.mark.slow
+def test_a_kernel_that_fails_is_an_answer_with_its_outcome(tmp_path: Path) -> None:
     failure = run_target(tmp_path, case_id="scale/n=1000/float32/fwd", implementation="triton")
+
     assert failure is not None
     assert failure.outcome is not Outcome.OK
     assert run_target(tmp_path, case_id="missing") is not None

@@ -45,7 +45,7 @@ def test_sums_of_kernels_and_copies_are_read_report_by_report(tmp_path: Path) ->
         "count": 2,
         "sum_us": 2.5,
         "bytes": 4_194_000,
-        "by_name": [{"name": "Host-to-Device", "count": 2, "sum_us": 2.5, "bytes": 4_194_000}],
+        "by_kind": {"Host-to-Device": {"count": 2, "sum_us": 2.5, "bytes": 4_194_000}},
     }
     assert found["launches"] == {"kernel_launches_by_name": {"cudaLaunchKernel": 3}}
 

@@ -19,13 +19,23 @@ EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
 MANIFEST = {entry["file"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
 
 
-def part_of(actual: Any, expected: Any) -> Any:
-    """The values for which others are expected; floats that differ by at most 1e-6 of their size are made equal."""
-    if isinstance(expected, dict):
-        return {key: part_of(actual[key], value) for key, value in expected.items()}
-    if isinstance(expected, list):
-        return [part_of(*pair) for pair in zip(actual, expected, strict=True)]
-    return expected if isinstance(expected, float) and math.isclose(expected, actual, rel_tol=1e-6) else actual
+def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
+    """Missing and different values; floats may differ by 1e-6 of their size."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        missing = [f"{where}/{key} is missing" for key in expected.keys() - actual.keys()]
+        return missing + [
+            line
+            for key in expected.keys() & actual.keys()
+            for line in differences(expected[key], actual[key], f"{where}/{key}")
+        ]
+    if isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            return [f"{where}: {len(actual)} elements, expected {len(expected)}"]
+        pairs = zip(expected, actual, strict=True)
+        return [line for at, pair in enumerate(pairs) for line in differences(*pair, f"{where}[{at}]")]
+    if isinstance(expected, float) and isinstance(actual, (int, float)):
+        return [] if math.isclose(expected, actual, rel_tol=1e-6) else [f"{where}: {actual}, expected {expected}"]
+    return [] if expected == actual else [f"{where}: {actual!r}, expected {expected!r}"]
 
 
 def path_of(name: str) -> Path:
@@ -43,7 +53,7 @@ def test_every_expected_value_is_read_whatever_the_name_of_the_file(name: str, t
 
     profile = read_profile(renamed)
 
-    assert part_of(profile, EXPECTED[name]) == EXPECTED[name]
+    assert differences(EXPECTED[name], profile) == []
     assert json.loads(json.dumps(profile, allow_nan=False)) == profile, "plain JSON"
 
 
