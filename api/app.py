@@ -1,7 +1,5 @@
 """The FastAPI app: routes, authentication, limits and background threads of one store."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Files of runs: sent after the record that names them, and downloaded as attachments."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Annotated, Any
 from uuid import UUID

@@ -3,8 +3,6 @@
 Source: GitHub Docs, "OpenID Connect reference".
 """
 
-from __future__ import annotations
-
 import fnmatch
 import logging
 from collections.abc import Callable, Mapping

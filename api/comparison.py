@@ -1,7 +1,5 @@
 """Comparison of two commits, judged as a pull request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Limits on what clients send: size, nesting, time and rate."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Parameters, bodies and pages of the routes."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Errors as problem documents (RFC 9457), which say what to do and nothing of the inside."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Questions of a dashboard that reads through the API instead of a database."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Annotated
 

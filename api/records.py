@@ -1,7 +1,5 @@
 """The ingest endpoint."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request

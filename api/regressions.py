@@ -1,7 +1,5 @@
 """Regressions, triage and the audit trail."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 from uuid import UUID

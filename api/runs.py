@@ -1,7 +1,5 @@
 """Projects and runs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Series: one metric of one case and implementation over the commits of a project."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Serve the app with uvicorn."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Callable

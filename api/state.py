@@ -1,7 +1,5 @@
 """Shared state of the app, its metrics, and the middleware that counts and logs requests."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -7,8 +7,6 @@ unless a step of 3 % in 1 % noise over 64 commits is found in at least 95 % of t
 measurements of a plain bisection with 10 samples per side.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

@@ -7,8 +7,6 @@ the database is away for a while, and then the client's disk is full.
     PYTHONPATH=. python bench/chaos.py record.json.gz --kills 200
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

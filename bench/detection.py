@@ -1,7 +1,5 @@
 """Our detectors and our A/B rule as plain functions of numbers, for an evaluation harness."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ FOLDER contains evaluation data and its harness: `evaluate.py`, with `load` and 
 `bench/peers.txt`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys

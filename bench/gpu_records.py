@@ -7,8 +7,6 @@ timer, with a hot cache; `calibration/` from `roofwatch calibrate`; and `README.
 means that something could not be measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -6,8 +6,6 @@ Each seed is 500 series of 300 commits with twelve causes: five of one series, s
 status 1 unless the median history reports eleven causes as one regression each, and at most one regression too many.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

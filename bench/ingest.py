@@ -3,8 +3,6 @@
 Each round stores a synthetic record of a new run in the embedded server; its cases are known after the first round.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

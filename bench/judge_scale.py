@@ -6,8 +6,6 @@ Series have 2 % noise; by default one in fifty has a step of 20 %. Targets: 2,00
 100,000 series of 500 points within 600 s.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import tempfile

@@ -4,8 +4,6 @@ A pair of projects has a million measurements over two years: a deep one (few se
 series, few runs). Series and runs have the same size in every database, so one query can be timed at any scale.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 

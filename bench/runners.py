@@ -6,8 +6,6 @@ runners share a project. One reader queries the API and one the database, withou
     PYTHONPATH=. python bench/runners.py record.json.gz --seconds 120
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Postgres and the API as separate processes that can be killed and restarted."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

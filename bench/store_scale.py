@@ -6,8 +6,6 @@ The queries are a trend of 2,000 points and a comparison of two commits with 2,0
 commits. The target is a 95th percentile under 50 ms with 10 million measurements. Databases in FOLDER are reused.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

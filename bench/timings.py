@@ -8,8 +8,6 @@ If one side was timed after the other, drift and change look the same. Two inter
 widened by autocorrelation, and one next to a straight line through time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum

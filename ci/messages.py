@@ -1,7 +1,5 @@
 """Errors of delivering results, and messages that contain untrusted text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

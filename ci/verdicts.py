@@ -1,7 +1,5 @@
 """Reasons, thresholds and exit codes of verdicts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

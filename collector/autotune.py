@@ -4,8 +4,6 @@ The choices are read from the `Autotuner`, whose `cache`, `configs_timings` and 
 3.2. The autotuner of torch.compile is not recorded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Measure one suite on many machines with Ray: split it into shares, and join the records of the shares."""
 
-from __future__ import annotations
-
 import glob
 import logging
 import os

@@ -1,7 +1,5 @@
 """The device and the environment of a run, without host name, user name or paths."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

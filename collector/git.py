@@ -1,7 +1,5 @@
 """Git: read commits and check them out in another folder. The user's work tree is never changed."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

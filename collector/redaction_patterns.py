@@ -1,7 +1,5 @@
 """What redaction removes from text: tables of patterns and their replacements, applied in order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

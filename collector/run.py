@@ -1,7 +1,5 @@
 """Measure a suite at one commit, or at two commits with interleaved blocks."""
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

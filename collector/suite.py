@@ -1,7 +1,5 @@
 """Load a suite of kernels, bundled or from a benchmark file, today's or at a revision."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

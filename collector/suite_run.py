@@ -1,7 +1,5 @@
 """State of one suite during a run: the plan, the results so far, and the record made of them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing

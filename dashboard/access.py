@@ -1,7 +1,5 @@
 """Sign-in, and who may triage regressions."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

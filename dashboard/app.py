@@ -1,7 +1,5 @@
 """Streamlit's entry script: the views, and the report of an unreachable database."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import streamlit as st

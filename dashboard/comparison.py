@@ -1,7 +1,5 @@
 """Two runs side by side: the choices, what both measured, and the stored verdicts in between."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """All reads of the dashboard, from the database or a server, cached for some seconds."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Filters of all views."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

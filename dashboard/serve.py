@@ -1,7 +1,5 @@
 """Serve the dashboard with Streamlit's own server, in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

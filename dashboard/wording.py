@@ -1,7 +1,5 @@
 """Text of values: marks, changes, times, amounts; and escaped text from records."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Files of runs, stored and read in chunks; equal contents are stored once."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import IO

@@ -1,7 +1,5 @@
 """Bisections: request, claim, store progress and result, read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum

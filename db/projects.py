@@ -4,8 +4,6 @@ Records from untrusted sources are stored in a quarantine: a project of its own,
 trusted one.
 """
 
-from __future__ import annotations
-
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 

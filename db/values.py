@@ -1,7 +1,5 @@
 """Values of commits, series, change points, regressions and pairs, as queries return them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum

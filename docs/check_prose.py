@@ -5,8 +5,6 @@
 Avoided words fail the check. Long sentences fail it in documents only; `--long` lists those of docstrings too.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Write the reference pages from the code: CLI, settings, record, metrics, HTTP API, Python API, kernels."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Published dimensions of the models whose layers the kernels run, with the source of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Each function returns workloads: a shape, and the tags that select it (model, scale, phase, tensor-parallel degree).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

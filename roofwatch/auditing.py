@@ -1,7 +1,5 @@
 """`roofwatch static audit`: compiles a suite under several versions of Triton, each installed into its own folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import platform

@@ -4,8 +4,6 @@ The commit and the pull request come from the event that started the job, never 
 commit are refused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Read record files, and summarise records in sentences."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence

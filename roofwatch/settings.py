@@ -4,8 +4,6 @@ The file is `roofwatch.toml`, or `[tool.roofwatch]` in `pyproject.toml`, in the 
 that has one. The variables are `ROOFWATCH_<SETTING>`, or `ROOFWATCH_<TABLE>_<SETTING>` for a setting in a table.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

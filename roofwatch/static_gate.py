@@ -1,7 +1,5 @@
 """`roofwatch static`: compiles a suite, compares it with a revision, and applies the baseline file."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Memory is counted, and an accuracy check draws the same inputs every time. Their
 test against noise. Host time is compared block by block, in a pair only. Counters decide nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

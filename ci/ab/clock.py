@@ -5,8 +5,6 @@ cycles (time × SM clock): a kernel that takes the same cycles at a lower clock 
 nvbench-compare, NVIDIA/nvbench.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

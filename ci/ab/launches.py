@@ -4,8 +4,6 @@ Times under a profiler are not compared. A change of launches explains a change 
 call.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

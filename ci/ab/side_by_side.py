@@ -1,7 +1,5 @@
 """Two runs of one case side by side, and the implementations of one run: evidence without a verdict. Pure."""
 
-from __future__ import annotations
-
 import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@ Texts may come from a record or a repository, so they are untrusted. In plain te
 mentions, links or tags; in Markdown they are code spans; in the JSON of a webhook they are data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """What each rule reports now: regressions, levels beyond a limit, and silent runners. Pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

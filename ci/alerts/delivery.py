@@ -3,8 +3,6 @@
 If a process dies after the claim, it is unknown whether the message arrived. It is sent again with the same key.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace

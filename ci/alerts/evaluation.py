@@ -4,8 +4,6 @@ There is one alert for each rule and cause. Channels are notified once per episo
 Notifications go to the outbox in the transaction that changes the alert; `roofwatch.ci.alerts.delivery` sends them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 A kernel is owned by the table in the rules, else by its source file and GitHub's CODEOWNERS.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence

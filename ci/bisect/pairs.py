@@ -1,7 +1,5 @@
 """Paired measurements of a commit, and the range to bisect for a regression. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

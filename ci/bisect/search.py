@@ -1,7 +1,5 @@
 """Probabilistic bisection: prior weights, probabilities from measurements, and what to measure next. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Evidence about a step of a time, other than the series itself: pairs, counters, profiles, old code. Pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

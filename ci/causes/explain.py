@@ -4,8 +4,6 @@ The runs just before a step are compared with those just after it. Whatever chan
 whatever is known not to have changed is excluded. docs/explanation/causes.md lists and argues the odds.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

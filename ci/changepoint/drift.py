@@ -5,8 +5,6 @@ It must explain the series better than no change and better than steps, by the p
 `roofwatch.ci.changepoint.levels`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Bursts are taken out on the way. A series that drifts is cut with a straight lin
 than with steps alone.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

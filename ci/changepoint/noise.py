@@ -4,8 +4,6 @@ The noise is learnt from the series as a table of costs: -2 ln of the density by
 the method weigh evidence in this unit. docs/explanation/verdicts.md argues the constants.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ with costs as in `roofwatch.ci.changepoint.noise`. Source of the test: the windo
 (Willsky and Jones 1976; Lai 1995), here under a learnt, bounded density in place of the normal one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

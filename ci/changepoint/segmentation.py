@@ -5,8 +5,6 @@ quantiles of the series, and boundaries come from a scan of it. Costs are summed
 boundaries, and the recursion runs over blocks.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

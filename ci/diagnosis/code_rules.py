@@ -1,7 +1,5 @@
 """Rules about machine code, whether it was run or only compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit

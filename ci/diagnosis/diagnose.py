@@ -3,8 +3,6 @@
 docs/how-to/diagnose.md explains the limits and lists the rules with their sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ the thresholds; Volkov, Understanding Latency Hiding on GPUs (2016); Gray, Getti
 developer blog, 2019).
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass

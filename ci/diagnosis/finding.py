@@ -1,7 +1,5 @@
 """What a diagnosis consists of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum

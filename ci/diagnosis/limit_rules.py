@@ -1,7 +1,5 @@
 """Rules about the roof: which ceiling binds, or that none does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing

@@ -1,7 +1,5 @@
 """Rules about the measurement, launches, hardware counters, other implementations and autotuning."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Collect what one record holds about its cases and implementations."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

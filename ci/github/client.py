@@ -1,7 +1,5 @@
 """A client for comments, check-runs, issues and workflows of one GitHub repository, through githubkit."""
 
-from __future__ import annotations
-
 import base64
 import re
 import time

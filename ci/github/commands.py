@@ -3,8 +3,6 @@
 Only people with write access are allowed. Others get a reaction and no reply.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum

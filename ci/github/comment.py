@@ -5,8 +5,6 @@ author is a bot or belongs to the repository; a person may quote the marker alon
 the next run merges the comments.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import contextlib

@@ -4,8 +4,6 @@ Nothing here comes from a file that a pull request can write. In a job that `wor
 measured commit, and the pull request is found by that commit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Most series never changed. They are screened by columns of numbers, with the sam
 that changed, failed or were compiled differently are read with all their evidence.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@
    changed by one factor, or the same recorded change of the environment.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

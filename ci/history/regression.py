@@ -1,7 +1,5 @@
 """Findings of one cause as one regression, and whether it has recovered. Pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

@@ -4,8 +4,6 @@ A step of a time is unconfirmed until its two commits are measured again in a pa
 error or host time: if all runs of a level have the same number, the step is certain, else it stays unconfirmed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Summaries of judged regressions: how many were false, and how far times changed in a period. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Set

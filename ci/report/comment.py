@@ -3,8 +3,6 @@
 Verdict and next step first, then only what changed, the most relevant first; evidence is folded below.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

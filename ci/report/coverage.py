@@ -1,7 +1,5 @@
 """Gaps of coverage: cases that fail, cannot run, or were never measured although another runner does. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum

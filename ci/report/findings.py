@@ -1,7 +1,5 @@
 """All results of a judgement as one list, each with its place in the source; as JUnit XML and SARIF. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ Everything from a record is put into code spans, where GitHub renders neither HT
 mentions nor issues; what could end the span or the table cell is replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Judge a pull request: two records to one judgement. Pure."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The tables of a pull-request comment: times, results, launches and evidence. Pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

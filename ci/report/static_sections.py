@@ -1,7 +1,5 @@
 """Machine code in a pull-request comment: one table per target, and why the changes matter. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Compares compiled facts of two commits, or of one commit under two toolchains, function by function."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Names and values of a configuration come from a record, so they are kept as arguments of a `Remark`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from roofwatch.ci.messages import Remark

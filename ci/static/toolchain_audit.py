@@ -1,7 +1,5 @@
 """Compares the machine code of one suite under several versions of Triton."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Run a case once, and compare its outputs and gradients with the float64 reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field

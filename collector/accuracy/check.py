@@ -1,7 +1,5 @@
 """Check one case of one implementation, as declared or in another memory layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Result of the check of a case, as sent by a worker and printed by `roofwatch check --json`."""
 
-from __future__ import annotations
-
 import math
 from enum import StrEnum
 from typing import Annotated, Literal

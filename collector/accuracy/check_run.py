@@ -1,7 +1,5 @@
 """The full check of a suite: select cases and check them in worker processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Measure how far one tensor is from another, in float64."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

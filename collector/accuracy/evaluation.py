@@ -1,7 +1,5 @@
 """Evaluate the outputs and gradients of a case."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass

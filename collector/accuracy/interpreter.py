@@ -3,8 +3,6 @@
 Triton's own stores bfloat16 values as integers and computes with these, and passes Python floats as they are.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ The wrong elements are described by the smallest regular region that contains th
 flattened tensor. A few correct elements do not hide the pattern.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

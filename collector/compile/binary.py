@@ -1,7 +1,5 @@
 """Reads compiled GPU code: NVIDIA cubins, with the tools that Triton ships, and AMD code objects."""
 
-from __future__ import annotations
-
 import re
 import struct
 import subprocess

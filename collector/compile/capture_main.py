@@ -3,8 +3,6 @@
 The launches are written as a benchmark file when the program ends. Without a GPU, kernels run in Triton's interpreter.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import math

@@ -6,8 +6,6 @@ tensor-core instruction. Counts are static: how often an instruction runs does n
 Sources: NVIDIA, CUDA Binary Utilities, instruction set reference; AMD, CDNA 3 and CDNA 4 instruction set architecture.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@ in every configuration that their pruning leaves. A `CudaKernel` is compiled by 
 Source: `JITFunction.warmup` does the same for a GPU that is present.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib

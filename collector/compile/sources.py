@@ -5,8 +5,6 @@ CUDA sources next to these modules, and files whose path is a string in one of t
 name may use every module of the suite. Installed packages are excluded: the digest of the toolchain covers them.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Static facts of a case: compiles what an implementation launches for GPUs that are not present; runs nothing."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Sequence

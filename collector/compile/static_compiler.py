@@ -3,8 +3,6 @@
 The key of a cached result consists of toolchain, kernel code, case, implementation and targets.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence

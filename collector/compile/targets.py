@@ -5,8 +5,6 @@ Practices Guide, "Calculating Occupancy"; AMD, CDNA 3 and CDNA 4 instruction set
 units of LLVM's AMDGPU usage guide.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

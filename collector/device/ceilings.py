@@ -1,7 +1,5 @@
 """Measure the ceilings of the device in the same run as the kernels; datasheets mislead (meta-pytorch/MSLK#513)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

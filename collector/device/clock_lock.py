@@ -4,8 +4,6 @@ A lock stays with the driver when the process that set it dies. A small watchdog
 its standard input closes, which happens when the collector ends in any way, and resets it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

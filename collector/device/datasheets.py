@@ -5,8 +5,6 @@ of a peak follows from the fixed number of operations per clock and multiprocess
 whitepapers (A100, H100, Ada, RTX Blackwell) per SM; AMD's CDNA 3 and CDNA 4 whitepapers per compute unit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """The GPU during a run: checked, sampled, and held at one clock on request."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self

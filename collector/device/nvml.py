@@ -1,7 +1,5 @@
 """Read and control one NVIDIA GPU through NVML."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

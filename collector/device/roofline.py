@@ -4,8 +4,6 @@ Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); for the mem
 Hierarchical Roofline Analysis for GPUs (Concurrency and Computation 32(20), 2020).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Sample a GPU 20 times a second, and store the readings as columns of a record."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Atomic file replacement, and documents with or without gzip."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip

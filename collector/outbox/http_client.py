@@ -1,7 +1,5 @@
 """An HTTP client for one server: HTTPS only, no redirects, and a token that no message repeats."""
 
-from __future__ import annotations
-
 import urllib.error
 import urllib.parse
 import urllib.request

@@ -4,8 +4,6 @@ Each line is on disk before the run goes on. A resumed run drops a line that a c
 The first line is the header, which says what is measured. One process writes at a time.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import uuid

@@ -4,8 +4,6 @@ Any number of processes may add and deliver records. A record is locked while it
 process. A record may be sent twice: to the server it is the same one, with the same ID and content hash.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@ A record goes to `POST /v1/records`. The answer holds its ID, its content hash a
 Each of them goes to `PUT /v1/runs/{run_id}/artefacts/{sha256}`.
 """
 
-from __future__ import annotations
-
 import email.utils
 from collections.abc import Callable
 from datetime import datetime

@@ -3,8 +3,6 @@
 The readers of Chrome traces and of Nsight Systems produce it. Times are whole nanoseconds, to keep sums exact.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Profile the calls of one case with torch.profiler and summarise what they launched."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -3,8 +3,6 @@
 A trace may be larger than memory allows as Python objects, so events are visited one at a time.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A kernel that fails is an outcome; counters that no kernel could read are an `NcuError`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

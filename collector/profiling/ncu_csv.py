@@ -1,7 +1,5 @@
 """Read CSV files of Nsight Compute: the details page has a row per metric, the raw page a row per kernel."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ Durations are in ns, sizes in bytes, rates in bytes/s, frequencies in Hz; other 
 Compute documentation, metrics reference. `Kbyte` has 1000 bytes in its output.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

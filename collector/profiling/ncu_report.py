@@ -1,7 +1,5 @@
 """Read reports of Nsight Compute (`.ncu-rep`) with NVIDIA's `ncu_report` module."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import re

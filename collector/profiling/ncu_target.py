@@ -3,8 +3,6 @@
 Inputs, warm-up and autotuning are not counted. As in a worker, all our modules are imported before the suite.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: Nsight Systems user guide, SQLite schema reference. Times are in ns; names are IDs into `StringIds`.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter

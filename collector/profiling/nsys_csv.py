@@ -3,8 +3,6 @@
 Source: Nsight Systems, Post-Collection Analysis Guide. The unit of a column is part of its name.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Files of profilers: read their bytes, summarise or redact them. The content decides the format, never the name."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from pathlib import Path

@@ -4,8 +4,6 @@ The folder `inject/` goes before the program's PYTHONPATH and records into a pri
 redacted copies of the traces are kept.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -4,8 +4,6 @@ Tables of measurements stay, all others are emptied, and strings that no remaini
 is vacuumed, because unused pages would still hold what was removed. Source: Nsight Systems user guide, SQLite schema.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A trace is rewritten text by text, so numbers and their order are kept. Free tex
 harmless.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

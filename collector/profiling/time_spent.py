@@ -1,7 +1,5 @@
 """Where the time of one trace went: on each device, on the host, and in between."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

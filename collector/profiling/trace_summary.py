@@ -1,7 +1,5 @@
 """Summarise a trace of torch.profiler for `roofwatch read`. Times are microseconds; keys are the format's words."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The machine in a record: environment, ceilings, device state, telemetry."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self

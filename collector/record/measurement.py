@@ -1,7 +1,5 @@
 """Cases, and their times: the samples of one case and implementation."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable
 from enum import StrEnum

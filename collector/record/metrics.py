@@ -1,7 +1,5 @@
 """The table of metrics: key, unit, which direction is better, and format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

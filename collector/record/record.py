@@ -1,7 +1,5 @@
 """The RunRecord: everything that one run measured, in one versioned document."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Results other than times: accuracy, facts about machine code, hardware counters, profiles."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Blocks of one case and implementation, and the resulting measurement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Device time from CUDA events: around queued launches, or around replays of a CUDA graph."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable

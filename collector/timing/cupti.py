@@ -1,7 +1,5 @@
 """Device time from CUPTI activity records, through NVIDIA's `cupti-python`."""
 
-from __future__ import annotations
-
 import ctypes
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Device memory and caches around a launch: last-level cache state, and memory use from torch's allocator."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import math

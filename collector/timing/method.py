@@ -1,7 +1,5 @@
 """Timers and cache states per device, and how many samples each preset takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

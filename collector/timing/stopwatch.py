@@ -1,7 +1,5 @@
 """The interface of every timer, the timer for CPUs, and processes that launch together."""
 
-from __future__ import annotations
-
 import math
 import os
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Choose a timer that works, and time launches until the median is known."""
 
-from __future__ import annotations
-
 import gc
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Turn a case into a call without arguments, and an exception into an outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The process that forks workers. It must never start a thread or use a GPU: neither survives a fork."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """Describe the kernels of a suite: cases with their cost, implementations, and where their functions are defined."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import linecache

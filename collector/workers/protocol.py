@@ -1,7 +1,5 @@
 """Messages between the collector and its worker processes: one JSON document per line."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal

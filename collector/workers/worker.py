@@ -1,7 +1,5 @@
 """A worker process as the collector sees it: started when needed, ended when it hangs, replaced when it dies."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

@@ -4,8 +4,6 @@ A kernel that crashes, hangs or exhausts memory costs only its own case. Of roof
 names are imported, and before the suite: a repository with its own `kernels`, `db` or `ci` package finds its own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import gc

@@ -1,7 +1,5 @@
 """The worker processes of one suite: a single worker, parallel workers, and groups of ranks."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

@@ -1,7 +1,5 @@
 """What the autotuner tried for one function: times over two parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """Raw samples of one case, base and head: empirical distributions and block medians."""
 
-from __future__ import annotations
-
 from html import escape
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rooflines, and bandwidths of cases without arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo

@@ -1,7 +1,5 @@
 """How one runner behaves: a case over time, and ceilings over time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, tzinfo

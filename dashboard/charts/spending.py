@@ -1,7 +1,5 @@
 """Spending by commit and part: device time, energy or money as stacked bars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import tzinfo
 from html import escape

@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito, which colour-blind people can distinguish. N
 light and dark pages.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Timelines of a run: device readings and blocks, and activities on each stream."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The evidence of one change point, base and head side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """Health: runners, coverage, quarantine and the false-alarm rate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """What a record says about one kernel, as tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It is read when the page opens and written when a choice is made. An unknown cho
 notice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Regressions: rows of open ones, tables of others, their triage and the form to change it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo

@@ -1,7 +1,5 @@
 """What a record says about its run, as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

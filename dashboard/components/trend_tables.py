@@ -1,7 +1,5 @@
 """Below a trend: the selected commit, change points and values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Two commits, runs, branches, toolchains or devices side by side, most relevant difference first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

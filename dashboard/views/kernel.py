@@ -1,7 +1,5 @@
 """One kernel in one run: utilisation, the best implementation, its limit, and its compiled code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 

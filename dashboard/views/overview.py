@@ -1,7 +1,5 @@
 """Open regressions, how kernels changed, and the health of runners."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

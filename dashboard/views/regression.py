@@ -1,7 +1,5 @@
 """Everything about one regression: what changed, why, how certain it is, and its triage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID

@@ -1,7 +1,5 @@
 """One run: its environment, failures, timelines, time spent and files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from datetime import tzinfo

@@ -1,7 +1,5 @@
 """Health, noise, drift and comparability of the runners."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Series over commits, with stored change points."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo

@@ -5,8 +5,6 @@ keeps the row locked while it sends. A row that is `sending` but not locked was 
 claimed again, and marked as uncertain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields

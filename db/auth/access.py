@@ -3,8 +3,6 @@
 A token reads `rw_<id>_<secret>`. The ID is public; the secret has 256 random bits, and only its sha256 is stored.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

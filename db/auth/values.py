@@ -1,7 +1,5 @@
 """Values of access: scopes, tokens, trusted repositories, triage and the audit trail."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum

@@ -8,8 +8,6 @@
 The kernel releases these file locks when a process ends. Process IDs would not do: they are reused.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import fcntl

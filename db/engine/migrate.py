@@ -1,7 +1,5 @@
 """The schema of a database: upgrade it, check it, and show the status of the store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Roles that only read, for dashboards and SQL tools. The role of a dashboard with sign-in may also write triage."""
 
-from __future__ import annotations
-
 from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session

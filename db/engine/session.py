@@ -1,7 +1,5 @@
 """Open the store, by a URL or as the embedded server of a folder, and sessions on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

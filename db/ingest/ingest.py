@@ -1,7 +1,5 @@
 """Store a record: completely or not at all, and once. Release runs from quarantine."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

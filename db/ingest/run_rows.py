@@ -1,7 +1,5 @@
 """The rows of one run: the run itself, and by COPY everything that it found."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

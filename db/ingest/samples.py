@@ -5,8 +5,6 @@ blocks as doubles, the first bytes of all of them, then the second bytes, and so
 their last bytes, so equal bytes lie together and compress.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ Every writer stores them in this order, and within a table in the order of its k
 rows are only read.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

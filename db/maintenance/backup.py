@@ -1,7 +1,5 @@
 """Backup and restore with pg_dump and pg_restore. A backup includes the hashes of tokens."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

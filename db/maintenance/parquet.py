@@ -1,7 +1,5 @@
 """Export every table to a Parquet file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

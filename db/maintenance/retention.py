@@ -3,8 +3,6 @@
 The newest run of each series and the runs of open regressions are kept: new runs are compared with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Verify the store: every run reads back with its content hash, every reference resolves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

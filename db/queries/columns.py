@@ -1,7 +1,5 @@
 """Values of whole series as numpy arrays, which the analysis of a project screens for changes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The two runs of a comparison, named by commit or run, and what they found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Evidence for the cause of a change: machine code, checks, hardware counters and profiles over a history."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection
 from typing import Any

@@ -1,7 +1,5 @@
 """Values that results of a project can be filtered by: branches, runner classes and properties of cases."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any

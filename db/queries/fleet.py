@@ -1,7 +1,5 @@
 """Runs over all machines, and what they spent their time and energy on."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 from uuid import UUID

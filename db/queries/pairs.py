@@ -1,7 +1,5 @@
 """Pairs: base and head measured in one job, their blocks interleaved."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """The points of series as rows of one query, for metrics of any layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

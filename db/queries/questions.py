@@ -1,7 +1,5 @@
 """The questions that the dashboard asks a database or a server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Stored runs as records."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

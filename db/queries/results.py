@@ -1,7 +1,5 @@
 """What the queries return."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

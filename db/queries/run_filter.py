@@ -1,7 +1,5 @@
 """Conditions on the runs of a project."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any, TypedDict
 

@@ -1,7 +1,5 @@
 """Runner classes: what is measured on each, their runs on the default branch, and what the newest of them found."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Projects, commits and runs, and everything that one run found."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Which series a project has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack

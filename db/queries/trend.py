@@ -3,8 +3,6 @@
 Source: Jugel, Jerzak, Hackenbroich, Markl, M4: A Visualization-Oriented Time Series Data Aggregation (VLDB 2014).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

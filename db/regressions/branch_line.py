@@ -1,7 +1,5 @@
 """Which commits a branch has left after its history was rewritten, by the first parents that records name."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Requests to analyse a project, and the regressions of the last analysis, which are replaced as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Triage: what people decide about regressions. A decision follows its regression through later analyses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid5

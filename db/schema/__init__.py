@@ -1,7 +1,5 @@
 """All tables."""
 
-from __future__ import annotations
-
 from roofwatch.db.schema import access, alerts, measurements, regressions, runs
 from roofwatch.db.schema.table import Base
 

@@ -1,7 +1,5 @@
 """The tables of access: tokens, trusted repositories and the audit trail."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from sqlalchemy import CheckConstraint, Identity, Index, LargeBinary, func

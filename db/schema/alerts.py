@@ -1,7 +1,5 @@
 """The tables of alerts and of their deliveries. Channels are stored by name, never by address."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 from uuid import UUID

@@ -3,8 +3,6 @@
 They have a foreign key to their run, and none to cases and series: checking these would slow down every ingest.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from sqlalchemy import (

@@ -1,7 +1,5 @@
 """The tables of regressions, their triage, requests of analyses, and bisections."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 from uuid import UUID

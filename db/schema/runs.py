@@ -1,7 +1,5 @@
 """The tables of runs, of what runs share (project, environment, commit, case), and of their files."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """What every table is made with: naming of constraints, column types, checks."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable
 from dataclasses import fields

@@ -4,8 +4,6 @@ Known changes are narrowed down first by halving, then the newest commit is meas
 Of equal choices the later commit is first.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

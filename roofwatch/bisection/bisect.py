@@ -1,7 +1,5 @@
 """Find the commit in which a series changed: measure commits against the good end, as few as possible."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import shutil

@@ -1,7 +1,5 @@
 """The commits of a suite's repository, the suite and its build inputs at each of them, and its series."""
 
-from __future__ import annotations
-
 import glob
 from dataclasses import dataclass, replace
 from datetime import datetime

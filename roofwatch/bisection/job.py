@@ -1,7 +1,5 @@
 """Run one bisection, and store its progress and its result in the database."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace

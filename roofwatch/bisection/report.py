@@ -1,7 +1,5 @@
 """The result of a bisection as values for the database and as text for the terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

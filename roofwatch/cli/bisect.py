@@ -1,7 +1,5 @@
 """Commands that measure earlier commits: bisect and backfill."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

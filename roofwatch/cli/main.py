@@ -5,8 +5,6 @@ Exit status: 0 fine, 1 regression or failure, 2 could not decide or could not ru
 Commands import what they need, so `roofwatch --help` loads no torch, database or browser.
 """
 
-from __future__ import annotations
-
 import errno
 import sys
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Commands that compare two revisions, or a commit with itself, in one job."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

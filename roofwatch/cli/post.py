@@ -1,7 +1,5 @@
 """Commands for jobs of GitHub Actions: report on a pull request, and carry out commands in comments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

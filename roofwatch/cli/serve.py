@@ -1,7 +1,5 @@
 """Commands that serve the HTTP API and the dashboard, and the demo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

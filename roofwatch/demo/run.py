@@ -1,7 +1,5 @@
 """Run the demo: measure, store, analyse, report and show sixteen commits."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

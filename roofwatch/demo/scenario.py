@@ -1,7 +1,5 @@
 """The demo's history: sixteen scripted commits; four change a kernel, and each must be found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Finds the kernels that a change can affect; `--affected` skips all others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace

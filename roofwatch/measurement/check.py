@@ -1,7 +1,5 @@
 """The target of `roofwatch check`, its summary, and the explanation of a failure."""
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

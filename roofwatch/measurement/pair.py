@@ -1,7 +1,5 @@
 """Measure two revisions against each other, with more blocks for undecided cases, and calibrate the noise floor."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

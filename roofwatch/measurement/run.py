@@ -1,7 +1,5 @@
 """Measure a suite, on this machine or a Ray cluster, and write its records; an interrupted run can be resumed."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

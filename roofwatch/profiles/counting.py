@@ -1,7 +1,5 @@
 """Select what `roofwatch ncu` counts, add it to a record, and print it."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterator, Sequence
 from pathlib import Path

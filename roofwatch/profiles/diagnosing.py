@@ -1,7 +1,5 @@
 """Select, print and serialise what `roofwatch diagnose` finds."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace

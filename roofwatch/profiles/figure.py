@@ -1,7 +1,5 @@
 """A profile as a figure in a file of its own: what took the time, and when the GPU was idle."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import plotly.graph_objects as go

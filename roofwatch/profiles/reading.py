@@ -1,7 +1,5 @@
 """Tables of `roofwatch read`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

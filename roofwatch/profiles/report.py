@@ -1,7 +1,5 @@
 """The report of `roofwatch profile`: where a program spent its time, as values and in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

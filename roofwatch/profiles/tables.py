@@ -1,7 +1,5 @@
 """Tables of `roofwatch profile`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.table import Table

@@ -1,7 +1,5 @@
 """One kernel at one shape, dtype and direction."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

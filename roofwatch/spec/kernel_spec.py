@@ -1,7 +1,5 @@
 """A kernel as declared by a benchmark file, and its implementations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

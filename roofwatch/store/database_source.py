@@ -1,7 +1,5 @@
 """Stored results from the database; `ServerSource` has the same methods."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Send records to a server, and fetch records from one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
