@@ -216,8 +216,8 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
         return
     st.plotly_chart(landscape, key="landscape")
     st.caption(
-        "Each cell is the fastest configuration with these values of the two parameters that explain "
-        "most of the time; stronger colour is faster. ★ is the chosen one, ✕ failed."
+        "Time as a multiple of the fastest: each cell is the best configuration with these values of the two "
+        "parameters that matter most. Configurations that could not run are in the list below."
     )
     view.link.unfold("Every configuration by its time", lambda: show_tried(chosen), parameter="configurations")
 
