@@ -4,8 +4,6 @@ Host and user names, paths, secrets and environment variables are removed unless
 the project, site-packages or Python's library, kernel names and shapes stay.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -95,7 +93,7 @@ class Redaction:
     """Values that are removed everywhere."""
 
     @classmethod
-    def of_this_machine(cls, *, kept: Iterable[Kind] | None = None, project: Path | None = None) -> Redaction:
+    def of_this_machine(cls, *, kept: Iterable[Kind] | None = None, project: Path | None = None) -> "Redaction":
         """A redaction that knows the names of this machine and account, and the secrets in the environment.
 
         Args:
@@ -117,7 +115,7 @@ class Redaction:
             secrets=frozenset(value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= 6),
         )
 
-    def with_known_names(self, text: str) -> Redaction:
+    def with_known_names(self, text: str) -> "Redaction":
         """A redaction that also knows the user and host names found in a document."""
         users = {*patterns.USER_IN_PATH.findall(text), *(name for _, name in patterns.USER_FIELD.findall(text))}
         hosts = {*patterns.HOST_FIELD.findall(text), *patterns.NODE_FIELD.findall(text)}

@@ -1,7 +1,5 @@
 """Which results of two records are comparable, what else differs between them, and the results by case. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -145,7 +143,7 @@ class SideResult:
     worst_tensor: str | None
 
     @classmethod
-    def of(cls, measurement: Measurement | None, accuracy: Accuracy | None) -> SideResult:
+    def of(cls, measurement: Measurement | None, accuracy: Accuracy | None) -> "SideResult":
         worst = None if accuracy is None else accuracy.worst
         messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
         return cls(

@@ -13,8 +13,6 @@ spends half of what is left of the 5 % error rate (alpha spending, Lan and DeMet
 of the joint distribution).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -224,7 +222,7 @@ class _Pairs:
     """Winsorised, of one log ratio."""
 
     @classmethod
-    def of(cls, log_ratios: NDArray[np.float64]) -> _Pairs:
+    def of(cls, log_ratios: NDArray[np.float64]) -> "_Pairs":
         # sums are exactly rounded, so swapping the sides negates the centre to the last bit
         count = len(log_ratios)
         ordered = np.sort(log_ratios)

@@ -4,8 +4,6 @@ A calibration measures a commit against itself, as a pair. Any difference it fin
 must exceed three times the standard deviation of one block.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
@@ -166,7 +164,7 @@ class FloorUsed:
     """Highest of these thresholds, as a fraction."""
 
     @classmethod
-    def of(cls, floor: NoiseFloor, thresholds: Iterable[float], *, least: float) -> FloorUsed:
+    def of(cls, floor: NoiseFloor, thresholds: Iterable[float], *, least: float) -> "FloorUsed":
         raised = [threshold for threshold in thresholds if threshold > least]
         return cls(floor.commit_sha, floor.measured_at, len(raised), max(raised, default=None))
 

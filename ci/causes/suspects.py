@@ -4,8 +4,6 @@ Evidence gives a cause odds against `unknown`, which has odds of 1. A weight is 
 is certain. docs/explanation/causes.md lists the odds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ class Odds:
     against_unknown: float
     sentence: str
 
-    def updated(self, sentence: str, *, factor: float = 1.0, at_least: float = 0.0) -> Odds:
+    def updated(self, sentence: str, *, factor: float = 1.0, at_least: float = 0.0) -> "Odds":
         """Add evidence."""
         sentences = "; ".join(filter(None, (self.sentence, sentence)))
         return Odds(max(self.against_unknown * factor, at_least), sentences)

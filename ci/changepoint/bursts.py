@@ -4,8 +4,6 @@ A level lasts and a burst ends. The mean length m of bursts is learnt from the s
 geometric: a burst reaches length L with probability (1 - 1/m)^(L - 1).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,7 +37,7 @@ class Bursts:
     total_length: int
 
     @classmethod
-    def of(cls, is_outlier: Flags) -> Bursts:
+    def of(cls, is_outlier: Flags) -> "Bursts":
         """Count runs of at least two outliers."""
         turns = np.flatnonzero(np.diff(np.pad(is_outlier, 1).astype(np.int8)))
         lengths = turns[1::2] - turns[::2]

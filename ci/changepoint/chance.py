@@ -7,8 +7,6 @@ its estimate, because a step fitted to a wandering series hides its wandering. A
 (Bonferroni), because the largest step was picked. docs/explanation/error-rates.md has the simulated rates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,7 +87,7 @@ class _Dependence:
     """Upper bound."""
 
     @classmethod
-    def of(cls, residuals: Values, edges: Sequence[int], *, fitted_count: int) -> _Dependence:
+    def of(cls, residuals: Values, edges: Sequence[int], *, fitted_count: int) -> "_Dependence":
         """Estimate it within levels, with outliers winsorised."""
         within = np.ones(len(residuals) - 1, dtype=bool)
         within[np.asarray(edges[1:-1], dtype=np.intp) - 1] = False

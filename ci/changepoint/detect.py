@@ -8,8 +8,6 @@ Method (docs/explanation/verdicts.md has the arguments and the simulated error r
 3. Drop steps smaller than `min_relative_change`, the smallest first, and move boundaries to where they cost least.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,7 +129,7 @@ class _Scale:
     min_relative_change: float
 
     @classmethod
-    def of(cls, raw: Values, min_relative_change: float) -> _Scale:
+    def of(cls, raw: Values, min_relative_change: float) -> "_Scale":
         if raw.min() > 0:
             return cls(np.log(raw), True, min_relative_change)
         largest = float(np.max(np.abs(raw)))

@@ -3,8 +3,6 @@
 It fails on a regression, and is neutral if the data cannot decide. Annotations are plain text.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +85,7 @@ class CheckRun:
             fields |= {"status": "completed", "conclusion": self.conclusion.value}
         return fields if url is None else fields | {"details_url": url}
 
-    def accepted(self, sentence: str) -> CheckRun:
+    def accepted(self, sentence: str) -> "CheckRun":
         """Return the same check-run, neutral because someone accepted it."""
         title, summary = f"accepted: {self.title}"[:_MAX_TITLE], f"**Accepted** {sentence}.\n\n{self.summary}"
         return replace(self, conclusion=Conclusion.NEUTRAL, title=title, summary=summary)

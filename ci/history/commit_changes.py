@@ -1,7 +1,5 @@
 """Changes of outcomes and of compiled facts from one commit to the next. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +41,7 @@ class _Facts:
     def code_hash(self) -> str | None:
         return self.point.code_hash
 
-    def verdict_on(self, after: _Facts) -> Verdict:
+    def verdict_on(self, after: "_Facts") -> Verdict:
         return judge_code(CodeFacts(self.values, {}), CodeFacts(after.values, {}))[0]
 
 

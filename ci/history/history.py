@@ -5,8 +5,6 @@ and compiled facts of neighbouring commits (`commit_changes`). Findings are grou
 docs/explanation/verdicts.md argues each rule.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +32,7 @@ class SeriesAnalysis:
     series_by_date: Counter[date] = field(default_factory=Counter)
     """Number of them that were measured on each day."""
 
-    def add(self, other: SeriesAnalysis) -> None:
+    def add(self, other: "SeriesAnalysis") -> None:
         self.findings += other.findings
         self.population.merge(other.population)
         self.series_by_date.update(other.series_by_date)

@@ -1,7 +1,5 @@
 """The judged series of times of a project, and what some of them share. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
@@ -25,7 +23,7 @@ class Population:
         self._by_kernel[key.project, key.kernel][frozenset(_traits(key).items())] += 1
         self._by_class[key.project, key.runner_class] += 1
 
-    def merge(self, other: Population) -> None:
+    def merge(self, other: "Population") -> None:
         for kernel, kinds in other._by_kernel.items():
             self._by_kernel[kernel].update(kinds)
         self._by_class.update(other._by_class)

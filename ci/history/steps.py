@@ -4,8 +4,6 @@ Times are sampled. Errors, memory and host time are one number a run, and memory
 changed, the number does not change at all.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
@@ -83,7 +81,7 @@ class Timeline:
         """The runs of the commits at positions `first` to `end`, the end left out."""
         return [run for commit in self.commits[max(first, 0) : end] for run in self.points[commit]]
 
-    def since(self, first: int) -> Timeline:
+    def since(self, first: int) -> "Timeline":
         return replace(self, points={commit: self.points[commit] for commit in self.commits[first:]})
 
 

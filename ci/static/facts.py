@@ -4,8 +4,6 @@ docs/how-to/static.md lists the rules. A fact decides only if no kernel gets fas
 shared memory, occupancy and code size are budgets: using more of them often makes a kernel faster.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ class Accesses:
         """The width that moves most bits; 0 without accesses."""
         return max(self.count_by_width, key=lambda width: (width * self.count_by_width[width], width), default=0)
 
-    def is_narrower_than(self, other: Accesses) -> bool:
+    def is_narrower_than(self, other: "Accesses") -> bool:
         """Return whether narrower instructions move the same bytes; less work per thread does not count."""
         return 0 < self.main_width < other.main_width and self.total_bits >= _MIN_SAME_WORK * other.total_bits
 

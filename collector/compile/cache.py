@@ -1,7 +1,5 @@
 """The disk cache of the static layer, and the digests that its keys are made of."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -75,7 +73,7 @@ class DiskCache:
     folder: Path
 
     @classmethod
-    def of_user(cls) -> DiskCache:
+    def of_user(cls) -> "DiskCache":
         return cls(cache_dir() / "static")
 
     def get(self, key: str) -> Any:

@@ -1,7 +1,5 @@
 """Summarise readings: the state of the device during a block, and whether it is fit for measuring."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +34,7 @@ class Window:
     began_ns: int
     ended_ns: int
 
-    def widened(self, by_ns: float) -> Window:
+    def widened(self, by_ns: float) -> "Window":
         return Window(self.began_ns - int(by_ns), self.ended_ns + int(by_ns))
 
     def __contains__(self, reading: Reading) -> bool:

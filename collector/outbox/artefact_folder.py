@@ -1,7 +1,5 @@
 """A folder of redacted files that belong to runs: `artefacts` beside the records, each file under its sha256."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -81,7 +79,7 @@ class ArtefactFolder:
         self.folder = folder
 
     @classmethod
-    def beside(cls, record: Path) -> ArtefactFolder:
+    def beside(cls, record: Path) -> "ArtefactFolder":
         """The artefact folder of a record file."""
         return cls(record.parent / FOLDER_NAME)
 
@@ -129,7 +127,7 @@ class ArtefactFolder:
         name = artefact_name(source.name if redaction is None else redaction.text(source.name))
         return Artefact(name=name, kind=kind, sha256=sha256, size_bytes=size_bytes)
 
-    def copy_from(self, other: ArtefactFolder, artefacts: Iterable[Artefact]) -> None:
+    def copy_from(self, other: "ArtefactFolder", artefacts: Iterable[Artefact]) -> None:
         """Copy the given artefacts that another folder has.
 
         Raises:

@@ -4,8 +4,6 @@ Sources: pytorch/kineto, output_json.cpp and the activity categories of libkinet
 case. Traces of AMD GPUs describe a launch at its call (RoctracerActivity_inl.h).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -68,7 +66,7 @@ class Trace:
     """Launch configuration and bytes by correlation ID, for AMD GPUs."""
 
     @classmethod
-    def of_events(cls, events: Iterable[dict[str, Any]]) -> Trace:
+    def of_events(cls, events: Iterable[dict[str, Any]]) -> "Trace":
         trace = cls()
         for event in events:
             trace._add(event)
@@ -76,7 +74,7 @@ class Trace:
         return trace
 
     @classmethod
-    def read(cls, content: bytes, name: str) -> Trace | None:
+    def read(cls, content: bytes, name: str) -> "Trace | None":
         """Parse a trace; None if the content is not one.
 
         Raises:

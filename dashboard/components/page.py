@@ -1,7 +1,5 @@
 """What every view shares: the header with project and filters, links to other views, empty states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +36,7 @@ class SourceLinks:
     """None if not configured."""
 
     @classmethod
-    def of_project(cls, pattern: str | None, project: str) -> SourceLinks:
+    def of_project(cls, pattern: str | None, project: str) -> "SourceLinks":
         """Create from a setting such as `https://github.com/{project}`."""
         return cls(None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project)))
 

@@ -1,7 +1,5 @@
 """What measuring costs: device-hours, energy and money, by commit, runner class, kernel family and case."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +59,7 @@ class Spent:
         return len({run.commit.sha for run in self.runs})
 
     @property
-    def watched(self) -> Spent:
+    def watched(self) -> "Spent":
         """Only runs whose energy was read."""
         return replace(self, runs=[run for run in self.runs if run.run_id in self.energies_j])
 

@@ -1,7 +1,5 @@
 """Allowed errors of a result: one table for all kernels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ class Tolerance:
     elementwise_floor: float = math.inf
     rmse_floor: float = math.inf
 
-    def or_looser(self, other: Tolerance) -> Tolerance:
+    def or_looser(self, other: "Tolerance") -> "Tolerance":
         """The looser of both in each number."""
         return Tolerance(
             max(self.elementwise, other.elementwise),
