@@ -22,10 +22,15 @@ _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16
 _CHUNK_BYTES = 2**20
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
+_TOO_LARGE = "urn:roofwatch:problem:too-large"
 _NO_ROUTE = "Not Found; "
 """Start of the reason if the route is unknown, rather than the resource."""
 
 _Value = TypeVar("_Value")
+
+
+class TooMuchError(SpoolError):
+    """The answer would be too large; a smaller request would succeed."""
 
 
 class GoneError(SpoolError):
@@ -167,7 +172,11 @@ class Server:
             message = f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
         elif (wait_s := response.headers.get("Retry-After")) is not None:
             message += f"; after {wait_s} s"
-        kind = GoneError if response.status == 410 else SpoolError
+        kind = SpoolError
+        if response.status == 410:
+            kind = GoneError
+        elif problem.get("type") == _TOO_LARGE:
+            kind = TooMuchError
         raise kind(self.client.clean(f"{self.url}: {message}"))
 
     def _chunks(self, response: HTTPResponse) -> Iterator[bytes]:
