@@ -1,7 +1,5 @@
 """What a run measures, for how long, and where its time went."""
 
-from __future__ import annotations
-
 import fnmatch
 import time
 from collections import Counter
@@ -132,7 +130,7 @@ class Selected:
         return Subject(self.case.case_id, self.implementation.name)
 
 
-def select(info: SuiteInfo, plan: RunPlan) -> tuple[Selected, ...]:
+def select(info: SuiteInfo, plan: "RunPlan") -> tuple[Selected, ...]:
     """Select the subjects that match a plan, in the order of the suite.
 
     Raises:
@@ -163,7 +161,7 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[Selected, ...]:
     raise SuiteError(message)
 
 
-def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseRecord, ...]:
+def _select_cases(kernel: KernelInfo, device: str, plan: "RunPlan") -> tuple[CaseRecord, ...]:
     if plan.cases is not None:
         return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
     if plan.tags is not None:

@@ -4,8 +4,6 @@ Each series places a change of one cause a little differently, so a finding has 
 that reach every window are found by taking windows in the order of their ends (greedy interval stabbing).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_left, bisect_right
@@ -49,7 +47,7 @@ class Window:
     def holds(self, place: int) -> bool:
         return self.first <= place <= self.last
 
-    def touches(self, other: Window) -> bool:
+    def touches(self, other: "Window") -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -75,7 +73,7 @@ class TrendFinding:
     """Whether old code, measured again, shows the change too; None if it was not measured again."""
 
     @classmethod
-    def at_commit(cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]) -> TrendFinding:
+    def at_commit(cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]) -> "TrendFinding":
         """A finding that is certain to lie between two neighbouring commits."""
         window, _ = windows_between([change.previous_commit, change.commit], 1, 1)
         return cls(change, status, suspects, window, reach=window)
@@ -176,7 +174,7 @@ class Site:
     def commit(self) -> CommitRef:
         return commit_of(self.findings)
 
-    def has_size_of(self, other: Site) -> bool:
+    def has_size_of(self, other: "Site") -> bool:
         """Whether the times of both changed by about the same factor, or no times were measured."""
         if self.size is None or other.size is None:
             return True
@@ -184,7 +182,7 @@ class Site:
         tolerated = _SAME_SIZE * max(abs(own), abs(theirs)) + _ERRORS * math.hypot(error, their_error)
         return abs(own - theirs) <= tolerated
 
-    def joined(self, other: Site) -> Site:
+    def joined(self, other: "Site") -> "Site":
         return Site((*self.findings, *other.findings))
 
 

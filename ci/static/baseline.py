@@ -3,8 +3,6 @@
 An accepted function does not fail again unless it gets worse. The file has one entry per function, in a fixed order.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,7 +106,7 @@ class Baseline:
         added = {function_key(one): Accepted.of(one, reason) for one in facts}
         return replace(self, by_function={**self.by_function, **added})
 
-    def tightened(self, applied: AppliedBaseline) -> Self:
+    def tightened(self, applied: "AppliedBaseline") -> Self:
         """Update entries that got better, and remove those of deleted functions."""
         better = {function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better}
         kept = {key: entry for key, entry in self.by_function.items() if entry not in applied.stale}

@@ -32,7 +32,7 @@ def patch_interpreter() -> None:
         return
     interpreter._convert_float = _convert
     interpreter._implicit_cvt = _convert_argument
-    _Builder.get_bf16 = _bfloat16_constant
+    _Builder.get_bf16 = lambda builder, value: _cast(builder.get_fp32(value), tl.bfloat16)
     for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
         setattr(_Builder, name, _in_float32(getattr(_Builder, name)))
     for operations in (interpreter.ReduceOps, interpreter.ScanOps):
@@ -59,10 +59,6 @@ def _convert_argument(argument: Any) -> Any:
     if isinstance(argument, float):
         return tl.tensor(interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
     return _original_implicit_conversion(argument)
-
-
-def _bfloat16_constant(builder: Any, value: float) -> Any:
-    return _cast(builder.get_fp32(value), tl.bfloat16)
 
 
 def _cast(handle: Any, dtype: tl.dtype) -> Any:
@@ -99,13 +95,10 @@ def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
         )
         results = apply(operations, wide)
         results = list(results) if isinstance(results, (list, tuple)) else [results]
-        return [
-            tl.tensor(_cast(result.handle, tl.bfloat16), _bfloat16_like(result.type)) if is_narrow else result
-            for result, is_narrow in zip(results, narrow, strict=False)
-        ]
+        for position, result in enumerate(results):
+            if narrow[position]:
+                kind = tl.block_type(tl.bfloat16, result.type.shape) if result.type.is_block() else tl.bfloat16
+                results[position] = tl.tensor(_cast(result.handle, tl.bfloat16), kind)
+        return results
 
     return compute
-
-
-def _bfloat16_like(type_: Any) -> Any:
-    return tl.block_type(tl.bfloat16, type_.shape) if type_.is_block() else tl.bfloat16

@@ -1,7 +1,5 @@
 """Forks worker processes from a process that has loaded torch and Triton, so that each starts in milliseconds."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json
@@ -91,7 +89,7 @@ class ForkServer:
         """
         self._server(Mode.DEVICE).ask({"load": what})
 
-    def _server(self, mode: Mode) -> _Server:
+    def _server(self, mode: Mode) -> "_Server":
         with self._lock:
             if mode not in self._servers or not self._servers[mode].is_alive:
                 self._servers[mode] = _Server(mode, self._extra_environment)

@@ -37,6 +37,6 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
     return lay_out(
         figure,
         height=140 + 36 * len(relative),
-        xaxis={"title": escape(shortened(across, length=40)), "type": "category"},
-        yaxis={"title": escape(shortened(down, length=40)), "type": "category", "autorange": "reversed"},
+        xaxis={"title": escape(shortened(str(across), length=40)), "type": "category"},
+        yaxis={"title": escape(shortened(str(down), length=40)), "type": "category", "autorange": "reversed"},
     )

@@ -1,7 +1,5 @@
 """Series over commits with their stored change points."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -243,7 +241,7 @@ def _add_failures(
 
 
 def _add_bands(
-    figure: go.Figure, changes: Sequence[SettingChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
+    figure: go.Figure, changes: "Sequence[SettingChange]", position: Mapping[str, int], commit_count: int, zone: tzinfo
 ) -> None:
     """Shade every other stretch between setting changes, with a marker that describes each change."""
     shown = [change for change in changes if change.commit.sha in position]

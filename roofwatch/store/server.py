@@ -1,7 +1,5 @@
 """Client of the HTTP API: complete answers, or errors of one line that say what to do."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,7 +55,7 @@ def server_url(url: str | None) -> str:
     return url
 
 
-def server_to_read(url: str | None) -> Server | None:
+def server_to_read(url: str | None) -> "Server | None":
     """Return the server to read through, or None to read the database.
 
     A URL takes precedence, then the setting `database_url`, then the setting `server_url`.
@@ -69,7 +67,7 @@ def server_to_read(url: str | None) -> Server | None:
     return None if url is None else server_at(url)
 
 
-def server_at(url: str) -> Server:
+def server_at(url: str) -> "Server":
     """Open a server with the token from the environment.
 
     Raises:
