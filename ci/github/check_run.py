@@ -164,9 +164,9 @@ def post_check_run(
     Raises:
         GitHubError: GitHub refuses.
     """
-    ours = [one for one in repository.check_runs(head_sha, name) if one.order is not None]
-    found = max((one for one in ours if one.order == order), key=lambda one: one.check_run_id, default=None)
-    is_late = any(one.is_completed and one.order is not None and one.order > order for one in ours)
+    check_runs = repository.check_runs(head_sha, name)
+    found = _newest(check_runs, order)
+    is_late = any(one.is_completed and one.order is not None and one.order > order for one in check_runs)
     if (found is None or found.is_completed) and (is_late or (found is not None and check.conclusion is None)):
         return
     if found is not None and found.is_completed:
@@ -180,14 +180,15 @@ def post_check_run(
         try:
             check_run_id = repository.create_check_run(new)
         except UncertainError:
-            created = _find(repository, head_sha, name, order)
+            created = _newest(repository.check_runs(head_sha, name), order)
             check_run_id = repository.create_check_run(new) if created is None else created.check_run_id
     for batch in more:
         repository.update_check_run(check_run_id, batch)
 
 
-def _find(repository: GitHubRepository, head_sha: str, name: str, order: RunOrder) -> FoundCheckRun | None:
-    ours = [one for one in repository.check_runs(head_sha, name) if one.order == order]
+def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:
+    """Return the newest check-run of a run."""
+    ours = [one for one in check_runs if one.order == order]
     return max(ours, key=lambda one: one.check_run_id, default=None)
 
 

@@ -128,7 +128,7 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
     """
     order, is_created = read_state(body).order, False
     for _ in range(_MAX_ATTEMPTS):
-        ours = _with_marker(repository.comments(number), body)
+        ours = _with_marker(repository.comments(number), _kind(body))
         if not ours:
             if is_silent:
                 return CommentAction.LEFT
@@ -151,22 +151,15 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
 
 def find_report(repository: GitHubRepository, number: int, name: str) -> Comment | None:
     """Return the comment of a report whose state can be trusted: by a bot, or by someone with write access."""
-    ours = next(
-        iter(
-            _with_marker(
-                repository.comments(number), compose(report_marker(name), CommentState(order=RunOrder(0, 0)), "")
-            )
-        ),
-        None,
-    )
+    ours = next(iter(_with_marker(repository.comments(number), (report_marker(name), True))), None)
     if ours is None or ours.is_bot or repository.may_write(ours.login):
         return ours
     return None
 
 
-def _with_marker(comments: Sequence[Comment], body: str) -> list[Comment]:
-    """Return our comments with the marker of a comment, and with a state if it has one; the oldest first."""
-    ours = [comment for comment in comments if comment.is_trusted and _kind(comment.body) == _kind(body)]
+def _with_marker(comments: Sequence[Comment], kind: tuple[str, bool]) -> list[Comment]:
+    """Return our comments of a kind, the oldest first."""
+    ours = [comment for comment in comments if comment.is_trusted and _kind(comment.body) == kind]
     return sorted(ours, key=lambda comment: comment.comment_id)
 
 

@@ -133,7 +133,7 @@ def test_token_of_another_project_is_refused(anonymous: TestClient, make_token: 
         assert str(SECOND_RUN_ID) not in answer.text, route
 
 
-def test_invalid_tokens_are_refused_alike(filled: Engine, make_token: MakeToken) -> None:
+def test_all_invalid_tokens_get_the_same_refusal(filled: Engine, make_token: MakeToken) -> None:
     anonymous = TestClient(make_app(filled, UNLIMITED))
     good, revoked, expired = make_token(), make_token(), make_token(days=1e-9)
     revoke_token(filled, revoked.token.token_id, now=NOW, actor="test")

@@ -60,7 +60,7 @@ def test_time_is_summed_by_activity_and_new_time_is_taken_once(monkeypatch: pyte
         with spent.on(activity):
             pass
     spent.move(Activity.TIMING, 7, source=Activity.OVERHEAD)
-    spent.move(Activity.WARM_UP, 7, source=Activity.OVERHEAD)  # of which 3 are left
+    spent.move(Activity.WARM_UP, 7, source=Activity.OVERHEAD)  # 3 remain
 
     assert spent.take_new() == {"check": 12, "timing": 7, "warm_up": 3}
     assert spent.take_new() == {}

@@ -134,7 +134,7 @@ def test_precision_does_not_end_a_block_before_patience(
 
 
 def test_the_budget_includes_the_work_between_launches(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches of 1 ms, before each of which the cache is overwritten for 9 ms."""
+    """Launches of 1 ms; overwriting the cache takes 9 ms before each."""
     flush = clock.launch(9_000_000)
     monkeypatch.setattr("roofwatch.collector.timing.timing.cache_preparation", lambda *_: flush)
     plan = SamplingPlan(warmup_ms=0, budget_ms=300, relative_width=-1)

@@ -62,7 +62,7 @@ def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
 
 
 def tried_on_a_grid() -> Autotuning:
-    """Three numbers of which the second hardly matters, a name and a constant."""
+    """Configurations of three numbers (the second hardly matters), a name and a constant."""
     grid = [(block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)]
     configurations = [
         {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1} for block, stages, warps in grid
