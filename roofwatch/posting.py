@@ -13,8 +13,9 @@ from typing import Any
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
+from roofwatch.ci.github.acceptance import findings_of
 from roofwatch.ci.github.client import GitHubRepository
-from roofwatch.ci.github.commands import findings_of, valid_acceptance
+from roofwatch.ci.github.commands import valid_acceptance
 from roofwatch.ci.github.comment import (
     CommentAction,
     CommentState,

@@ -141,10 +141,14 @@ class SideResult:
     rmse_ratio: float | None
     """Error of the worst tensor."""
     worst_tensor: str | None
+    max_abs_error: float | None = None
+    """Largest error of an element of any tensor."""
+    tensor_count: int = 0
+    """Tensors whose errors are all finite."""
 
     @classmethod
     def of(cls, measurement: Measurement | None, accuracy: Accuracy | None) -> "SideResult":
-        worst = None if accuracy is None else accuracy.worst
+        worst, tensors = (None, ()) if accuracy is None else (accuracy.worst, accuracy.tensors)
         messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
         return cls(
             measured=None if measurement is None else measurement.outcome,
@@ -155,6 +159,8 @@ class SideResult:
             bound=None if measurement is None else measurement.bound,
             rmse_ratio=None if worst is None else worst.rmse_ratio,
             worst_tensor=None if worst is None else worst.tensor,
+            max_abs_error=max((tensor.max_abs_error for tensor in tensors), default=None),
+            tensor_count=len(tensors),
         )
 
     @property

@@ -3,16 +3,14 @@
 Only people with write access are allowed. Others get a reaction and no reply.
 """
 
-import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roofwatch.ci.github.acceptance import MAX_BOUNDS, MAX_SERIES, Acceptance, Findings
 from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion, post_check_run
 from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.comment import (
-    Acceptance,
     CommentState,
-    Findings,
     accepted_by,
     compose,
     find_report,
@@ -21,10 +19,7 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import CommandRequest, Comment, RunOrder
-from roofwatch.ci.report.findings import list_findings, worst_first
 from roofwatch.ci.report.markdown import code
-from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.db.values import Verdict
 
 COMMAND_PREFIX = "/roofwatch"
 USAGE = "`/roofwatch accept <reason>`, `/roofwatch rerun` or `/roofwatch bisect [<case> <implementation>]`"
@@ -32,8 +27,6 @@ BISECT_WORKFLOW = "bisect.yml"
 AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
 _MAX_REASON = 200
 """Characters."""
-_MAX_SERIES = 300
-_MAX_CHANGE = 1e6
 
 
 class Verb(StrEnum):
@@ -83,34 +76,13 @@ def parse_command(body: str) -> Command:
         raise CommandError(f"a reason is missing: `{COMMAND_PREFIX} accept <reason>`")
     if verb == Verb.RERUN and rest:
         raise CommandError(f"`{COMMAND_PREFIX} rerun` takes no arguments")
-    if verb == Verb.BISECT and (len(rest) > _MAX_SERIES or not rest.isprintable() or rest.startswith("-")):
+    if verb == Verb.BISECT and (len(rest) > MAX_SERIES or not rest.isprintable() or rest.startswith("-")):
         raise CommandError("name a case and an implementation: `/roofwatch bisect <case> <implementation>`")
     return Command(Verb(verb), rest[:_MAX_REASON] if verb == Verb.ACCEPT else rest)
 
 
 def _first_words(body: str) -> list[str]:
     return (body.strip().splitlines() or [""])[0].split()
-
-
-def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
-    """Return the regressions that can be accepted; None if nothing regressed."""
-    if judgement.verdict is not Verdict.REGRESSED:
-        return None
-    regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
-    names = sorted(f"{finding.name}\0{finding.reason}" for finding in regressed)
-    slower = [
-        (case.comparison.relative_interval, (case.case_id, case.implementation))
-        for case in worst_first(judgement.cases)
-        if case.verdict is Verdict.REGRESSED and case.comparison is not None
-    ]
-    worst = slower[0][1] if slower and len("".join(slower[0][1])) <= _MAX_SERIES else None
-    return Findings(
-        digest=hashlib.sha256("\n".join(names).encode()).hexdigest()[:16],
-        low=min(max((low for (low, _), _ in slower), default=0.0), _MAX_CHANGE),
-        high=min(max((high for (_, high), _ in slower), default=0.0), _MAX_CHANGE),
-        head_sha=head_sha,
-        worst=worst,
-    )
 
 
 def valid_acceptance(
@@ -181,7 +153,9 @@ class _PullRequest:
                 f"The report is of {code(findings.head_sha[:8])}, and the branch is at {code(head_sha[:8])} now: "
                 "wait for the report of that commit."
             )
-        acceptance = Acceptance(comment_id=self._request.comment.comment_id, digest=findings.digest, high=findings.high)
+        if not findings.most:
+            raise CommandError(f"A comment can accept at most {MAX_BOUNDS} findings, and there are more.")
+        acceptance = Acceptance(comment_id=self._request.comment.comment_id, most=findings.most)
         sentence = accepted_by(self._request.comment, reason)
         if not self._repository.edit_comment(ours.comment_id, with_acceptance(ours.body, acceptance, sentence)):
             raise CommandError("The report was deleted meanwhile; nothing was accepted.")

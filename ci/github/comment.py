@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from roofwatch.ci.github.acceptance import Acceptance, Findings
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.event import Comment, RunOrder
 from roofwatch.ci.messages import GitHubError, UncertainError
@@ -25,40 +26,13 @@ DEFAULT_NAME = "roofwatch"
 _MAX_ATTEMPTS = 6
 _ACCEPTED = "> **Accepted** "
 _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
-_STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,8000}) -->")
+_STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,24000}) -->")
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Findings(_Document):
-    """The regressions of a report, as far as needed to compare them with those of another report."""
-
-    digest: str
-    """Hash of the regressed cases, functions and metrics with their reasons, without numbers."""
-    low: float
-    """Lower end of the interval of the worst slowdown, as a relative change; 0 if no time regressed."""
-    high: float
-    head_sha: str
-    worst: tuple[str, str] | None = None
-    """Case and implementation of the worst slowdown."""
-
-
-class Acceptance(_Document):
-    """Which comment accepted which findings. Its author, date and reason are read from that comment each time."""
-
-    comment_id: int
-    digest: str
-    high: float
-
-    def covers(self, findings: Findings) -> bool:
-        """Return whether the same things regressed, and none noticeably more."""
-        return self.digest == findings.digest and findings.low <= self.high
-
-
-class CommentState(_Document):
+class CommentState(BaseModel):
     """What a comment of ours stores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     order: RunOrder
     """The run that it reports."""

@@ -13,8 +13,8 @@ from roofwatch.ci.report.sections import background, changes
 from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
-MAX_BYTES = 60_000
-"""GitHub's limit is 65,536 characters; this leaves space for hidden lines and an acceptance."""
+MAX_BYTES = 40_000
+"""GitHub's limit is 65,536 characters; this leaves space for the hidden state with bounds of an acceptance."""
 
 VERDICT_TITLES = {
     Verdict.REGRESSED: "regressed",

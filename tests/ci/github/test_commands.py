@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 
+from roofwatch.ci.github.acceptance import MAX_BOUNDS
 from roofwatch.ci.github.check_run import BEGUN, post_check_run
 from roofwatch.ci.github.commands import CommandError, carry_out, parse_command
-from roofwatch.ci.github.comment import read_state, with_acceptance
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, RunOrder
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import Posted, post, report_on
-from tests.builders import CASE_ID, sha_of
+from tests.builders import CASE_ID, make_static_facts, sha_of
 from tests.ci.github.jobs import actions_variables, comment_event
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
-from tests.ci.situations import SITUATIONS
+from tests.ci.situations import SITUATIONS, head_timed
+from tests.ci.values import SOFTMAX, make_records, make_timed
 from tests.roofwatch.command import roofwatch
 
 PREFIX = "/roofwatch"
@@ -45,7 +47,10 @@ def write_comment(github: GitHubStandIn, body: str, login: str = "maintainer") -
 
 
 def post_report(github: GitHubStandIn, folder: Path, situation: str = "regression", run_id: int = 10) -> Posted:
-    base, head = SITUATIONS[situation]()
+    return post_records(github, folder, *SITUATIONS[situation](), run_id=run_id)
+
+
+def post_records(github: GitHubStandIn, folder: Path, base: RunRecord, head: RunRecord, run_id: int = 10) -> Posted:
     files = [folder / "base.json", folder / "head.json"]
     base.write(files[0])
     head.write(files[1])
@@ -93,16 +98,23 @@ def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(github: Git
 def test_a_slowdown_that_became_larger_than_what_was_accepted_is_not_accepted(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
-    post_report(github, tmp_path)
+    faster = [head_timed(median_ns=1.2e6), head_timed(SOFTMAX, median_ns=1.08e6)]
+    post_records(github, tmp_path, *make_records([make_timed(), make_timed(SOFTMAX)], faster), run_id=10)
     write_comment(github, f"{PREFIX} accept it is meant")
-    (mine,) = (each for each in github.comments.values() if each["body"].startswith("<!-- roofwatch:report -->"))
-    state = read_state(mine["body"])
-    assert state.acceptance is not None
-    assert state.findings is not None
-    smaller = state.acceptance.model_copy(update={"high": state.findings.low / 2})
-    mine["body"] = with_acceptance(mine["body"], smaller, "by `maintainer`")
 
     assert post_report(github, tmp_path, run_id=11).check_run == "failure"
+
+
+def test_the_most_findings_that_can_be_accepted_fit_into_a_comment(github: GitHubStandIn, tmp_path: Path) -> None:
+    facts = [make_static_facts(target=f"sm_{number}") for number in range(MAX_BOUNDS + 1)]
+    spilled = [make_static_facts(target=one.target, code="b", local_bytes=123_456) for one in facts]
+    post_records(github, tmp_path, *make_records(facts[1:], spilled[1:]))
+
+    assert write_comment(github, f"{PREFIX} accept {'x' * 300}")[1] == "+1"
+    assert post_records(github, tmp_path, *make_records(facts[1:], spilled[1:]), run_id=11).check_run == "neutral"
+
+    post_records(github, tmp_path, *make_records(facts, spilled), run_id=12)
+    assert "at most 400 findings" in write_comment(github, f"{PREFIX} accept it is meant")[0]
 
 
 @pytest.mark.slow

@@ -1,0 +1,129 @@
+"""The regressions of a report with the size of each, and what an acceptance of them covers. Pure."""
+
+import hashlib
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from roofwatch.ci.report.findings import worst_first
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts
+from roofwatch.ci.verdicts import Reason
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.db.values import Verdict
+
+MAX_SERIES = 300
+"""Characters."""
+MAX_BOUNDS = 400
+"""More do not fit into the hidden state of a comment."""
+_MAX_CHANGE = 1e6
+_NOT_FINITE = 1e31
+"""Error of a result with NaN or infinity; larger than any finite error of a record."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Findings(_Document):
+    """The regressions of a report, as far as needed to accept them and to compare them with those of another report."""
+
+    head_sha: str
+    most: dict[str, float]
+    """Size up to which an acceptance covers a finding, by hash of the finding and its measure; empty if too many."""
+    worst: tuple[str, str] | None = None
+    """Case and implementation of the worst slowdown."""
+    least: dict[str, float] = Field(default_factory=dict, exclude=True)
+    """Smallest credible size of each finding, by the same hash."""
+
+
+class Acceptance(_Document):
+    """Which comment accepted which findings. Its author, date and reason are read from that comment each time."""
+
+    comment_id: int
+    most: dict[str, float]
+    """As in `Findings`."""
+
+    def covers(self, findings: Findings) -> bool:
+        """Return whether every finding was accepted, and none is noticeably larger than then."""
+        found = findings.least.items()
+        return bool(found) and all(key in self.most and size <= self.most[key] for key, size in found)
+
+
+def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
+    """Return the regressions that can be accepted; None if nothing regressed."""
+    if judgement.verdict is not Verdict.REGRESSED:
+        return None
+    sizes = {
+        hashlib.sha256("\0".join(name).encode()).hexdigest()[:8]: tuple(float(f"{size:.4g}") for size in sizes)
+        for name, *sizes in _sizes(judgement)
+    }
+    if len(sizes) > MAX_BOUNDS:
+        sizes = {}
+    slower = [case.key for case in worst_first(judgement.cases) if _is_slower(case)]
+    return Findings(
+        head_sha=head_sha,
+        most={key: most for key, (_, most) in sizes.items()},
+        worst=slower[0] if slower and len("".join(slower[0])) <= MAX_SERIES else None,
+        least={key: least for key, (least, _) in sizes.items()},
+    )
+
+
+_Size = tuple[tuple[str, ...], float, float]
+"""Names of the finding and its measure, its smallest credible size, and the size up to which it is accepted."""
+
+
+def _is_slower(case: CaseJudgement) -> bool:
+    return case.verdict is Verdict.REGRESSED and case.comparison is not None
+
+
+def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
+    for case in judgement.cases:
+        if case.verdict is Verdict.REGRESSED:
+            yield from _case_sizes(case, error_growth=judgement.thresholds.error_relative_change)
+    for item in judgement.static:
+        if item.verdict is Verdict.REGRESSED:
+            function = item.case_id, item.implementation, item.function, item.target, item.reason
+            yield from (((*function, measure), size, size) for measure, size in _code_sizes(item).items())
+    for change in judgement.secondary_changes:
+        if change.verdict is Verdict.REGRESSED:
+            low, high = change.relative_interval or (change.relative_change, change.relative_change)
+            name = change.case_id, change.implementation, change.reason, change.metric
+            yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
+
+
+def _case_sizes(case: CaseJudgement, *, error_growth: float) -> Iterator[_Size]:
+    name = *case.key, case.reason
+    if case.comparison is not None:
+        low, high = case.comparison.relative_interval
+        yield (*name, "time"), min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
+    elif case.head is None or case.reason is not Reason.WRONG_RESULT:
+        yield (*name, "" if case.head is None else str(case.head.failure)), 0.0, 0.0
+    else:
+        # a tensor with NaN or infinity has no error, so it is missing among the tensors
+        known = 1 if case.base is None else case.base.tensor_count
+        for measure in ("rmse_ratio", "max_abs_error"):
+            error = getattr(case.head, measure)
+            if error is None or case.head.tensor_count < known:
+                error = _NOT_FINITE
+            yield (*name, measure), error, error * (1 + error_growth)
+
+
+def _code_sizes(item: StaticJudgement) -> dict[str, float]:
+    """Return what got worse in a function, and how bad it is now."""
+    if item.head is None or item.head.outcome is not Outcome.OK:
+        return {"" if item.head is None else str(item.head.outcome): 0.0}
+    after = _badness(code_facts(item.head))
+    if item.base is not None and item.base.outcome is Outcome.OK:
+        before = _badness(code_facts(item.base))
+        after = {name: size for name, size in after.items() if name in before and size > before[name]}
+    return after or {"": 0.0}
+
+
+def _badness(facts: CodeFacts) -> dict[str, float]:
+    """Return the numbers by which machine code is judged, as sizes that grow when it gets worse."""
+    widths = {"read": facts.reads.main_width, "write": facts.writes.main_width}
+    sizes = {name: facts.values[name] for name in DECISIVE_FACTS if name in facts.values}
+    sizes |= {f"{name} instructions per byte": 8 / width for name, width in widths.items() if width}
+    return sizes | ({} if facts.tensor_path is None else {"tensor path": 1 / (1 + facts.tensor_path)})
