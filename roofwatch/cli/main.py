@@ -25,7 +25,11 @@ app = typer.Typer(
 for group in (measure, pair, bisect, profile, static, records, show, post, alert, serve, db, token):
     app.add_typer(group.app)
 
-_EXTRAS = {"torch": "measure", "triton": "measure", "pynvml": "measure", "cuda": "cuda", "ray": "ray"}
+_EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {
+    "cuda": "cuda",
+    "ray": "ray",
+    "githubkit": "github",
+}
 """The extra that installs a module; all others come with `server`."""
 _BROKEN_PIPE_STATUS = 141
 """128 + SIGPIPE, as shells report it; click would exit with 1, which here means a regression."""

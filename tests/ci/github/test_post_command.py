@@ -1,14 +1,20 @@
 """`roofwatch post` as a job runs it."""
 
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.builders import sha_of
-from tests.ci.github.jobs import actions_variables
+from tests.ci.github.jobs import ROOT, actions_variables
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS
-from tests.roofwatch.command import Done, roofwatch
+from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 
 
 @pytest.fixture
@@ -20,10 +26,14 @@ def records(tmp_path: Path) -> list[Path]:
 
 
 def post(github: GitHubStandIn, folder: Path, *arguments: str | Path, **variables: str) -> Done:
+    return roofwatch("post", *arguments, cwd=folder, **(job_variables(github, folder) | variables))
+
+
+def job_variables(github: GitHubStandIn, folder: Path) -> dict[str, str]:
     event = {"pull_request": {"number": 7, "head": {"sha": sha_of(1)}}}
     given = actions_variables(github, "pull_request", event, folder / "event.json")
     ours = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "GITHUB_TOKEN": TOKEN}
-    return roofwatch("post", *arguments, cwd=folder, **(given | ours | variables))
+    return given | ours
 
 
 def test_comment_check_run_and_job_summary_agree(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:
@@ -80,3 +90,39 @@ def test_an_error_is_one_line_and_exit_status_2(
     assert reason in done.error
     assert done.error.count("\n") == 1
     assert "another-token" not in done.output + done.error
+
+
+def installed_by(*extras: str) -> set[str]:
+    """The distributions that `pip install roofwatch[...]` brings, with what they need in turn."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    wanted = [Requirement(line) for line in lines]
+    found: set[str] = set()
+    for needed in wanted:  # grows
+        found.add(canonicalize_name(needed.name))
+        for then in map(Requirement, requires(needed.name) or []):
+            is_needed = then.marker is None or any(then.marker.evaluate({"extra": one}) for one in ["", *needed.extras])
+            if is_needed and canonicalize_name(then.name) not in found:
+                wanted.append(then)
+    return found
+
+
+def test_posting_needs_only_the_core_and_the_github_extra(
+    github: GitHubStandIn, tmp_path: Path, records: list[Path]
+) -> None:
+    brought = installed_by("github")
+    others = {
+        module
+        for module, distributions in packages_distributions().items()
+        if not {canonicalize_name(name) for name in distributions} & brought and re.fullmatch(r"\w+", module)
+    }
+    blocked = sorted(others - {"roofwatch", "sitecustomize"} - sys.stdlib_module_names)
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({blocked!r})\n")
+
+    variables = job_variables(github, tmp_path) | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+
+    done = started_roofwatch("post", *records, cwd=tmp_path, **variables)
+
+    assert {"torch", "triton", "sqlalchemy", "pandas"} <= set(blocked)
+    assert done.status == 0, done.error
+    assert len(github.bodies) == len(github.check_runs) == 1
