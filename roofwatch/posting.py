@@ -7,7 +7,7 @@ commit are refused.
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from roofwatch.ci.github.comment import (
     report_marker,
     with_acceptance,
 )
-from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job
+from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, PullRequest
 from roofwatch.ci.messages import GitHubError
 from roofwatch.ci.report.comment import is_silent, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
@@ -61,13 +61,18 @@ class Report:
     is_refused: bool = False
     """The records are not valid."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the comment may only replace an earlier one."""
+        return self.judgement is not None and is_silent(self.judgement)
+
 
 @dataclass(frozen=True)
 class Posted:
     """What was posted."""
 
-    pull_request: int | None = None
-    comment: CommentAction | None = None
+    comments: Mapping[str, CommentAction] = field(default_factory=dict)
+    """By number of the pull request."""
     check_run: str | None = None
     """Its conclusion, or `in_progress`."""
     accepted_by: str | None = None
@@ -141,41 +146,50 @@ def report_on(
 def post(
     repository: GitHubRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
 ) -> Posted:
-    """Post a report to the pull request and commit of its job, with an earlier acceptance if it still holds.
+    """Post a report to the pull requests and commit of its job, with an earlier acceptance if it still holds.
 
     Raises:
         GitHubError: GitHub refuses, or cannot be reached.
     """
-    judgement, number, check, order = report.judgement, job.pull_request, report.check, job.run.order
+    judgement, check, order = report.judgement, report.check, job.run.order
     findings = None if judgement is None else findings_of(judgement, job.head_sha)
-    accepted, action, sentence = None, None, ""
+    numbers: list[int] = []
+    accepted = {}
     try:
-        if number is None and job.head_label is not None and (with_comment or findings is not None):
-            number = repository.pull_request_of(job.head_label, job.head_sha)
-        if findings is not None and number is not None:
-            accepted = valid_acceptance(repository, number, name, findings)
+        if report.comment is not None and (with_comment or findings is not None):
+            numbers = _pull_requests(repository, job, None if judgement is None else judgement.base.branch)
+        if findings is not None:
+            found = ((number, valid_acceptance(repository, number, name, findings)) for number in numbers)
+            accepted = {number: acceptance for number, acceptance in found if acceptance is not None}
     except GitHubError:
         if with_check:  # never leave a check-run in progress
             check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
         raise
-    if accepted is not None:
-        sentence = accepted_by(accepted[1], accepted[2])
-        check = check.accepted(sentence)
+    sentences = {number: accepted_by(comment, reason) for number, (_, comment, reason) in accepted.items()}
+    if sentences:
+        check = check.accepted(next(iter(sentences.values())))
     if with_check:
         check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
-    if with_comment and number is not None and judgement is not None and report.comment is not None:
-        state = CommentState(order=order, findings=findings)
-        body = compose(report_marker(name), state, report.comment)
-        if accepted is not None:
-            body = with_acceptance(body, accepted[0], sentence)
-        action = post_comment(repository, number, body, is_silent=is_silent(judgement))
+    comments = {}
+    for number in numbers if with_comment else ():
+        body = compose(report_marker(name), CommentState(order=order, findings=findings), report.comment or "")
+        if number in accepted:
+            body = with_acceptance(body, accepted[number][0], sentences[number])
+        comments[str(number)] = post_comment(repository, number, body, is_silent=report.is_silent)
     conclusion = check.conclusion.value if check.conclusion is not None else "in_progress"
     return Posted(
-        pull_request=None if action is None else number,
-        comment=action,
+        comments=comments,
         check_run=conclusion if with_check else None,
-        accepted_by=None if accepted is None else accepted[1].login,
+        accepted_by=next((comment.login for _, comment, _ in accepted.values()), None),
     )
+
+
+def _pull_requests(repository: GitHubRepository, job: Job, base_branch: str | None) -> list[int]:
+    """Return the pull requests that a job is about; of several with one head, those into the measured base branch."""
+    found: Sequence[PullRequest] = job.pull_requests
+    if not found and job.head_label is not None:
+        found = repository.pull_requests_of(job.head_label, job.head_sha)
+    return [one.number for one in found if one.base_branch == base_branch] or [one.number for one in found]
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> None:
@@ -204,13 +218,15 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
         yield f"check-run: {posted.check_run} ({report.check.title})"
     if posted.accepted_by is not None:
         yield f"accepted by {posted.accepted_by}"
-    if posted.comment is not None:
-        yield f"comment on pull request {posted.pull_request}: {posted.comment}"
+    for number, action in posted.comments.items():
+        yield f"comment on pull request {number}: {action}"
 
 
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
     verdict = None if report.judgement is None else report.judgement.verdict
-    return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **asdict(posted)}
+    pull_request, comment = next(iter(posted.comments.items()), (None, None))
+    first = {"pull_request": pull_request and int(pull_request), "comment": comment}
+    return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **first, **asdict(posted)}
 
 
 def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:

@@ -1,6 +1,7 @@
 """A client for comments, check-runs, issues and workflows of one GitHub repository, through githubkit."""
 
 import base64
+import logging
 import re
 import time
 import urllib.parse
@@ -15,7 +16,15 @@ from githubkit.exception import GitHubException, RateLimitExceeded, RequestError
 from githubkit.response import Response
 from githubkit.retry import RetryOption
 
-from roofwatch.ci.github.event import TOKEN_VARIABLE, Comment, RunOrder, is_trusted, to_comment
+from roofwatch.ci.github.event import (
+    TOKEN_VARIABLE,
+    Comment,
+    PullRequest,
+    RunOrder,
+    is_trusted,
+    to_comment,
+    to_pull_request,
+)
 from roofwatch.ci.messages import GitHubError, NotFoundError, UncertainError, on_one_line
 
 MAX_ATTEMPTS = 5
@@ -23,8 +32,10 @@ MAX_WAIT_S = 900.0
 """In all. The next run can post the comment."""
 _VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
 _PAGE_LENGTH = 100
+_MAX_PAGES = 100
 _TIMEOUT_S = 30.0
 _SECONDARY_LIMIT_S = 60.0
+_LONG_WAIT_S = 10.0
 _MAX_MESSAGE = 500
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _WRITERS = frozenset({"admin", "write"})
@@ -40,6 +51,7 @@ _ADVICE = {
 }
 _EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 _Request = Callable[..., Response[Any]]
+_log = logging.getLogger("roofwatch.github")
 
 
 @dataclass(frozen=True)
@@ -139,18 +151,10 @@ class GitHubRepository:
 
     # --- pull requests and check-runs
 
-    def pull_request_of(self, head_label: str, head_sha: str) -> int | None:
-        """Find the open pull request of `owner:branch` at a commit; None if the branch moved or it was closed.
-
-        Raises:
-            GitHubError: there are several, so it is unknown which one was measured.
-        """
+    def pull_requests_of(self, head_label: str, head_sha: str) -> list[PullRequest]:
+        """Find the open pull requests of `owner:branch` at a commit; none if the branch moved or they were closed."""
         found = self._list(self._rest.pulls.list, state="open", head=head_label)
-        numbers = [int(one["number"]) for one in found if one["head"]["sha"] == head_sha]
-        if len(numbers) > 1:
-            listed = ", ".join(map(str, numbers))
-            raise GitHubError(f"several pull requests have the same head ({listed}); close all but one")
-        return numbers[0] if numbers else None
+        return [to_pull_request(one) for one in found if one["head"]["sha"] == head_sha]
 
     def commits_of(self, number: int) -> tuple[str, str]:
         """Return the base commit and the head commit of a pull request."""
@@ -200,13 +204,12 @@ class GitHubRepository:
     def _list(self, request: _Request, *arguments: Any, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """Return all items of a paginated list; some lists are below a key."""
         found: list[dict[str, Any]] = []
-        page, has_more = 0, True
-        while has_more:
-            page += 1
+        for page in range(1, _MAX_PAGES + 1):
             answer = self._answer(request, *arguments, **fields, per_page=_PAGE_LENGTH, page=page)
             found += _json_of(answer) if key is None else _json_of(answer)[key]
-            has_more = "next" in answer.raw_response.links
-        return found
+            if "next" not in answer.raw_response.links:
+                return found
+        raise GitHubError(f"GitHub: {answer.url.path} has more than {_MAX_PAGES} pages")
 
     def _find(self, request: _Request, *arguments: Any, **fields: Any) -> Any:
         """Return the JSON of an answer; None if the object does not exist."""
@@ -228,7 +231,7 @@ class GitHubRepository:
                 raise NotFoundError(f"GitHub: {self._explained(error)}") from None
             if _is_uncertain(error) and not _is_repeatable(error):
                 time.sleep(1.0)  # until GitHub lists the result
-                raise UncertainError("GitHub did not answer, so it is unknown whether this was done") from None
+                raise UncertainError(f"GitHub: {self._explained(error)}; it is unknown whether this was done") from None
             raise GitHubError(f"GitHub: {self._explained(error)}") from None
         if answer.is_redirect:
             raise GitHubError(f"GitHub: {answer.url.path} has moved; is GITHUB_REPOSITORY an old name?")
@@ -244,6 +247,8 @@ class GitHubRepository:
             wait_s = 2.0**retry_count
         if wait_s is None or retry_count + 1 >= MAX_ATTEMPTS or self._waited_s + wait_s > MAX_WAIT_S:
             return RetryOption(False)
+        if wait_s >= _LONG_WAIT_S:
+            _log.warning("GitHub limits the rate of requests: waiting %.0f s", wait_s)
         self._waited_s += wait_s
         return RetryOption(True, timedelta(seconds=wait_s))
 
@@ -252,7 +257,7 @@ class GitHubRepository:
             return f"no answer: {self._quoted(f'{type(error.exc).__name__}: {error.exc}')}"
         status = error.response.status_code
         request = f"{error.request.method} {error.request.url.path}"
-        text = f"{request}: HTTP {status}: {self._quoted(error.response.text)}"
+        text = f"{request}: HTTP {status}: {self._quoted(_message_of(error.response))}"
         wait_s = _limit_wait_s(error)
         if wait_s is not None:
             return f"{text}; the rate limit needs {wait_s:.0f} s, and this job waits {MAX_WAIT_S:.0f} s at most"
@@ -289,6 +294,16 @@ def _json_of(answer: Response[Any]) -> Any:
         return answer.json()
     except ValueError:
         raise GitHubError(f"{answer.url.host} is not GitHub's API: is GITHUB_API_URL correct?") from None
+
+
+def _message_of(answer: Response[Any]) -> str:
+    """Return the words of a refusal: GitHub's message and its errors, or the text of an answer that is not JSON."""
+    try:
+        found = answer.json()
+        errors = [one if isinstance(one, str) else one.get("message") or one for one in found.get("errors") or ()]
+        return "; ".join(map(str, [found["message"], *errors]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return str(answer.text)
 
 
 def _found_check_run(found: Mapping[str, Any]) -> FoundCheckRun:

@@ -100,27 +100,29 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
     Raises:
         GitHubError: GitHub refuses.
     """
-    order, is_created = read_state(body).order, False
+    order, uncertain = read_state(body).order, None
     for _ in range(_MAX_ATTEMPTS):
         ours = _with_marker(repository.comments(number), _kind(body))
         if not ours:
             if is_silent:
                 return CommentAction.LEFT
-            with contextlib.suppress(UncertainError):  # look for it before posting again
+            try:
                 repository.create_comment(number, body)
-                return CommentAction.POSTED
-            is_created = True
-            continue
+            except UncertainError as error:  # look for it before posting again
+                uncertain = error
+                continue
+            return CommentAction.POSTED
         oldest, *others = ours
         if any(read_state(comment.body).order > order for comment in ours):
             return CommentAction.LEFT
         for comment in others:  # two jobs posted at the same time
             repository.delete_comment(comment.comment_id)
         if oldest.body.split() == body.split():  # GitHub may change line endings
-            return CommentAction.POSTED if is_created else CommentAction.LEFT
+            return CommentAction.POSTED if uncertain else CommentAction.LEFT
         if repository.edit_comment(oldest.comment_id, body):
             return CommentAction.EDITED
-    raise GitHubError(f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one; is something deleting it?")
+    reason = "is something deleting it?" if uncertain is None else str(uncertain)
+    raise GitHubError(f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one: {reason}")
 
 
 def find_report(repository: GitHubRepository, number: int, name: str) -> Comment | None:

@@ -43,6 +43,14 @@ class ActionsRun:
 
 
 @dataclass(frozen=True)
+class PullRequest:
+    """A pull request on GitHub."""
+
+    number: int
+    base_branch: str | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """The run, commit and pull request that the results of a job belong to."""
 
@@ -51,9 +59,10 @@ class Job:
     head_sha: str
     conclusion: str | None = None
     """How the run that measured ended; None if this job belongs to it."""
-    pull_request: int | None = None
+    pull_requests: tuple[PullRequest, ...] = ()
+    """Those that the event names."""
     head_label: str | None = None
-    """`owner:branch`, to find the pull request if the event does not name it."""
+    """`owner:branch`, to find the pull requests if the event names none."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             return _after_another_run(run, event["workflow_run"])
         if name in _PULL_REQUEST_EVENTS:
             found = event["pull_request"]
-            return Job(run, _matched(_SHA, found["head"]["sha"]), pull_request=int(found["number"]))
+            return Job(run, _matched(_SHA, found["head"]["sha"]), pull_requests=(to_pull_request(found),))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     try:
@@ -137,6 +146,11 @@ def to_comment(found: Any, number: int) -> Comment:
     )
 
 
+def to_pull_request(found: Any) -> PullRequest:
+    """Read a pull request of an event or of GitHub's REST API."""
+    return PullRequest(int(found["number"]), (found.get("base") or {}).get("ref"))
+
+
 def is_trusted(found: Any) -> bool:
     """Return whether a comment or an issue is by a bot or by a member of the repository."""
     return _is_bot(found) or found.get("author_association") in _TRUSTED
@@ -159,17 +173,14 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
 
 def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     head_sha = _matched(_SHA, other["head_sha"])
-    number, label = None, None
+    named, label = [], None
     if other["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
         named = [found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha]
-        if len(named) == 1:
-            number = int(named[0]["number"])
-        else:
-            label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
+        label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
     order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
     measured = replace(run, order=order, url=_link(str(other.get("html_url", ""))))
-    return Job(measured, head_sha, other.get("conclusion"), number, label)
+    return Job(measured, head_sha, other.get("conclusion"), tuple(map(to_pull_request, named)), label)
 
 
 def _invalid_event(error: Exception) -> GitHubError:

@@ -14,8 +14,7 @@ from roofwatch.ci.github.check_run import (
     concluded,
     post_check_run,
 )
-from roofwatch.ci.github.event import RunOrder
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.github.event import PullRequest, RunOrder
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.record import RunRecord, SourceLine
 from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
@@ -68,11 +67,8 @@ def test_the_pull_request_of_a_fork_is_found_by_its_commit(
     github.pull_requests = [{"number": number, "head": {"label": label, "sha": sha}} for number, label, sha in heads]
     branch = "someone:fix/faster"
 
-    assert github.repository().pull_request_of(branch, SHA) == 7
-    assert github.repository().pull_request_of(branch, sha_of(3)) is None, "it has moved on"
-    github.pull_requests[1]["head"]["label"] = "someone:fix/faster"
-    with pytest.raises(GitHubError, match=r"several pull requests have the same head \(7, 8\)"):
-        github.repository().pull_request_of(branch, SHA)
+    assert github.repository().pull_requests_of(branch, SHA) == [PullRequest(7)]
+    assert github.repository().pull_requests_of(branch, sha_of(3)) == [], "it has moved on"
 
 
 def annotated(count: int) -> CheckRun:

@@ -1,5 +1,6 @@
 """The GitHub client with errors and rate limits."""
 
+import json
 import logging
 import time
 
@@ -93,6 +94,49 @@ def test_a_rate_limit_is_waited_for(
     assert post(github) is CommentAction.POSTED
     assert waits_s == pytest.approx([wait_s], abs=2)
     assert github.bodies == [BODY]
+
+
+def test_a_long_wait_is_logged(github: GitHubStandIn, waits_s: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    github.fail(LIST, 429, "too many requests")
+    github.fail(LIST, 502, "bad gateway")
+
+    post(github)
+
+    assert len(waits_s) == 2
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "GitHub limits the rate of requests: waiting 60 s"
+    ]
+
+
+def test_a_list_without_end_is_refused(github: GitHubStandIn) -> None:
+    following = {"Link": f'<{github.url}/next>; rel="next"'}
+    github.failing.append(Failing(LIST, Answer(200, b"[]", following), times=1_000))
+
+    with pytest.raises(GitHubError, match="has more than 100 pages"):
+        post(github)
+
+
+def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
+    github: GitHubStandIn, waits_s: list[float]
+) -> None:
+    github.fail(CREATE, 502, "bad gateway", times=99)
+
+    with pytest.raises(GitHubError, match=r"POST /repos/example/project/issues/7/comments: HTTP 502: bad gateway;"):
+        post(github)
+
+    assert len(waits_s) == 6
+
+
+def test_a_refusal_is_quoted_in_words(github: GitHubStandIn) -> None:
+    document = {
+        "message": "Validation Failed",
+        "errors": [{"message": "body is too long"}, "and more"],
+        "status": "422",
+    }
+    github.failing.append(Failing(LIST, Answer(422, json.dumps(document).encode())))
+
+    with pytest.raises(GitHubError, match="HTTP 422: Validation Failed; body is too long; and more; GitHub rejects"):
+        post(github)
 
 
 def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits_s: list[float]) -> None:

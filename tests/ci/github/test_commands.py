@@ -8,7 +8,7 @@ import pytest
 from roofwatch.ci.github.acceptance import MAX_BOUNDS
 from roofwatch.ci.github.check_run import BEGUN, post_check_run
 from roofwatch.ci.github.commands import CommandError, carry_out, parse_command
-from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, RunOrder
+from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, PullRequest, RunOrder
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
@@ -54,7 +54,7 @@ def post_records(github: GitHubStandIn, folder: Path, base: RunRecord, head: Run
     files = [folder / "base.json", folder / "head.json"]
     base.write(files[0])
     head.write(files[1])
-    job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(run_id, 1), URL), HEAD, pull_request=NUMBER)
+    job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(run_id, 1), URL), HEAD, pull_requests=(PullRequest(NUMBER),))
     report = report_on(files, None, job)
     return post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
 

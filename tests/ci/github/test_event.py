@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.event import Comment, RunOrder, command_request, job_of
+from roofwatch.ci.github.event import Comment, PullRequest, RunOrder, command_request, job_of
 from roofwatch.ci.messages import GitHubError
 from tests.builders import sha_of
 from tests.ci.github.jobs import comment_event, workflow_run_event
@@ -32,9 +32,11 @@ def event_of_comment(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_pull_request_event_names_its_number_and_its_head_not_the_merge_commit() -> None:
-    job = job_of(variables("pull_request"), {"pull_request": {"number": 7, "head": {"sha": HEAD}}})
+    job = job_of(
+        variables("pull_request"), {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}}
+    )
 
-    assert (job.pull_request, job.head_sha, job.run.order) == (7, HEAD, RunOrder(10, 2))
+    assert (job.pull_requests, job.head_sha, job.run.order) == ((PullRequest(7, "main"),), HEAD, RunOrder(10, 2))
     assert job.run.api_url == "https://github.example/api/v3"
     assert job.run.url == "https://github.example/example/project/actions/runs/10"
 
@@ -42,7 +44,7 @@ def test_a_pull_request_event_names_its_number_and_its_head_not_the_merge_commit
 def test_after_a_workflow_of_a_fork_the_pull_request_is_found_by_its_branch() -> None:
     job = job_of(variables("workflow_run"), workflow_run_event("completed", HEAD, "failure"))
 
-    assert (job.pull_request, job.head_label) == (None, "someone:slower")
+    assert (job.pull_requests, job.head_label) == ((), "someone:slower")
     assert (job.head_sha, job.run.order, job.conclusion) == (HEAD, RunOrder(4_242, 1), "failure")
 
 
@@ -51,7 +53,7 @@ def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_requ
 
     job = job_of(variables("workflow_run"), workflow_run_event("completed", HEAD, pull_requests=named))
 
-    assert (job.pull_request, job.head_label) == (7, None)
+    assert job.pull_requests == (PullRequest(7),)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.github.check_run import Conclusion
-from roofwatch.ci.github.event import ActionsRun, Job, RunOrder
+from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import post, report_on
 from tests.builders import make_commit, sha_of
@@ -18,7 +18,9 @@ URL = "https://github.example/example/project/actions/runs/10"
 
 
 def a_job(github: GitHubStandIn, **fields: object) -> Job:
-    job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(10, 1), URL), HEAD, "success", pull_request=7)
+    job = Job(
+        ActionsRun(github.url, REPOSITORY, RunOrder(10, 1), URL), HEAD, "success", pull_requests=(PullRequest(7),)
+    )
     return replace(job, **fields)  # type: ignore[arg-type]  # fields of a job
 
 
@@ -82,7 +84,7 @@ def test_without_records_the_check_run_says_how_the_run_ended(github: GitHubStan
     posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
 
     assert not report.is_refused
-    assert (posted.check_run, posted.comment) == ("neutral", None)
+    assert (posted.check_run, posted.comments) == ("neutral", {})
     (check_run,) = github.check_runs.values()
     assert "the run that measured ended as cancelled" in check_run["output"]["summary"]
 
@@ -122,3 +124,23 @@ def test_the_pull_request_comes_from_the_event_not_from_the_record(github: GitHu
     post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=False)
 
     assert [comment["number"] for comment in github.comments.values()] == [7]
+
+
+@pytest.mark.parametrize(("base_branch", "commented"), [("release", [8]), (None, [7, 8]), ("elsewhere", [7, 8])])
+def test_several_pull_requests_with_one_head_get_their_result(
+    github: GitHubStandIn, tmp_path: Path, base_branch: str | None, commented: list[int]
+) -> None:
+    head = {"label": "someone:slower", "sha": HEAD}
+    github.pull_requests = [
+        {"number": number, "head": head, "base": {"ref": branch}} for number, branch in ((7, "main"), (8, "release"))
+    ]
+    base, changed = SITUATIONS["regression"]()
+    base = base.model_copy(update={"commit": base.commit.model_copy(update={"branch": base_branch})})
+    job = a_job(github, pull_requests=(), head_label="someone:slower")
+
+    report = report_on(write(tmp_path, base, changed), None, job)
+    posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+
+    assert sorted(posted.comments) == [str(number) for number in commented]
+    assert sorted(one["number"] for one in github.comments.values()) == commented
+    assert [each["conclusion"] for each in github.check_runs.values()] == ["failure"]
