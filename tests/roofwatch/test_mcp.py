@@ -1,0 +1,259 @@
+"""The MCP server, through the SDK's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from roofwatch.agent_jobs import MAX_ANSWER_BYTES, Jobs
+from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
+from tests.docs.command_line import check_roofwatch
+from tests.docs.markdown import ROOT, fences
+from tests.roofwatch.command import SUITES, roofwatch
+
+TOKEN = "a-token-for-this-test-only"
+SUITE = "bench_good.py"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / SUITE).write_text((SUITES / SUITE).read_text())
+    (folder / "waits.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
+    (folder / "outside").symlink_to(SUITES)
+    return folder
+
+
+@pytest.fixture
+def jobs(repository: Path) -> Iterator[Jobs]:
+    with closing(Jobs(repository)) as opened:
+        yield opened
+
+
+class Agent:
+    """Calls tools of a connected server."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.longest_bytes = 0
+
+    async def call(self, tool: str, **arguments: Any) -> Any:
+        answer = await self.client.call_tool(tool, arguments)
+        text = answer.content[0].text  # type: ignore[union-attr]
+        assert not answer.is_error, text
+        self.longest_bytes = max(self.longest_bytes, len(text.encode()))
+        return json.loads(text)
+
+    async def refused(self, tool: str, **arguments: Any) -> str:
+        answer = await self.client.call_tool(tool, arguments)
+        assert answer.is_error, answer
+        return str(answer.content[0].text)  # type: ignore[union-attr]
+
+
+def ask(server: Any, session: Callable[[Agent], Awaitable[None]]) -> None:
+    async def connect() -> None:
+        async with Client(server) as client:
+            await session(Agent(client))
+
+    asyncio.run(connect())
+
+
+def over_stdio(repository: Path) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "roofwatch", "mcp", str(repository)], env=dict(os.environ)
+    )
+
+
+@pytest.fixture
+def address(repository: Path) -> Iterator[str]:
+    """A server of streamable HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "roofwatch", "mcp", str(repository), "--http", "--port", str(port)]
+    process = subprocess.Popen(command, env={**os.environ, TOKEN_VARIABLE: TOKEN})
+    try:
+        for _ in range(600):
+            with socket.socket() as tried:
+                if tried.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def test_a_tool_answers_over_stdio_with_the_json_of_its_command(repository: Path) -> None:
+    expected = roofwatch("list", SUITE, "--json", cwd=repository).parsed
+
+    async def session(agent: Agent) -> None:
+        answer = await agent.call("list_kernels", path=SUITE, detail=True, wait_s=50)
+        assert answer["result"] == expected
+        assert answer["exit_status"] == 0
+        assert "not instructions" in answer["notice"]
+
+    ask(over_stdio(repository), session)
+
+
+def test_http_needs_the_token(address: str) -> None:
+    async def connect() -> None:
+        for authorization in ({}, {"Authorization": "Bearer another-token-of-some-length"}):
+            async with httpx2.AsyncClient(headers=authorization) as stranger:
+                assert (await stranger.post(address, json={})).status_code == 401
+        known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
+        async with known, Client(streamable_http_client(address, http_client=known)) as client:
+            answer = await Agent(client).call("list_kernels", path=SUITE, wait_s=50)
+            assert answer["exit_status"] == 0
+
+    asyncio.run(connect())
+
+
+def test_http_with_a_short_token_is_refused(repository: Path) -> None:
+    done = roofwatch("mcp", repository, "--http", ROOFWATCH_MCP_TOKEN="short")
+
+    assert done.status == 2
+    assert TOKEN_VARIABLE in done.error
+
+
+def test_the_documented_configuration_of_clients_is_valid() -> None:
+    stdio, http = (
+        json.loads(fence.text)["mcpServers"]["roofwatch"]
+        for fence in fences(ROOT / "docs" / "how-to" / "agents.md")
+        if fence.language == "json"
+    )
+
+    command, repository = stdio["args"]
+    check_roofwatch([command, str(ROOT)])
+    assert Path(repository).is_absolute()
+    assert TOKEN_VARIABLE in http["headers"]["Authorization"]
+
+
+def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_asked(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
+        expected = "list_kernels check static run ab diagnose profile compare history regressions report_problem result"
+        assert tools.keys() >= {*expected.split()}
+        for tool in tools.values():
+            parameters = tool.input_schema["properties"]
+            assert all(one.get("description") for one in parameters.values()), tool.name
+            assert not parameters.keys() & {"output", "html", "discard", "url", "accept", "keep", "ray"}
+            assert tool.annotations is not None
+            assert tool.annotations.destructive_hint is False
+
+    ask(make_server(jobs), session)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("list_kernels", {"path": "../other"}),
+        ("list_kernels", {"path": "/etc"}),
+        ("check", {"target": "outside/bench_good.py"}),
+        ("check", {"target": "--device"}),
+        ("diagnose", {"case": "softmax", "record": "/etc/passwd"}),
+        ("static", {"path": SUITE, "base": "--upload-pack=x"}),
+        ("compare", {"base": "../a.json", "head": "b.json"}),
+        ("profile", {"command": ["python", "-c", "print(1)"]}),
+        ("profile", {"command": ["rm", "-r", "."]}),
+        ("profile", {"command": ["python", "outside/launches_some.py"]}),
+        ("list_kernels", {"pth": SUITE}),
+        ("result", {"job": "run-7"}),
+    ],
+)
+def test_what_leaves_the_repository_or_is_unknown_is_refused(jobs: Jobs, tool: str, arguments: dict[str, Any]) -> None:
+    async def session(agent: Agent) -> None:
+        await agent.refused(tool, **arguments)
+
+    ask(make_server(jobs), session)
+    assert jobs.by_name == {}
+
+
+def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        first = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
+        assert first["exit_status"] is None
+        assert first["state"] in {"queued", "running"}
+        second = await agent.call("list_kernels", path=SUITE, wait_s=0)
+        assert second["state"] == "queued"
+        stopped = await agent.call("result", job=first["job"], stop=True, wait_s=50)
+        assert stopped["state"] == "finished"
+        assert stopped["exit_status"] != 0
+        finished = await agent.call("result", job=second["job"], wait_s=50)
+        assert finished["exit_status"] == 0
+
+    ask(make_server(jobs), session)
+
+
+def test_jobs_end_with_the_server(repository: Path) -> None:
+    started = Jobs(repository)
+    job = started.start("profile", ["profile", "--json", "--", "python", "waits.py"], is_measuring=True)
+
+    started.close()
+
+    assert job.future.done()
+    assert job.future.cancelled() or job.future.result() != 0
+
+
+def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        cut = await agent.call("list_kernels", wait_s=50)
+        assert cut["is_cut"]
+        assert agent.longest_bytes <= MAX_ANSWER_BYTES
+        part = await agent.call("result", job=cut["job"], at="/kernels/1/name")
+        whole = await agent.call("result", job=cut["job"], detail=True)
+        assert part["result"] == whole["result"]["kernels"][1]["name"]
+        assert "there is no 99999" in await agent.refused("result", job=cut["job"], at="/kernels/99999")
+
+    ask(make_server(jobs), session)
+
+
+def test_a_program_does_not_see_the_tokens(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFWATCH_TOKEN", "token-of-the-server")
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    (jobs.root / "tells.py").write_text("import os\nprint([name for name in os.environ if 'ROOFWATCH' in name])\n")
+
+    async def session(agent: Agent) -> None:
+        answer = await agent.call("profile", command=["python", "tells.py"], wait_s=50)
+        told = " ".join(answer["errors"])
+        assert "[" in told
+        assert "ROOFWATCH_TOKEN" not in told
+        assert TOKEN_VARIABLE not in told
+
+    ask(make_server(jobs), session)
+
+
+def test_a_report_about_a_problem_is_written_into_the_repository_without_secrets(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "hunter2-hunter2")
+
+    async def session(agent: Agent) -> None:
+        failed = await agent.call("check", target="gone.py", wait_s=50)
+        assert failed["exit_status"] == 2
+        written = await agent.call("report_problem", job=failed["job"], description="fails with hunter2-hunter2")
+        report = json.loads((jobs.root / written["written"]).read_text())
+        assert "hunter2" not in json.dumps(report)
+        assert report["command"][:2] == ["roofwatch", "check"]
+        assert "gone.py" in report["errors"][-1]
+        assert report["versions"]["roofwatch"]
+
+    ask(make_server(jobs), session)
+    assert (jobs.root / ".roofwatch" / ".gitignore").read_text() == "*\n"
