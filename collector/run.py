@@ -15,7 +15,7 @@ from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.run_plan import Activity, OnProgress, Progress, RunPlan, Subject
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_run import SuiteRun, share_ceilings
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -155,6 +155,7 @@ def measure_pair(
                 steps.say(f"loading the suite of the {side}")
                 _prepare(fork_server, run, session, workers, steps)
                 _load_torch_compile(fork_server, run)
+        share_ceilings(list(runs.values()))
         pair.drop_unpaired_blocks()
         subjects = {subject for run in runs.values() for subject in run.to_time}
         wanted: Mapping[Subject, int] = dict.fromkeys(subjects if only is None else subjects & only, plan.block_count)

@@ -329,3 +329,18 @@ class SuiteRun:
         failure = reply.failure_within(check_limit(self.plan.check_timeout_s))
         executor = "device" if self._runs_on_device(subject) else "interpreter"
         return Accuracy(**subject.named, executor=executor, outcome=failure.outcome, message=failure.message)
+
+
+def share_ceilings(runs: Sequence[SuiteRun]) -> None:
+    """Give the suites of one job one set of ceilings: the highest of each kind, as each is measured from below."""
+    highest: dict[tuple[object, ...], tuple[Ceiling, DeviceState | None]] = {}
+    for run in runs:
+        states = iter(run._at_ceilings)
+        for ceiling in run._ceilings:
+            key = ceiling.source, ceiling.resource, ceiling.level, ceiling.dtype
+            state = next(states, None) if ceiling.source == "measured" else None
+            if key not in highest or ceiling.per_s > highest[key][0].per_s:
+                highest[key] = ceiling, state
+    for run in runs:
+        run._ceilings = tuple(ceiling for ceiling, _ in highest.values())
+        run._at_ceilings = tuple(state for _, state in highest.values() if state is not None)

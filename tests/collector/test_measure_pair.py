@@ -57,6 +57,27 @@ def test_blocks_are_added_where_requested(fork_server: ForkServer) -> None:
         assert all(row.kind == "operator" for profile in record.profiles for row in profile.rows)
 
 
+def test_both_sides_have_one_set_of_ceilings(tmp_path: Path, fork_server: ForkServer) -> None:
+    """A change of comments moves the utilisation by no more than the time."""
+    changed = tmp_path / "bench_good.py"
+    changed.write_text("# a comment\n" + SUITE.read_text())
+    plan = replace(QUICK, kernels=("scale",))
+
+    records = measure_pair(suite_at(SUITE, 1), suite_at(changed, 2), plan, fork_server=fork_server)
+
+    base, head = (
+        {
+            one.case_id: one.utilisation * one.median_ns
+            for one in record.measurements
+            if one.utilisation and one.median_ns
+        }
+        for record in records
+    )
+    assert records[0].ceilings == records[1].ceilings
+    assert base.keys() == head.keys() != set()
+    assert all(head[case_id] == pytest.approx(ideal_ns) for case_id, ideal_ns in base.items())
+
+
 def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_server: ForkServer) -> None:
     suites = []
     for number, side in enumerate(("base", "head")):
