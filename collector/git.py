@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.record.record import Commit
 
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
-
+_GIT_MISSING = "git is not installed or not on PATH; install it (Debian: apt install git)"
+_NO_REPOSITORY = ("not a git repository", "dubious ownership", _GIT_MISSING)
 
 _REMOTE_PATH = re.compile(r"(?:\w+://[^/]+/|[\w.-]+@[\w.-]+:)([\w./-]+?)(?:\.git)?/?$")
 """The path in the URL of a remote repository; a local folder does not match."""
@@ -32,19 +35,19 @@ def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | N
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, env=environment
         )
     except FileNotFoundError:
-        raise GitError("git is not installed or not on PATH; install it (Debian: apt install git)") from None
+        raise GitError(_GIT_MISSING) from None
     if done.returncode != 0:
         raise GitError(f"git {arguments[0]} in {folder}: {done.stderr.strip() or f'exit status {done.returncode}'}")
     return done.stdout
 
 
 def find_repository(path: Path) -> Path | None:
-    """Root of the work tree that contains `path`, or None."""
+    """Root of the work tree that contains `path`; None without one, without git, or if git distrusts its owner."""
     folder = path if path.is_dir() else path.parent
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel").strip())
     except GitError as error:
-        if "not a git repository" in str(error):
+        if any(reason in str(error) for reason in _NO_REPOSITORY):
             return None
         raise
 
@@ -76,8 +79,17 @@ def commit_of(path: Path) -> tuple[Commit, str]:
     """The commit of a benchmark file or folder, and its project name.
 
     Outside a repository, or without commits, a content hash replaces the commit. It is marked dirty, so the run is
-    stored and shown, but not part of any history.
+    stored and shown, but not part of any history. On a machine that gets the files without `.git`, the environment
+    variable ROOFWATCH_COMMIT names the commit, as the JSON of a record's `commit`.
+
+    Raises:
+        GitError: ROOFWATCH_COMMIT is not such JSON.
     """
+    if carried := os.environ.get("ROOFWATCH_COMMIT"):
+        try:
+            return Commit.model_validate_json(carried), project_name(path.resolve().parent)
+        except ValidationError as error:
+            raise GitError(f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}") from None
     repository = find_repository(path)
     if repository is None or not _has_commits(repository):
         return _stand_in_commit(path), project_name(path.resolve().parent)
@@ -128,7 +140,12 @@ def _has_commits(repository: Path) -> bool:
 
 
 def _stand_in_commit(path: Path) -> Commit:
-    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    # in a checkout of roofwatch the folders of the package are links
+    if path.is_file():
+        files = [path]
+    else:
+        folders = [path, *(each for each in path.iterdir() if each.is_symlink())]
+        files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     content = b"".join(file.read_bytes() for file in files)
     newest = max((file.stat().st_mtime for file in files), default=0.0)
     return Commit(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import commit_of, find_repository
 from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots, suite_at_revision
+from roofwatch.install import PACKAGE_DIR
 
 if TYPE_CHECKING:  # the core installs no SQLAlchemy
     from sqlalchemy import Engine
@@ -62,7 +63,7 @@ def suite_source(path: Path | None) -> SuiteSource:
 def suite_at(path: Path | None, project: str | None) -> SuiteAt:
     """Find the suite at a path, with the commit that its repository is at."""
     source = suite_source(path)
-    commit, name = commit_of(Path(__file__) if source.path is None else source.path)
+    commit, name = commit_of(PACKAGE_DIR if source.path is None else source.path)
     return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
 
 

@@ -107,6 +107,17 @@ def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
 # --- launches
 
 
+def host_gaps(evidence: Evidence) -> Iterator[Finding]:
+    blocks = () if evidence.measurement is None else evidence.measurement.blocks
+    if any(block.has_host_gaps for block in blocks):
+        yield Finding(
+            title="times include host time",
+            evidence=Remark("Launches could not be queued ahead: the call waits for the device or issues too slowly."),
+            advice="Measure with --timer cupti, or remove the synchronisation (.item(), .cpu(), printing a tensor).",
+            weight=Weight.DOUBT,
+        )
+
+
 def host_bound(evidence: Evidence) -> Iterator[Finding]:
     timing = evidence.timing
     if timing is None or timing.host_ns is None or not is_host_bound(timing.median_ns, timing.host_ns):
@@ -305,7 +316,7 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
 
 
 MEASUREMENT_RULES: tuple[Rule, ...] = (
-    *(failed, throttled, implausible_ceilings, above_the_roof, varying_kernels),
+    *(failed, throttled, implausible_ceilings, above_the_roof, varying_kernels, host_gaps),
     *(host_bound, gaps, small_launches, many_kernels),
     *(excess_traffic, waves, faster_implementation, profiler_advice, autotuning),
 )

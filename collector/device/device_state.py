@@ -17,7 +17,8 @@ MAX_COOLING_S = 180.0
 
 _MAX_CLOCK_RANGE = 0.10
 """Distance of the first and ninth decile of the SM clock, relative to its median."""
-_MIN_READINGS_FOR_RANGE = 3
+_MIN_READINGS_FOR_RANGE = 8
+"""One late reading of an idle clock among few would look like an unsteady one."""
 _LOCK_TOLERANCE_MHZ = 50.0
 """Source: NVIDIA/SOL-ExecBench, clock_lock.py."""
 _MIN_ENERGY_STEPS = 2

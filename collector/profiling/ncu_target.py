@@ -28,7 +28,7 @@ def _run(job: NcuJob) -> Failure | None:
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
     try:
         spec, case, implementation = find_case(load_suite(job.source), job.case_id, job.implementation)
-        launch = compiled(implementation, job.device) if implementation.is_compiled else implementation.launch
+        launch = compiled(implementation) if implementation.is_compiled else implementation.launch
         call = prepare_call(launch, spec, case, job.device)
         for _ in range(job.warm_up_count):
             call()

@@ -95,6 +95,8 @@ class Block(Part):
     """Maximum number of kernels, copies and fills per launch."""
     is_kernel_set_varying: bool = False
     """Not all launches ran the same kernels."""
+    has_host_gaps: bool = False
+    """Launches could not be queued ahead, so times include host time between kernels."""
     stopped_by: Literal["precision", "budget", "samples"] | None = None
     """Why sampling ended: precise median, time spent, or maximum number of samples."""
     device_state: DeviceState | None = None

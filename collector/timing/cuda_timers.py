@@ -80,6 +80,7 @@ class EventStopwatch(Stopwatch):
         while len(samples) < sample_count:
             at_once = max(1, self._device.max_queued // launches)
             samples += self._timed_batch(min(at_once, sample_count - len(samples)), launches, self._device.queue)
+        self.has_host_gaps = not self._device.can_queue
         return samples
 
     def _timed_batch(

@@ -39,6 +39,10 @@ class Window:
     """Time until the call returned."""
 
 
+_CLOCK_TOLERANCE_NS = 500
+"""Device times, converted to the profiler's clock, may precede the call by some 100 ns (pytorch/kineto#1380)."""
+
+
 def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> list[Sample]:
     """Sum up the activities that started in each launch's window; others, such as cache flushes, are ignored.
 
@@ -50,7 +54,15 @@ def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> lis
     """
     ordered = sorted(activities, key=lambda activity: activity.start_ns)
     starts = [activity.start_ns for activity in ordered]
-    own = [ordered[bisect_left(starts, each.begin_ns) : bisect_right(starts, each.end_ns)] for each in windows]
+    previous_ends_ns = [0, *(window.end_ns for window in windows)]
+    begins_ns = [
+        max(window.begin_ns - _CLOCK_TOLERANCE_NS, end_ns + 1)
+        for window, end_ns in zip(windows, previous_ends_ns, strict=False)
+    ]
+    own = [
+        ordered[bisect_left(starts, begin_ns) : bisect_right(starts, window.end_ns)]
+        for window, begin_ns in zip(windows, begins_ns, strict=True)
+    ]
     empty = sum(not activities for activities in own)
     if empty:
         raise UnsupportedError(
@@ -67,7 +79,7 @@ def _sample(activities: Sequence[Activity], window: Window) -> Sample:
         busy_ns=max(1.0, float(busy_ns)),
         span_ns=max(1.0, float(max(activity.end_ns for activity in activities) - first_ns)),
         host_ns=window.host_ns,
-        launch_delay_ns=float(first_ns - window.begin_ns),
+        launch_delay_ns=float(max(0, first_ns - window.begin_ns)),
         kernels=tuple(sorted(activity.name for activity in activities)),
     )
 

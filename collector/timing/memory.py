@@ -19,6 +19,8 @@ from roofwatch.spec import UnsupportedError
 _INFINITY_CACHE_BYTES = 256 * 2**20
 """Memory-side cache of AMD's Instinct MI300, which does not report it. Source: AMD CDNA 3 architecture, white paper."""
 _CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED = 0, 801
+_PERSISTING_L2_LIMIT = 6
+"""CU_LIMIT_PERSISTING_L2_CACHE_SIZE."""
 _MAX_COPIES = 4_096
 
 
@@ -70,9 +72,14 @@ def release_persisting_lines() -> None:
     Raises:
         TimerError: the driver refuses.
 
-    Source: CUDA driver API, cuCtxResetPersistingL2Cache.
+    Source: CUDA driver API, cuCtxResetPersistingL2Cache. It may wait for the device, so it is called only if the
+    context has set aside a part.
     """
     if torch.version.hip:
+        return
+    limit_bytes = ctypes.c_size_t()
+    status = _driver().cuCtxGetLimit(ctypes.byref(limit_bytes), _PERSISTING_L2_LIMIT)
+    if status == _CUDA_SUCCESS and limit_bytes.value == 0:
         return
     status = _driver().cuCtxResetPersistingL2Cache()
     if status not in (_CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED):

@@ -130,6 +130,8 @@ class Stopwatch(ABC):
 
     shortest_sample_ns: ClassVar[float]
     """Shorter launches are repeated within a sample."""
+    has_host_gaps: bool = False
+    """Whether launches could not be queued ahead, so times include host time between kernels."""
 
     def __post_init__(self) -> None:  # noqa: B027  most timers need no preparation
         """Prepare the timer."""

@@ -92,6 +92,7 @@ def sample_launches(
             launch_delay_ns=median_of(sample.launch_delay_ns for sample in samples),
             kernel_count=max(map(len, kernels), default=None),
             is_kernel_set_varying=len(set(kernels)) > 1,
+            has_host_gaps=stopwatch.has_host_gaps,
             stopped_by=stopped_by,
         ),
         launches_per_sample=launches,

@@ -50,7 +50,7 @@ def _outcome_of(error: BaseException) -> Outcome:
     return Outcome.CRASHED
 
 
-def compiled(implementation: Implementation, device: str) -> Callable[..., Any]:
+def compiled(implementation: Implementation) -> Callable[..., Any]:
     """The launcher through torch.compile, compiled for each shape."""
     import torch._dynamo.config as dynamo_config
     import torch._functorch.config as functorch_config
@@ -62,9 +62,8 @@ def compiled(implementation: Implementation, device: str) -> Callable[..., Any]:
     dynamo_config.recompile_limit = dynamo_config.accumulated_recompile_limit = _MAX_SHAPES
     dynamo_config.fail_on_recompile_limit_hit = True
     dynamo_config.suppress_errors = False
-    if device == "cpu":
-        # C++ is compiled without the process pool, which would disturb timing
-        inductor_config.compile_threads = 1
+    # a pool of compiling processes would disturb timing
+    inductor_config.compile_threads = 1
     form: Callable[..., Any] = torch.compile(implementation.launch, dynamic=False)
     return form
 

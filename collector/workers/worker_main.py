@@ -213,7 +213,7 @@ class _Suite:
             return implementation.launch
         key = (spec.name, implementation.name)
         if key not in self._compiled:
-            self._compiled[key] = compiled(implementation, self._launch_device)
+            self._compiled[key] = compiled(implementation)
         return self._compiled[key]
 
     def _check(self, spec: KernelSpec, case: Case, implementation: Implementation, job: CheckAccuracy) -> Reply:

@@ -271,6 +271,7 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "throttled": _degraded,
     "a ceiling above the datasheet": _suspicious,
     "varying kernels": lambda: record(NORM, timed(NORM, 110_000.0, is_kernel_set_varying=True)),
+    "host gaps": lambda: record(NORM, timed(NORM, 110_000.0, has_host_gaps=True)),
     "another is faster": lambda: record(NORM, timed(NORM, 150_000.0), timed(NORM, 110_000.0, implementation="compile")),
     "autotuning, a close second": lambda: _tuned(100.0, 101.0),
     "autotuning, not the fastest": lambda: _tuned(120.0, 100.0),

@@ -54,6 +54,44 @@ def test_outside_a_repository_a_content_hash_replaces_the_commit(tmp_path: Path)
     assert find_repository(file) is None
 
 
+def test_every_file_of_a_folder_is_in_its_stand_in_commit(tmp_path: Path) -> None:
+    package, linked = tmp_path / "package", tmp_path / "elsewhere"
+    package.mkdir()
+    linked.mkdir()
+    (package / "kernels").symlink_to(linked)
+    (package / "a.py").write_text("")
+    shas = set()
+    for content in ("A = 1\n", "A = 2\n"):
+        (linked / "b.py").write_text(content)
+        shas.add(commit_of(package)[0].sha)
+    assert len(shas) == 2
+
+
+def test_a_commit_is_carried_to_a_machine_without_the_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = read_commit(repository)
+    file = tmp_path / "bench_x.py"
+    file.write_text("")
+    monkeypatch.setenv("ROOFWATCH_COMMIT", commit.model_dump_json())
+    assert commit_of(file)[0] == commit
+    monkeypatch.setenv("ROOFWATCH_COMMIT", "{}")
+    with pytest.raises(GitError, match="ROOFWATCH_COMMIT is not a commit as JSON"):
+        commit_of(file)
+
+
+def test_without_git_or_its_trust_there_is_no_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_repository(repository) is None
+    assert commit_of(repository / "bench_x.py")[0].is_dirty
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\necho 'fatal: detected dubious ownership in repository' >&2; exit 128\n")
+    git.chmod(0o755)
+    assert find_repository(repository) is None
+
+
 def test_an_unknown_revision_is_refused(repository: Path) -> None:
     with pytest.raises(GitError, match="nothing-like-it"):
         read_commit(repository, "nothing-like-it")

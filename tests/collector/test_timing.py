@@ -214,11 +214,14 @@ def test_a_block_has_everything_that_the_timer_reports(monkeypatch: pytest.Monke
         Sample(busy_ns=120, span_ns=160, host_ns=800, launch_delay_ns=20, kernels=("a", "b", "memset")),
     ]
     stopwatch = SimpleNamespace(
-        rehearse=lambda: 1.0, launches_for=lambda _ns: 1, take=lambda count, _launches: samples[:count]
+        rehearse=lambda: 1.0,
+        launches_for=lambda _ns: 1,
+        take=lambda count, _launches: samples[:count],
+        has_host_gaps=True,
     )
     monkeypatch.setattr("roofwatch.collector.timing.timing.make_stopwatch", lambda *_, **__: stopwatch)
     block = sample_launches(lambda: None, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3)).block
 
     assert (block.samples_ns, block.span_ns) == ((100, 110, 120), (150, 140, 160))
     assert (block.host_ns, block.launch_delay_ns) == (800, 20)
-    assert (block.kernel_count, block.is_kernel_set_varying) == (3, True)
+    assert (block.kernel_count, block.is_kernel_set_varying, block.has_host_gaps) == (3, True, True)

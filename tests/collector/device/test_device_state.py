@@ -56,10 +56,13 @@ def test_faults_and_foreign_processes_during_a_block_degrade_it(
 
 
 def test_a_clock_that_ranges_over_a_tenth_or_leaves_its_lock_degrades_a_block() -> None:
-    falling = [(at_ms, {"sm_clock_mhz": 2080 - at_ms}) for at_ms in range(100, 350, 50)]
+    clocks_mhz = [1980, 1970, 1950, 1940, 1900, 1880, 1860, 1850, 1840]
+    falling = [make_reading(100 + 25 * place, sm_clock_mhz=mhz) for place, mhz in enumerate(clocks_mhz)]
+    low = [make_reading(125 + 25 * place, sm_clock_mhz=1500) for place in range(8)]
 
-    assert state_of(*falling).degraded_by == ()
-    assert state_of(*falling, (300, {"sm_clock_mhz": 1500})).degraded_by == ("unsteady_sm_clock",)
+    assert device_state(falling, WINDOW, launch_count=1).degraded_by == ()
+    assert device_state([*falling[:4], *low[4:]], WINDOW, launch_count=1).degraded_by == ("unsteady_sm_clock",)
+    assert state_of((200, {"sm_clock_mhz": 345})).degraded_by == (), "one late reading among few"
     assert state_of(locked_sm_clock_mhz=1935.0).degraded_by == ()
     assert state_of(locked_sm_clock_mhz=1500.0).degraded_by == ("clock_lock_lost",)
 

@@ -173,6 +173,15 @@ def test_the_kernels_of_a_launch_start_in_its_window() -> None:
     assert [sample.kernels for sample in samples] == [("mine",), ("mine",)]
 
 
+def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
+    early = [Activity("mine", 9_900, 9_990), Activity("mine", 19_950, 20_040)]
+
+    samples = samples_of(early, [window(10_000, 10_100), window(20_000, 20_100)])
+
+    assert [sample.busy_ns for sample in samples] == [90, 90]
+    assert [sample.launch_delay_ns for sample in samples] == [0, 0]
+
+
 def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> None:
     activities = [Activity("first", 1_010, 1_050), Activity("second", 1_030, 1_060), Activity("memset", 1_100, 1_110)]
 

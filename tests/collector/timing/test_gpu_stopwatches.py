@@ -1,6 +1,7 @@
 """The timers of a GPU on a stand-in for one, on a made-up clock: what comes in which order, what is in a sample."""
 
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,7 @@ def test_a_synchronising_call_is_timed_without_queueing(gpu: StandInGpu) -> None
     before = len(gpu.spins_ns)
     stopwatch.take(2, 1)
     assert len(gpu.spins_ns) == before
+    assert stopwatch.has_host_gaps
 
 
 class HastyCompanion(Ranks):
@@ -180,15 +182,24 @@ def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
 # --- what is set aside in the L2
 
 
-def driver(monkeypatch: pytest.MonkeyPatch, happened: list[str], status: int) -> None:
+def driver(monkeypatch: pytest.MonkeyPatch, happened: list[str], set_aside_bytes: int) -> None:
     def reset() -> int:
         happened.append("released")
-        return status
+        return 0
 
-    monkeypatch.setattr(memory, "_driver", lambda: SimpleNamespace(cuCtxResetPersistingL2Cache=reset))
+    def limit(result: Any, name: int) -> int:
+        assert name == 6, "CU_LIMIT_PERSISTING_L2_CACHE_SIZE"
+        result._obj.value = set_aside_bytes
+        return 0
+
+    calls = SimpleNamespace(cuCtxResetPersistingL2Cache=reset, cuCtxGetLimit=limit)
+    monkeypatch.setattr(memory, "_driver", lambda: calls)
 
 
-def test_a_flush_releases_persisting_lines_and_overwrites_twice_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("set_aside_bytes", "expected"), [(0, ["overwritten"]), (4096, ["released", "overwritten"])])
+def test_a_flush_overwrites_twice_the_cache_and_releases_persisting_lines(
+    set_aside_bytes: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     happened: list[str] = []
     sizes: list[int] = []
 
@@ -196,11 +207,11 @@ def test_a_flush_releases_persisting_lines_and_overwrites_twice_the_cache(monkey
         sizes.append(size)
         return SimpleNamespace(zero_=lambda: happened.append("overwritten"))
 
-    driver(monkeypatch, happened, 0)
+    driver(monkeypatch, happened, set_aside_bytes)
     monkeypatch.setattr(memory, "last_level_cache_bytes", lambda _: 50)
     monkeypatch.setattr(torch, "empty", empty)
     flush = CacheFlush("cuda")
     flush()
 
     assert sizes == [100]
-    assert happened == ["released", "overwritten"]
+    assert happened == expected
