@@ -16,8 +16,13 @@ GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 # without them each of the tests' hundreds of processes would compile everything anew
 unexport PYTHONDONTWRITEBYTECODE
 
+GPU_PYTHON_VERSION ?= 3.12
+GPU_PACKAGES = annotated-doc annotated-types click cupti-python execnet iniconfig markdown-it-py mdurl ncu-report \
+  nvidia-ml-py orjson packaging pluggy pydantic pydantic-core pygments pytest pytest-xdist rich shellingham typer \
+  typing-extensions typing-inspection
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-gpu gpu-records lint types format docs screenshots bench-detection up down clean
+.PHONY: help setup demo test test-slow test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-detection up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -50,8 +55,19 @@ test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if
 	  $(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --target build/pytest pytest
 	@PYTHONPATH=$${PYTHONPATH:+$$PYTHONPATH:}build/pytest $(GPU_PYTHON) -m pytest -m gpu -o addopts=
 
-gpu-records: ## Records of real runs on this machine's GPU into examples/, and how far its timers and two runs agree
-	@PYTHONPATH=. $(GPU_PYTHON) bench/gpu_records.py examples
+gpu-bundle: $(STAMP) ## Put what a machine with a GPU, torch and triton lacks into build/gpu-bundle (GPU_PYTHON_VERSION: 3.12)
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest build/gpu-bundle \
+	  $(foreach glibc,2_28 2_25 2_17,--platform manylinux_$(glibc)_x86_64) --python-version $(GPU_PYTHON_VERSION) \
+	  --constraint constraints.txt $(GPU_PACKAGES)
+	@$(BIN)/python -c 'from pathlib import Path; from roofwatch.collector.git import read_commit; \
+	  Path("build/gpu-bundle/commit.json").write_text(read_commit(Path()).model_dump_json())'
+	@du -sh build/gpu-bundle
+
+gpu-evidence: ## Tests, timers, the quick suite, noise and counters on this machine's GPU, into examples/gpu; repeat until done
+	@test -d build/gpu-site || test ! -d build/gpu-bundle || \
+	  $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --target build/gpu-site build/gpu-bundle/*.whl
+	@ROOFWATCH_COMMIT="$$(cat build/gpu-bundle/commit.json 2>/dev/null)" \
+	  PYTHONPATH=.:build/gpu-site $(GPU_PYTHON) -m bench.gpu_evidence examples/gpu
 
 lint: $(STAMP) ## Check the style of code and prose
 	@$(BIN)/ruff check .

@@ -166,7 +166,8 @@ def _gpu_memory(bench: _Bench) -> Iterator[Ceiling]:
         resource="memory",
         level="dram",
         per_s=rates[fastest],
-        method=f"torch {fastest} of {size / 2**30:.2g} GiB, fastest of {', '.join(rates)}, best of 5 each",
+        method=f"torch {fastest} of {size / 2**30:.2g} GiB, best of 5 each: "
+        + ", ".join(f"{name} {rate / 1e12:.3g} TB/s" for name, rate in rates.items()),
     )
     cache_bytes = _last_level_cache_bytes(bench.device)
     if torch.version.hip:

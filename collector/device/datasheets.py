@@ -69,6 +69,7 @@ _A100 = _rates(19.5, 156, 312, 0, 624)
 _H100 = _rates(67, 494.5, 989.5, 1979, 1979)
 _H100_PCIE = _rates(51, 378, 756.5, 1513, 1513)
 _B200 = _rates(75, 1100, 2250, 4500, 4500)
+_GB200 = _rates(80, 1250, 2500, 5000, 5000)
 _L4 = _rates(30.3, 60, 121, 242.5, 242.5)
 _L40S = _rates(91.6, 183, 362.05, 733, 733)
 _RTX_4090 = _rates(82.6, 82.6, 165.2, 330.3, 660.6)
@@ -95,8 +96,10 @@ DATASHEETS: tuple[Datasheet, ...] = tuple(
         (("NVIDIA A100 80GB PCIe",), _A100_SHEET, 108, 1_935, _A100, _AMPERE),
         (("NVIDIA H100 80GB HBM3",), f"{_H100_SHEET}, H100 SXM", 132, 3_350, _H100, _HOPPER),
         (("NVIDIA H100 PCIe",), f"{_H100_SHEET}, H100 PCIe", 114, 2_000, _H100_PCIE, _HOPPER),
+        (("NVIDIA GH200 480GB",), "NVIDIA GH200 Grace Hopper Superchip datasheet", 132, 4_000, _H100, _HOPPER),
         (("NVIDIA H200",), "NVIDIA H200 Tensor Core GPU datasheet, H200 SXM", 132, 4_800, _H100, _HOPPER),
         (("NVIDIA B200",), "NVIDIA Blackwell datasheet, HGX B200, per GPU", 148, 7_700, _B200, _BLACKWELL),
+        (("NVIDIA GB200",), "NVIDIA GB200 NVL72 datasheet, per GPU", 148, 8_000, _GB200, _BLACKWELL),
         (("NVIDIA L4",), "NVIDIA L4 Tensor Core GPU datasheet", 58, 300, _L4, _ADA),
         (("NVIDIA L40S",), "NVIDIA L40S GPU datasheet", 142, 864, _L40S, _ADA),
         (("NVIDIA GeForce RTX 4090",), f"NVIDIA Ada {_WHITEPAPER}", 128, 1_008, _RTX_4090, _GEFORCE),

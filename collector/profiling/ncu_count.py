@@ -178,7 +178,8 @@ def count_call(
         )
         job_file.write_text(job.model_dump_json())
         target = target_command(sys.executable, job_file)
-        command = tuple(profile_command(executable, target, report, metrics=metrics, cache=cache))
+        kept = known_metrics(executable)
+        command = tuple(profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache))
         failure = _run(command, timeout_s, job.answer, report)
         if failure is not None:
             return CountedCall(case_id, implementation, command, failure=failure)
@@ -269,11 +270,38 @@ def _keep(executable: Path, report: Path, output: Path) -> None:
 # --- command lines and messages of ncu
 
 
+def known_metrics(executable: Path) -> tuple[str, ...]:
+    """Those of `KEPT_METRICS` that ncu knows on this machine: one unknown name ends a whole run of ncu."""
+    try:
+        command = [str(executable), "--query-metrics"]
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return KEPT_METRICS
+    names = {line.split()[0] for line in listed.splitlines() if line.strip()}
+    return tuple(metric for metric in KEPT_METRICS if metric.partition(".")[0] in names)
+
+
 def profile_command(
-    executable: Path, target: Sequence[str], report: Path, *, metrics: str = "full", cache: CacheState = CacheState.COLD
+    executable: Path,
+    target: Sequence[str],
+    report: Path,
+    *,
+    metrics: str = "full",
+    kept: Sequence[str] = KEPT_METRICS,
+    cache: CacheState = CacheState.COLD,
 ) -> list[str]:
-    """Build the command that profiles `target`, which starts and stops the profiler itself."""
+    """Build the command that profiles `target`, which starts and stops the profiler itself.
+
+    Args:
+        executable: From `find_ncu`.
+        target: Command to profile.
+        report: File to write.
+        metrics: A set of sections, or names of metrics.
+        kept: Metrics to count in addition to a set.
+        cache: `cold` flushes the caches before each pass.
+    """
     are_names = "__" in metrics  # all names of metrics have two underscores
+    names = metrics if are_names else ",".join(kept)
     return [
         str(executable),
         *("--target-processes", "application-only"),
@@ -282,7 +310,7 @@ def profile_command(
         *("--clock-control", "none"),
         *("--cache-control", _CACHE_CONTROL[cache]),
         *(() if are_names else ("--set", metrics)),
-        *("--metrics", metrics if are_names else ",".join(KEPT_METRICS)),
+        *(("--metrics", names) if names else ()),
         *("--force-overwrite", "--export", str(report)),
         *target,
     ]

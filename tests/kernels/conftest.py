@@ -55,3 +55,18 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
     torch.manual_seed(0)
     with poisoned_buffers():
         yield request.param
+    if request.param == "cuda":
+        _require_a_working_device()
+
+
+def _require_a_working_device() -> None:
+    """Report an asynchronous error in its own test. A context with such an error is lost, so the process ends: xdist
+    starts another for the remaining tests.
+    """
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            pytest.exit(f"the GPU context is lost: {error}", returncode=1)
+        os.write(2, f"the GPU context is lost: {error}\n".encode())
+        os._exit(1)

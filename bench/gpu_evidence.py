@@ -1,0 +1,226 @@
+"""Collect evidence from this machine's GPU, step by step, and compare it with the targets.
+
+    python -m bench.gpu_evidence FOLDER [--only STEP ...] [--seconds 540] [--device cuda]
+
+Each step is a command with its own time limit that leaves a file in the folder; its output goes to `STEP.log`. A step
+whose file exists is skipped, so the command can be repeated until everything is there. A step that fails does not stop
+the others. The page, README.md, is written anew each time. Exit status 1: a step is missing.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.gpu_page import SLOWDOWNS, TIMERS, page
+from roofwatch.collector.record.record import RunRecord
+
+_STEP_SECONDS = 540
+_TIMED = ("empty_launch", "memory_copy", "softmax", "matmul", "attention")
+_CALIBRATED = (
+    *("memory_copy", "softmax", "rms_norm", "swiglu", "cross_entropy"),
+    *("matmul", "attention", "paged_decode_attention", "w4a16_matmul", "grouped_gemm"),
+)
+_COUNTED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention", "w4a16_matmul")
+_TESTED = ("collector/device", "collector/timing", "collector", "roofwatch", "kernels")
+"""Folders of tests, those with the fewest and smallest kernels first."""
+_PLANTED_SUITE = """
+from roofwatch import KernelSpec, cases
+
+planted_spec = KernelSpec(
+    name="planted",
+    family="memory",
+    inputs=lambda case, make: {{"x": make.normal(int(case["n_elements"] * {factor}))}},
+    reference=lambda x: x + 1,
+    cases=cases(
+        shapes=[{{"n_elements": {size} * number}} for number in range(1, {count} + 1)], tags=["quick", "small"]
+    ),
+    flop_count=lambda case: case["n_elements"],
+    memory_bytes=lambda case: 2 * case["n_elements"] * case.itemsize,
+)
+
+
+@planted_spec.implementation("torch")
+def planted(x):
+    return x + 1
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command that leaves a file."""
+
+    name: str
+    output: str
+    command: Callable[[Path], list[str]]
+    """Builds it from the folder of results."""
+
+
+def _roofwatch(*words: str) -> list[str]:
+    return [sys.executable, "-m", "roofwatch", *words]
+
+
+def _kernels(names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in ("-k", name)]
+
+
+def steps(device: str) -> list[Step]:
+    """All steps, the most valuable first."""
+    measure = ["--device", device, "--preset", "quick"]
+    if device == "cuda":
+        measure += ["--device-check", "warn"]
+    found = [
+        Step(f"tests-{folder.replace('/', '-')}", f"tests-{folder.replace('/', '-')}.xml", _tests(folder))
+        for folder in _TESTED
+    ]
+    found += [
+        Step(
+            f"timer-{timer}",
+            f"timer-{timer}.json.gz",
+            lambda folder, timer=timer: _roofwatch(  # type: ignore[misc]  # the default binds the loop's value
+                *("run", "--no-static", "--timer", timer, "--cache", "hot", *measure, *_kernels(_TIMED)),
+                *("--resume", "-o", str(folder / f"timer-{timer}.json.gz")),
+            ),
+        )
+        for timer in (TIMERS if device == "cuda" else ("auto",))
+    ]
+    run = ["run", "--no-static", *measure, "--resume", "-o"]
+    calibrate = ["calibrate", *measure, *_kernels(_CALIBRATED), "-i", "triton", "--budget", "0", "--blocks", "8"]
+    return [
+        *found,
+        Step("peers", "peers.json", lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"]),
+        Step("quick", "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
+        Step(
+            "noise",
+            "noise/noise_floor.json",
+            lambda folder: _roofwatch(*calibrate, "--resume", "-o", str(folder / "noise")),
+        ),
+        *(Step(f"planted-{extra:.0%}", f"planted-{extra:.0%}.json", _planted(extra, measure)) for extra in SLOWDOWNS),
+        *(Step(f"counters-{kernel}", f"counters-{kernel}.json", _counters(kernel)) for kernel in _COUNTED),
+    ]
+
+
+def _tests(folder: str) -> Callable[[Path], list[str]]:
+    def command(results: Path) -> list[str]:
+        words = ["-m", "pytest", f"tests/{folder}", "-m", "gpu", "-o", "addopts=", "-n", "8", "-q", "-rfE"]
+        words += ["--durations", "20", "--junitxml", str(results / f"tests-{folder.replace('/', '-')}.xml")]
+        return [sys.executable, *words]
+
+    return command
+
+
+def _planted(extra: float, measure: Sequence[str]) -> Callable[[Path], list[str]]:
+    """Measure additions of several sizes in a repository of two commits; the second commit adds more numbers."""
+
+    def command(results: Path) -> list[str]:
+        repository = results / f"planted-{extra:.0%}"
+        repository.mkdir(parents=True, exist_ok=True)
+        git = ["git", "-C", str(repository), "-c", "user.name=roofwatch", "-c", "user.email=roofwatch@localhost"]
+        if not (repository / ".git").exists():
+            subprocess.run([*git, "init", "--quiet"], check=True)
+            for share in (0.0, extra):
+                size, count = (2**22, 20) if "cuda" in measure else (2**16, 3)
+                suite = _PLANTED_SUITE.format(factor=1 + share, size=size, count=count)
+                (repository / "bench_planted.py").write_text(suite)
+                subprocess.run([*git, "add", "bench_planted.py"], check=True)
+                subprocess.run([*git, "commit", "--quiet", "-m", f"{share:.0%} more work"], check=True)
+        words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--discard"]
+        return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
+
+    return command
+
+
+def _counters(kernel: str) -> Callable[[Path], list[str]]:
+    def command(results: Path) -> list[str]:
+        record = RunRecord.read(results / "quick.json.gz")
+        kernels = {case.case_id: case.kernel for case in record.cases}
+        timed = [one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel]
+        if not timed:
+            raise ValueError(f"{kernel}: no case of it was timed")
+        return _roofwatch("ncu", timed[0], "--record", str(results / "quick.json.gz"), "--json")
+
+    return command
+
+
+def run_step(step: Step, folder: Path, seconds: float) -> str | None:
+    """Run one step; returns why it failed. Standard output of a command that prints JSON becomes its file."""
+    output, log = folder / step.output, folder / f"{step.name}.log"
+    try:
+        command = step.command(folder)
+        with log.open("wb") as errors:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, timeout=seconds, check=False)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    text = done.stdout.decode(errors="replace")
+    with log.open("a") as kept:
+        kept.write(text)
+    if output.suffix == ".json" and "--json" in command and text.startswith(("{", "[")):
+        output.write_text(text)
+    if not output.exists():
+        return f"exit status {done.returncode}; see {log.name}"
+    return None
+
+
+def peer_times_ns() -> dict[str, dict[str, float]]:
+    """Median times of two launches by Triton's own benchmarks, in ns: with events, and as a CUDA graph."""
+    import torch
+    from triton import testing
+
+    one = torch.ones(1, device="cuda")
+    source = torch.ones(2**28, device="cuda")
+    target = torch.empty_like(source)
+    launches: dict[str, Callable[[], object]] = {
+        "add of one number": lambda: one.add_(1),
+        "add of 2^28 numbers": lambda: torch.add(source, 1, out=target),
+    }
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # a graph cannot use the default one
+        return {
+            name: {
+                "do_bench": 1e6 * testing.do_bench(launch, return_mode="median"),
+                "do_bench_cudagraph": 1e6 * testing.do_bench_cudagraph(launch, return_mode="median"),
+            }
+            for name, launch in launches.items()
+        }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
+    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or their beginning")
+    parser.add_argument("--seconds", type=float, default=_STEP_SECONDS, help="time for all steps of this call")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--peers", action="store_true", help="print times by Triton's benchmarks as JSON, and end")
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peers:
+        print(json.dumps(peer_times_ns()))
+        return 0
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + options.seconds
+    failures: dict[str, str] = {}
+    for step in steps(options.device):
+        if (folder / step.output).exists():
+            continue
+        left = deadline - time.monotonic()
+        if options.only and not step.name.startswith(tuple(options.only)):
+            failures[step.name] = "not asked for"
+        elif left < 1:
+            failures[step.name] = "no time left; repeat the command"
+        else:
+            print(f"{step.name} ...", file=sys.stderr, flush=True)
+            why = run_step(step, folder, left)
+            if why is not None:
+                failures[step.name] = why
+            (folder / "README.md").write_text(page(folder, failures))
+    (folder / "README.md").write_text(page(folder, failures))
+    print(json.dumps(failures, indent=2))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
