@@ -31,7 +31,7 @@ def test_each_of_many_shapes_of_one_kernel_is_compiled(monkeypatch: pytest.Monke
         functorch_config.patch(donated_buffer=True),
         inductor_config.patch(compile_threads=1),
     ):
-        launch = compiled(add_one, "cpu")
+        launch = compiled(add_one)
         for shape in shapes * 2:
             assert torch.equal(launch(torch.zeros(shape)), torch.ones(shape))
 
