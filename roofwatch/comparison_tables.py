@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roofwatch.ci.verdicts import Reason
     from roofwatch.db.auth.values import Triage
     from roofwatch.db.values import Regression
+    from roofwatch.measurement.submit import Result
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
@@ -154,3 +155,34 @@ def _interval(comparison: Comparison | None) -> str:
 def _triage(triage: Triage) -> str:
     state = "" if triage.state == "new" else triage.state.value
     return state if triage.person is None else f"{state} by {triage.person}"
+
+
+def submission_lines(result: Result) -> Iterator[str]:
+    """The verdict on a candidate and its evidence, line by line."""
+    yield f"{result.verdict}: {result.reason}"
+    for found in result.evidence:
+        yield f"  {found['test']} {found['case']}: {found['message']}"
+    if result.evidence:
+        yield f"  repeat: {result.evidence[0]['repeat']}"
+    if result.effect is not None:
+        low, high = result.effect["interval"]
+        times = f"{format_ns(result.effect['base_ns'])} -> {format_ns(result.effect['candidate_ns'])}"
+        yield f"speedup {result.effect['ratio']:.3f} [{low:.3f}, {high:.3f}] over {result.spec['against']}, {times}"
+    if result.roofline is not None:
+        yield f"roofline: {result.roofline['utilisation']:.0%} of the {result.roofline['bound']} roof"
+    missing = result.isolation.get("missing", {})
+    if missing:
+        yield "isolation lacks " + "; ".join(f"{layer} ({why})" for layer, why in missing.items())
+    yield f"{result.budget['submissions_left']} confirmations of this spec left"
+
+
+def submission_table(entries: Iterable[Mapping[str, Any]]) -> Table:
+    rows = [
+        (
+            *(entry["at"], entry["kernel"], entry["file"], entry["hash"][:12], (entry["parent"] or "")[:12]),
+            *(entry["verdict"], None if entry["ratio"] is None else f"{entry['ratio']:.3f}", entry["reason"]),
+        )
+        for entry in entries
+    ]
+    columns = ("submitted", "kernel", "file", "hash", "parent", "verdict", "speedup", "reason")
+    return make_table(columns, rows, title="Submissions", left=6)

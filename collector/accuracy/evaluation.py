@@ -40,7 +40,15 @@ def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = Non
     Raises:
         Exception: whatever the input maker or the reference raises.
     """
-    inputs = make_inputs(spec, case, device, draws=draws)
+    return prepare_inputs(spec, case, device, make_inputs(spec, case, device, draws=draws))
+
+
+def prepare_inputs(spec: KernelSpec, case: Case, device: str, inputs: Mapping[str, Any]) -> PreparedCase:
+    """Evaluate the reference in float64 on given inputs.
+
+    Raises:
+        Exception: whatever the reference raises.
+    """
     originals = {name: value.detach().clone() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     wide = {name: _widen(value) for name, value in inputs.items()}
     expected = evaluate(spec.reference, spec, case, wide, who="the reference")

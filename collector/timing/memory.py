@@ -22,6 +22,21 @@ _CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED = 0, 801
 _PERSISTING_L2_LIMIT = 6
 """CU_LIMIT_PERSISTING_L2_CACHE_SIZE."""
 _MAX_COPIES = 4_096
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def keep_freed_memory() -> None:
+    """Make malloc keep freed memory, so that a launch does not pay for page faults by chance.
+
+    Otherwise glibc returns large blocks to the system depending on earlier frees, and blocks of one kernel differ by up
+    to a factor of three. On a GPU, torch's caching allocator does the same.
+
+    Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # musl has none
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def last_level_cache_bytes(device: str) -> int:

@@ -39,7 +39,7 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
         family=spec.family,
         formula=spec.formula,
         source=spec.source,
-        cases=tuple(_case_record(spec, case) for case in spec.cases),
+        cases=tuple(case_record(spec, case) for case in spec.cases),
         checkable=tuple(
             CheckableCase(
                 case_id=case.id,
@@ -67,7 +67,7 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
     )
 
 
-def _case_record(spec: KernelSpec, case: Case) -> CaseRecord:
+def case_record(spec: KernelSpec, case: Case) -> CaseRecord:
     try:
         return CaseRecord(
             case_id=case.id,

@@ -4,7 +4,6 @@ A kernel that crashes, hangs or exhausts memory costs only its own case. Of roof
 names are imported, and before the suite: a repository with its own `kernels`, `db` or `ci` package finds its own.
 """
 
-import ctypes
 import faulthandler
 import gc
 import os
@@ -33,7 +32,7 @@ from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
-from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
+from roofwatch.collector.timing.memory import Copies, keep_freed_memory, measure_memory, memory_floor
 from roofwatch.collector.timing.stopwatch import ALONE, Rank
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
@@ -59,7 +58,6 @@ from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, Un
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 _MEMORY_SHARE = 0.8
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
@@ -110,7 +108,7 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
         torch.set_num_threads(settings.thread_count)
     if device == "cpu":
         _limit_memory(settings.memory_share)
-        _keep_freed_memory()
+        keep_freed_memory()
 
 
 def _limit_memory(share: float) -> None:
@@ -122,20 +120,6 @@ def _limit_memory(share: float) -> None:
     limit = pages * os.sysconf("SC_PAGE_SIZE") + int(available_bytes * _MEMORY_SHARE * share)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-
-
-def _keep_freed_memory() -> None:
-    """Make malloc keep freed memory, so that a launch does not pay for page faults by chance.
-
-    Otherwise glibc returns large blocks to the system depending on earlier frees, and blocks of one kernel differ by up
-    to a factor of three. On a GPU, torch's caching allocator does the same.
-
-    Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # musl has none
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _available_memory_bytes() -> int | None:

@@ -144,3 +144,57 @@ def calibrate(
     print_result(noise, noise_floor_table(noise), *noise_floor_summary(noise), records, as_json=as_json)
     if not noise.cases:
         raise typer.Exit(EXIT_CANNOT)
+
+
+@app.command()
+def submit(
+    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE.py", help="File that defines the candidate.")],
+    *,
+    spec: Annotated[Path, typer.Option(metavar="SPEC.py", help="Benchmark file in a git repository.")],
+    rev: Annotated[str, typer.Option(help="Revision that the spec is taken from.")] = "HEAD",
+    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Kernel of the spec, if it has several.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Implementation to be faster than. Default: the fastest that runs here.")
+    ] = None,
+    entry: Annotated[
+        str, typer.Option(help="Callable of the candidate, with the reference's arguments.")
+    ] = "candidate",
+    case: Annotated[
+        list[str] | None,
+        typer.Option("--case", "-c", help="Only cases whose id matches; repeatable. Default: as for run."),
+    ] = None,
+    budget: Annotated[float, typer.Option(min=5.0, help="Seconds for everything.")] = 60.0,
+    require_isolation: Annotated[
+        bool, typer.Option("--require-isolation", help="Refuse if this machine lacks a layer of the sandbox.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a candidate kernel that runs in a sandbox: is it right, and faster than the spec's implementation?
+
+    Exit status 0: faster. 1: not faster, incorrect or invalid. 2: not decided.
+    """
+    from roofwatch.collector.run_plan import Progress
+    from roofwatch.comparison_tables import submission_lines
+    from roofwatch.measurement.submit import Request, submit
+    from roofwatch.terminal import progress
+
+    cases = tuple(case) if case else None
+    request = Request(candidate, spec, rev, kernel, against, entry, cases, budget, require_isolation)
+    with progress(candidate.name) as on_progress:
+        result = submit(request, lambda text: on_progress(Progress(0, 0, text)))
+    print_result(result, *submission_lines(result), as_json=as_json)
+    raise typer.Exit(result.verdict.exit_status)
+
+
+@app.command()
+def submissions(
+    *,
+    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only of this kernel.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all submissions with their verdicts, newest first."""
+    from roofwatch.comparison_tables import submission_table
+    from roofwatch.measurement.submit import ledger
+
+    entries = [each for each in ledger().entries() if kernel in {None, each["kernel"]}][::-1]
+    print_result({"submissions": entries}, submission_table(entries), as_json=as_json)

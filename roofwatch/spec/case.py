@@ -51,6 +51,8 @@ class Case:
     direction: Direction = Direction.FWD
     tags: frozenset[str] = field(default=frozenset(), compare=False)
     """Words for selection, such as `quick` or `70b`; not part of its identity."""
+    salt: str = field(default="", compare=False)
+    """Changes the seed, for inputs that nobody can predict; not part of its identity."""
 
     def __getitem__(self, dimension: str) -> int:
         length = self._value(dimension)
@@ -90,8 +92,8 @@ class Case:
 
     @property
     def seed(self) -> int:
-        """Seed of the inputs, equal at every commit."""
-        return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:6], "big")
+        """Seed of the inputs, equal at every commit unless the case is salted."""
+        return int.from_bytes(hashlib.sha256(f"{self.id}{self.salt}".encode()).digest()[:6], "big")
 
 
 def cases(

@@ -1,0 +1,222 @@
+"""The sandboxed process of `roofwatch submit`: calls one kernel on inputs that the judge puts into shared memory.
+
+Nothing that it says is trusted, because the candidate's code may change any of it. The judge relies on the bytes of the
+outputs, which it checks, and on its own clock.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+from roofwatch.collector.workers.sandbox import Policy, isolate
+
+MAX_MESSAGE_BYTES = 2**16
+IPC_HANDLE_BYTES = 64
+_MAX_ERROR_CHARACTERS = 2_000
+
+
+def main(control_fd: int) -> NoReturn:
+    """Isolate this process, load the kernel, and serve the judge until it closes the socket."""
+    control = socket.socket(fileno=control_fd)
+    message, fds, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 1)
+    setup = json.loads(message)
+    memory = mmap.mmap(fds[0], setup["arena_bytes"])
+    os.close(fds[0])
+    missing = isolate(Policy(**setup["policy"]))
+    _send(control, {"missing": missing})
+    sys.path[:0] = setup["import_roots"]
+    sys.path += [path for path in setup["import_path"] if path not in sys.path]
+    try:
+        server = _Server(setup, memory)
+    except BaseException as error:  # noqa: BLE001  SystemExit too: the judge hears why
+        _send(control, _described(error))
+        os._exit(1)
+    _send(control, {"implementations": server.names})
+    while message := control.recv(MAX_MESSAGE_BYTES):
+        try:
+            reply = server.answer(json.loads(message))
+        except BaseException as error:  # noqa: BLE001
+            reply = _described(error)
+        _send(control, reply)
+    os._exit(0)
+
+
+def _send(control: socket.socket, reply: Mapping[str, Any]) -> None:
+    control.send(json.dumps(reply).encode())
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    return {"error": f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS], "kinds": kinds}
+
+
+class _Server:
+    """The loaded kernel and the call that is prepared."""
+
+    def __init__(self, setup: Mapping[str, Any], memory: mmap.mmap) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = setup["device"]
+        if self._device == "cpu":
+            from roofwatch.collector.timing.memory import keep_freed_memory
+
+            torch.set_num_threads(1)
+            keep_freed_memory()
+        if setup["is_interpreted"]:
+            from roofwatch.collector.accuracy.interpreter import patch_interpreter
+
+            patch_interpreter()
+        self._arena = torch.frombuffer(memory, dtype=torch.uint8)
+        if setup["device_arena"] is not None:
+            self._arena = _open_device_arena(bytes.fromhex(setup["device_arena"]), setup["arena_bytes"])
+        self._kernels = _load(setup)
+        self.names = list(self._kernels)
+        self._call_kernel: Callable[[], list[tuple[str, Any]]]
+        self._output_start = 0
+        self._recorder: Any = None
+        if self._device != "cpu":
+            with contextlib.suppress(Exception):  # without CUPTI the judge sees no kernels
+                from roofwatch.collector.timing.cupti import recorder
+
+                self._recorder = recorder()
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["do"] == "prepare":
+            self._prepare(request)
+            return {}
+        if request["do"] == "nothing":
+            return {}
+        if request["do"] == "record":
+            with self._recorder.recording():
+                answer = self._call()
+                kernels = sorted({each.name for each in self._recorder.activities()})
+            return {**answer, "kernels": kernels[:100]}
+        return self._call()
+
+    def _prepare(self, request: Mapping[str, Any]) -> None:
+        tensors = {name: self._view(**place) for name, place in request["tensors"].items()}
+        for name in request["gradients"]:
+            tensors[name].requires_grad_(True)
+        upstream = [self._view(**place) for place in request["upstream"]]
+        launch = self._kernels[request["implementation"]]
+        arguments = {**request["values"], **tensors}
+        self._call_kernel = _prepared(launch, arguments, request["gradients"], upstream)
+        self._output_start = request["output_start"]
+
+    def _view(self, start: int, byte_count: int, dtype: str, shape: Any, stride: Any, offset: int) -> Any:
+        storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
+        return storage.as_strided(shape, stride, storage.storage_offset() + offset)
+
+    def _call(self) -> dict[str, Any]:
+        began_ns = time.perf_counter_ns()
+        results = self._call_kernel()
+        if self._device != "cpu":
+            self._torch.cuda.synchronize()
+        took_ns = time.perf_counter_ns() - began_ns
+        place = self._output_start
+        outputs = []
+        for name, result in results:
+            if type(result) is not self._torch.Tensor:
+                raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
+            if place + result.nbytes > len(self._arena):
+                raise ValueError(f"{name} has {result.nbytes} bytes, more than the reference's outputs")
+            target = self._arena[place : place + result.nbytes].view(result.dtype).view(result.shape)
+            target.copy_(result.detach())
+            dtype = str(result.dtype).removeprefix("torch.")
+            outputs.append({"name": name, "dtype": dtype, "shape": list(result.shape), "start": place})
+            place += -(-result.nbytes // 64) * 64
+        if self._device != "cpu":
+            self._torch.cuda.synchronize()
+        return {"outputs": outputs, "claimed_ns": took_ns}
+
+
+class _IpcHandle(ctypes.Structure):
+    """CUDA's CUipcMemHandle."""
+
+    _fields_ = (("reserved", ctypes.c_char * IPC_HANDLE_BYTES),)
+
+
+def _open_device_arena(handle: bytes, byte_count: int) -> Any:
+    """Map GPU memory of the judge. Not tried on a GPU yet."""
+    import torch
+
+    torch.zeros(1, device="cuda")  # makes the context
+    address = ctypes.c_uint64()
+    lazily_with_peer_access = 1
+    status = ctypes.CDLL("libcuda.so.1").cuIpcOpenMemHandle_v2(
+        ctypes.byref(address), _IpcHandle.from_buffer_copy(handle), lazily_with_peer_access
+    )
+    if status:
+        raise RuntimeError(f"GPU memory of the judge cannot be mapped (cuIpcOpenMemHandle: {status})")
+
+    class Memory:
+        __cuda_array_interface__: ClassVar = {
+            "shape": (byte_count,),
+            "typestr": "|u1",
+            "data": (address.value, False),
+            "version": 3,
+        }
+
+    return torch.as_tensor(Memory(), device="cuda")
+
+
+def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """The candidate's callable, or the implementations of the spec that is compared with."""
+    if setup["kernel"] is None:
+        file = Path(setup["file"])
+        module_spec = importlib.util.spec_from_file_location("candidate", file)
+        if module_spec is None or module_spec.loader is None:
+            raise ImportError(f"{file.name} is not a Python file")
+        module = importlib.util.module_from_spec(module_spec)
+        sys.modules["candidate"] = module
+        module_spec.loader.exec_module(module)
+        launch = getattr(module, setup["entry"], None)
+        if not callable(launch):
+            raise AttributeError(f"{file.name} defines no callable {setup['entry']!r}; name one with --entry")
+        return {"candidate": launch}
+    from roofwatch.collector.suite import SuiteSource, load_suite
+    from roofwatch.collector.workers.case_call import compiled
+
+    source = SuiteSource(None if setup["file"] is None else Path(setup["file"]), tuple(map(Path, setup["roots"])))
+    spec = next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
+    return {
+        name: compiled(each, setup["device"]) if each.is_compiled else each.launch
+        for name, each in spec.implementations.items()
+    }
+
+
+def _prepared(
+    launch: Callable[..., Any], arguments: Mapping[str, Any], differentiated: list[str], upstream: list[Any]
+) -> Callable[[], list[tuple[str, Any]]]:
+    """The call of a case: the forward pass without a graph, or the outputs and the gradients."""
+    import torch
+
+    leaves = [arguments[name] for name in differentiated]
+
+    def call() -> list[tuple[str, Any]]:
+        if not leaves:
+            with torch.no_grad():
+                return _named(launch(**arguments))
+        outputs = _named(launch(**arguments))
+        roots = [output for _, output in outputs if output.is_floating_point()]
+        gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
+        return [*outputs, *((f"grad_{name}", each) for name, each in zip(differentiated, gradients, strict=True))]
+
+    return call
+
+
+def _named(result: Any) -> list[tuple[str, Any]]:
+    """Name the outputs as the accuracy check does."""
+    if isinstance(result, (tuple, list)) and result:
+        return [(f"out{position}", each) for position, each in enumerate(result)]
+    return [("out", result)]

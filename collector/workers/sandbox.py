@@ -1,0 +1,338 @@
+"""Isolate this process before it runs untrusted code: namespaces, Landlock, seccomp and limits.
+
+Standard library only, and without threads: user namespaces are for single-threaded processes. Every layer is applied
+on its own, and one that the machine lacks is reported with the reason. Sources: the manual pages namespaces(7),
+landlock(7), seccomp(2), cgroups(7) and capabilities(7).
+"""
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LAYERS = (
+    *("cgroup", "own_user", "user_namespace", "network_namespace", "pid_namespace", "mount_namespace"),
+    *("read_only_root", "scratch_size", "own_proc", "landlock", "seccomp", "limits"),
+)
+NOBODY = 65534
+_INNER_USER = 1000
+
+_NAMESPACES = {
+    "user_namespace": 0x10000000,
+    "network_namespace": 0x40000000,
+    "pid_namespace": 0x20000000,
+    "mount_namespace": 0x00020000,
+}
+_CLONE_ANY_NAMESPACE = 0x7E020000
+_MS_NOSUID_NODEV, _MS_REC_PRIVATE = 0x6, 0x44000
+_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 0x1
+_MOUNT_SETATTR = 442  # system calls since Linux 5.0 have the same number on every architecture
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_CAPABILITY_VERSION = 0x20080522
+_LAST_CAPABILITY = 63
+
+_DENIED = (
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_open", "pidfd_getfd"),
+    *("socket", "mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "move_mount", "open_tree", "fsopen"),
+    *("fsmount", "mount_setattr", "open_by_handle_at", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup"),
+    *("keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load"),
+    *("kexec_file_load", "reboot", "swapon", "swapoff", "sched_setscheduler", "sched_setattr", "sched_setaffinity"),
+)
+_IGNORED = ("setsid", "setpgid")
+"""Answered with success and not done: the judge stops and kills the process group as a whole."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the process may use.
+
+    Args:
+        scratch: The folder that it may write to.
+        scratch_bytes: Size of that folder.
+        readable: Files and folders that it may read, besides those of the system.
+        memory_bytes: Address space of each process and memory of all; None without a limit, which CUDA needs.
+        cpu_seconds: CPU time of each process.
+        process_count: Processes and threads together.
+        cpu: The only core to run on; None for any.
+        groups: Control groups to join.
+    """
+
+    scratch: str
+    scratch_bytes: int
+    readable: Sequence[str]
+    memory_bytes: int | None
+    cpu_seconds: int
+    process_count: int
+    cpu: int | None
+    groups: Sequence[str]
+
+
+def isolate(policy: Policy) -> Mapping[str, str]:
+    """Isolate this process for good. With a PID namespace, the caller continues as its first process.
+
+    Returns:
+        Why a layer is missing, by its name in `LAYERS`; empty if all are in force.
+    """
+    missing: dict[str, str] = {}
+
+    def attempt(layers: str | Sequence[str], action: Callable[[], object]) -> bool:
+        names = [layers] if isinstance(layers, str) else layers
+        try:
+            action()
+        except OSError as error:
+            missing.update(dict.fromkeys(names, error.strerror or str(error)))
+            return False
+        return True
+
+    attempt("cgroup", lambda: _join(policy.groups))
+    if policy.cpu is not None:
+        os.sched_setaffinity(0, {policy.cpu})
+    # the first to be killed if memory runs out
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    attempt("own_user", lambda: _become_nobody(policy))
+    # what belongs to the namespaces fails with their reason
+    dependent = ("read_only_root", "scratch_size", "own_proc")
+    if attempt((*_NAMESPACES, *dependent), _unshare):
+        _fork_into_namespace()
+        attempt("read_only_root", _make_root_read_only)
+        attempt("scratch_size", lambda: _mount("tmpfs", policy.scratch, f"size={policy.scratch_bytes},mode=700"))
+        attempt("own_proc", lambda: _mount("proc", "/proc", None))
+    attempt("limits", lambda: _limit(policy))
+    for capability in range(_LAST_CAPABILITY + 1):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    header, no_capabilities = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    _check(_libc.capset(header, no_capabilities))
+    # changing credentials has reset both
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    attempt("landlock", lambda: _restrict_files(policy))
+    attempt("seccomp", lambda: _filter_system_calls(may_signal="pid_namespace" not in missing))
+    return missing
+
+
+def make_groups(name: str, memory_bytes: int | None, process_count: int) -> list[Path]:
+    """Create control groups with limits, of version 2 or 1; empty if this user cannot.
+
+    Args:
+        name: Of the groups.
+        memory_bytes: Limit of all processes together; None for none.
+        process_count: Processes and threads together.
+    """
+    root = Path("/sys/fs/cgroup")
+    limits = {root: {"pids.max": process_count, "memory.max": memory_bytes}}
+    if not (root / "cgroup.controllers").exists():
+        limits = {
+            root / "pids": {"pids.max": process_count},
+            root / "memory": {"memory.limit_in_bytes": memory_bytes},
+        }
+    made: list[Path] = []
+    try:
+        for parent, values in limits.items():
+            group = parent / name
+            group.mkdir()
+            made.append(group)
+            for file, value in values.items():
+                if value is not None:
+                    (group / file).write_text(str(value))
+    except OSError:
+        remove_groups(made)
+        return []
+    return made
+
+
+def remove_groups(groups: Sequence[Path]) -> None:
+    """Remove control groups whose processes have ended."""
+    for group in groups:
+        try:
+            group.rmdir()
+        except OSError:  # a killed process may still be exiting; an empty group holds nothing
+            continue
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _join(groups: Sequence[str]) -> None:
+    if not groups:
+        raise OSError(errno.EACCES, "this user may not create control groups with limits")
+    for group in groups:
+        Path(group, "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _become_nobody(policy: Policy) -> None:
+    if os.getuid() != 0:
+        raise OSError(errno.EPERM, "only root can change the user")
+    for path in (sys.prefix, sys.base_prefix, *policy.readable):
+        if not _is_public(Path(path)):
+            raise OSError(errno.EACCES, f"other users cannot read {path}")
+    os.chown(policy.scratch, NOBODY, NOBODY)
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # else /proc/self belongs to root
+
+
+def _is_public(path: Path) -> bool:
+    """Whether every user can read a path."""
+    real = path.resolve()
+    return bool(real.stat().st_mode & 0o004) and all(parent.stat().st_mode & 0o001 for parent in real.parents)
+
+
+def _unshare() -> None:
+    user, group = os.geteuid(), os.getegid()
+    _check(_libc.unshare(sum(_NAMESPACES.values())))
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{_INNER_USER} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{_INNER_USER} {group} 1")
+
+
+def _fork_into_namespace() -> None:
+    """Continue as the first process of the PID namespace: when it ends, the kernel kills all others in it."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    child = os.fork()
+    if child:
+        os.closerange(0, 2**16)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)
+
+
+def _make_root_read_only() -> None:
+    _check(_libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
+    attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    _check(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes)))
+
+
+def _mount(kind: str, place: str, options: str | None) -> None:
+    data = None if options is None else options.encode()
+    _check(_libc.mount(kind.encode(), place.encode(), kind.encode(), _MS_NOSUID_NODEV, data))
+
+
+def _limit(policy: Policy) -> None:
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: policy.cpu_seconds,
+        resource.RLIMIT_FSIZE: policy.scratch_bytes,
+        resource.RLIMIT_NOFILE: 512,
+        resource.RLIMIT_NPROC: policy.process_count,
+        resource.RLIMIT_MEMLOCK: 2**26,
+    }
+    if policy.memory_bytes is not None:
+        limits[resource.RLIMIT_AS] = policy.memory_bytes
+    for kind, value in limits.items():
+        _, hard = resource.getrlimit(kind)
+        lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (lowered, lowered))
+
+
+# --- Landlock
+
+_EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE
+_RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
+_NO_TCP, _SCOPED = 0b11, 0b11
+_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "kfd", "dri", "nvidia*")
+
+
+def _restrict_files(policy: Policy) -> None:
+    """Allow reading of the system and of the policy's files, and writing to the scratch folder alone."""
+    version = _check(_libc.syscall(_LANDLOCK_CREATE, None, 0, 1))
+    handled = _RIGHTS_BY_VERSION[min(version, 3)]
+    attributes = struct.pack("Q", handled)
+    if version >= 4:
+        attributes += struct.pack("Q", _NO_TCP)
+    if version >= 6:
+        attributes += struct.pack("Q", _SCOPED)  # no signals and no abstract sockets to processes outside
+    rules = _check(_libc.syscall(_LANDLOCK_CREATE, attributes, len(attributes), 0))
+    read = _EXECUTE | _READ | _READ_DIR
+    allowed = dict.fromkeys((*_SYSTEM, sys.prefix, sys.base_prefix, *policy.readable), read)
+    devices = [device for pattern in _DEVICES for device in Path("/dev").glob(pattern)]
+    allowed |= dict.fromkeys(map(str, devices), read | _WRITE | _TRUNCATE)
+    for path, rights in (allowed | {policy.scratch: handled}).items():
+        _allow(rules, path, rights & handled)
+    _check(_libc.syscall(_LANDLOCK_RESTRICT, rules, 0))
+    os.close(rules)
+
+
+def _allow(rules: int, path: str, rights: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    rights &= ~0 if Path(path).is_dir() else _FILE_RIGHTS
+    rule = struct.pack("=Qi", rights, place)
+    _check(_libc.syscall(_LANDLOCK_ADD, rules, 1, rule, 0))
+    os.close(place)
+
+
+# --- seccomp
+
+_SCMP_ALLOW, _SCMP_ERRNO = 0x7FFF0000, 0x00050000
+_NOT_EQUAL, _EQUAL, _MASKED_EQUAL = 1, 4, 7
+
+
+class _Argument(ctypes.Structure):
+    """libseccomp's scmp_arg_cmp."""
+
+    _fields_ = (
+        ("arg", ctypes.c_uint),
+        ("op", ctypes.c_int),
+        ("datum_a", ctypes.c_uint64),
+        ("datum_b", ctypes.c_uint64),
+    )
+
+
+def _filter_system_calls(*, may_signal: bool) -> None:
+    """Deny what no kernel needs; everything else is allowed, because compilers run in here too.
+
+    Args:
+        may_signal: Whether only processes of the sandbox can be named.
+    """
+    try:
+        seccomp = ctypes.CDLL("libseccomp.so.2")
+    except OSError:
+        raise OSError(errno.ENOENT, "libseccomp is not installed (Debian: apt install libseccomp2)") from None
+    seccomp.seccomp_init.restype = ctypes.c_void_p
+    rules = ctypes.c_void_p(seccomp.seccomp_init(ctypes.c_uint32(_SCMP_ALLOW)))
+
+    def answer(name: str, error: int, *conditions: _Argument) -> None:
+        number = seccomp.seccomp_syscall_resolve_name(name.encode())
+        if number < 0:  # this architecture or this library has no such call
+            return
+        array = (_Argument * len(conditions))(*conditions)
+        action = ctypes.c_uint32(_SCMP_ERRNO | error)
+        failed = seccomp.seccomp_rule_add_array(rules, action, number, len(conditions), array)
+        if failed:
+            raise OSError(-failed, f"seccomp rule for {name}: {os.strerror(-failed)}")
+
+    for name in _DENIED:
+        answer(name, errno.EPERM)
+    for name in _IGNORED:
+        answer(name, 0)
+    answer("clone3", errno.ENOSYS)  # its flags cannot be seen; the C library then uses clone
+    for bit in range(32):
+        flag = 1 << bit
+        if flag & _CLONE_ANY_NAMESPACE:
+            answer("clone", errno.EPERM, _Argument(0, _MASKED_EQUAL, flag, flag))
+    answer("prctl", errno.EPERM, _Argument(0, _EQUAL, _PR_SET_PDEATHSIG, 0))
+    if not may_signal:
+        for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal"):
+            answer(name, errno.EPERM, _Argument(0, _NOT_EQUAL, os.getpid(), 0))
+    failed = seccomp.seccomp_load(rules)
+    if failed:
+        raise OSError(-failed, os.strerror(-failed))

@@ -1,0 +1,569 @@
+"""Judge a candidate kernel: `roofwatch submit`, and the ledger of all submissions."""
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shlex
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roofwatch.arguments import suite_at_commit
+from roofwatch.ci.ab.compare import ERROR_RATE, FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.submission import (
+    CONFIRMATION_ERROR_RATE,
+    MAX_CONFIRMATIONS,
+    Block,
+    SubmissionVerdict,
+    TimeVerdict,
+    judge_times,
+)
+from roofwatch.collector.accuracy.evaluation import make_inputs
+from roofwatch.collector.accuracy.trial import (
+    Bench,
+    Failed,
+    NotComparableError,
+    Test,
+    Trial,
+    other_layouts,
+    other_values,
+    unseen_shapes,
+)
+from roofwatch.collector.compile.cache import digest_of_file
+from roofwatch.collector.device.ceilings import measure_ceilings
+from roofwatch.collector.device.roofline import INVALID_ABOVE, position
+from roofwatch.collector.environment import choose_device
+from roofwatch.collector.errors import CollectorError, SuiteError
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.suite import SuiteAt, load_suite
+from roofwatch.collector.timing.method import default_method
+from roofwatch.collector.workers.candidate import Arguments, CandidateError, CandidateProcess, Sandbox
+from roofwatch.collector.workers.kernel_info import case_record
+from roofwatch.collector.workers.sandbox import LAYERS, make_groups, remove_groups
+from roofwatch.settings import load_settings
+from roofwatch.spec import Case, KernelSpec, Language
+
+_MAX_LISTED, _MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 8, 3, 6, 5
+_EXCHANGES = 31
+_LOAD_UNTIL, _CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.4, 0.5, 0.7, 0.95
+"""Shares of the budget."""
+_LEDGER = "submissions.jsonl"
+_MIN_MEMORY_BYTES = 4 * 2**30
+_SLACK_BYTES = 64 * 2**20
+_IMPORTS_TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+_REVISION_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is submitted.
+
+    Args:
+        candidate: File of the candidate.
+        spec: Benchmark file in a git repository.
+        revision: Revision of the spec.
+        kernel: Of the spec; None if it declares one.
+        against: Implementation to compare with; None for the fastest.
+        entry: Callable of the candidate.
+        cases: Patterns of case IDs; None for the usual ones.
+        budget_s: Time for everything.
+        must_be_isolated: Refuse to run with a layer of isolation missing.
+    """
+
+    candidate: Path
+    spec: Path
+    revision: str = "HEAD"
+    kernel: str | None = None
+    against: str | None = None
+    entry: str = "candidate"
+    cases: tuple[str, ...] | None = None
+    budget_s: float = 60.0
+    must_be_isolated: bool = False
+
+    def command(self) -> str:
+        """The command that repeats the submission."""
+        words = ["roofwatch", "submit", str(self.candidate), "--spec", str(self.spec), "--rev", self.revision]
+        optional = {"--kernel": self.kernel, "--against": self.against}
+        words += [word for name, value in optional.items() if value is not None for word in (name, value)]
+        words += [word for case in self.cases or () for word in ("--case", case)]
+        return shlex.join(words if self.entry == "candidate" else [*words, "--entry", self.entry])
+
+
+@dataclass
+class Result:
+    """The verdict and what it rests on; the fields are those of `--json`."""
+
+    verdict: SubmissionVerdict
+    reason: str
+    evidence: list[dict[str, str]] = field(default_factory=list)
+    effect: dict[str, Any] | None = None
+    roofline: dict[str, Any] | None = None
+    static: list[dict[str, Any]] = field(default_factory=list)
+    budget: dict[str, Any] = field(default_factory=dict)
+    isolation: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    candidate: dict[str, Any] = field(default_factory=dict)
+    cases: list[str] = field(default_factory=list)
+    """Timed ones."""
+    checks: dict[str, int] = field(default_factory=dict)
+
+
+class _Rejected(Exception):  # noqa: N818
+    """The verdict is known."""
+
+    def __init__(self, verdict: SubmissionVerdict, reason: str, evidence: Sequence[dict[str, str]] = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.evidence = verdict, list(evidence)
+
+
+def submit(request: Request, on_status: Callable[[str], None] = lambda _text: None) -> Result:
+    """Judge a candidate and add the verdict to the ledger.
+
+    Args:
+        request: What is submitted.
+        on_status: Called with what is being done.
+
+    Raises:
+        CollectorError: the spec or the candidate cannot be read, or the machine cannot isolate it.
+    """
+    if not request.candidate.is_file():
+        raise CollectorError(f"{request.candidate}: no such file")
+    with suite_at_commit(request.spec, request.revision) as suite:
+        spec = _find_kernel(load_suite(suite.source), request)
+        judge = _Judge(request, suite, spec, on_status)
+        result = judge.result()
+    ledger().append(result, request, at=datetime.now(UTC))
+    return result
+
+
+def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
+    names = ", ".join(spec.name for spec in specs)
+    if request.kernel is None and len(specs) > 1:
+        raise SuiteError(f"{request.spec} declares {names}; choose one with --kernel")
+    found = [spec for spec in specs if request.kernel in {None, spec.name}]
+    if not found:
+        raise SuiteError(f"{request.spec} declares no kernel {request.kernel!r}, but {names}")
+    spec = found[0]
+    if spec.rank_dimension is not None:
+        raise SuiteError(f"{spec.name} runs on several ranks, which submit does not support; use ab")
+    if request.against is not None and request.against not in spec.implementations:
+        raise SuiteError(
+            f"{spec.name} has no implementation {request.against!r}, but {', '.join(spec.implementations)}"
+        )
+    return spec
+
+
+class _Judge:
+    """One submission."""
+
+    def __init__(self, request: Request, suite: SuiteAt, spec: KernelSpec, on_status: Callable[[str], None]) -> None:
+        self._request, self._suite, self._spec = request, suite, spec
+        self._on_status = on_status
+        self._began_s = time.monotonic()
+        self._device = choose_device(None)
+        text = request.candidate.read_text(errors="replace")
+        self._is_interpreted = self._device == "cpu" and _IMPORTS_TRITON.search(text) is not None
+        assert suite.source.path is not None
+        self._result = Result(
+            SubmissionVerdict.ERROR,
+            "",
+            spec={
+                "file": str(request.spec),
+                "kernel": spec.name,
+                "revision": suite.commit.sha,
+                "hash": digest_of_file(suite.source.path),
+                "against": request.against,
+            },
+            candidate={
+                "file": str(request.candidate),
+                "entry": request.entry,
+                "hash": hashlib.sha256(request.candidate.read_bytes()).hexdigest(),
+            },
+        )
+        self._target = f"{self._result.spec['hash']}:{spec.name}"
+        self._spent_rate = 0.0
+        self._candidate_ns: dict[str, list[float]] = {}
+        if self._device == "cpu":
+            torch.set_num_threads(1)
+
+    def result(self) -> Result:
+        result = self._result
+        try:
+            self._refuse_other_changes()
+            timed = self._run()
+            result.verdict, result.reason = timed.verdict, timed.reason
+        except _Rejected as rejected:
+            result.verdict, result.reason = rejected.verdict, str(rejected)
+            result.evidence += rejected.evidence
+        used = ledger().confirmations(self._target) + (self._spent_rate > 0)
+        result.budget = {
+            "seconds": self._request.budget_s,
+            "seconds_spent": round(time.monotonic() - self._began_s, 1),
+            "error_rate_spent": self._spent_rate,
+            "submissions_left": max(0, MAX_CONFIRMATIONS - used),
+        }
+        return result
+
+    # --- stages
+
+    def _refuse_other_changes(self) -> None:
+        repository = find_repository(self._request.spec.resolve())
+        assert repository is not None
+        changed = run_git(repository, "diff", "--name-only", "-z", self._suite.commit.sha, "--").split("\0")
+        own = self._request.candidate.resolve()
+        others = [name for name in changed if name and (repository / name).resolve() != own]
+        if others:
+            listed = ", ".join(others[:5])
+            raise _Rejected(
+                SubmissionVerdict.INVALID,
+                f"the work tree changes other files than the candidate: {listed}; commit or stash them",
+                [self._evidence("changed files", name, "differs from the revision") for name in others[:20]],
+            )
+
+    def _run(self) -> TimeVerdict:
+        cases = self._chosen_cases()
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-submit-")))
+            folder.chmod(0o711)  # the sandbox may run as another user
+            base, candidate = self._start(stack, folder, cases)
+            bench = Bench(self._spec, self._device, base, candidate, self._request.against or "", self._call_timeout_s)
+            try:
+                bench.against = self._against(bench, cases)
+                self._result.spec["against"] = bench.against
+                self._on_status("checking results")
+                pairs = self._check(bench, cases)
+                if self._is_interpreted:
+                    raise _Rejected(
+                        SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU"
+                    )
+                return self._time(bench, pairs)
+            except Failed as failed:
+                raise self._rejection([failed]) from None
+            finally:
+                self._result.checks = {"calls": bench.call_count, "verified": bench.checked_count}
+
+    def _start(
+        self, stack: ExitStack, folder: Path, cases: Sequence[Case]
+    ) -> tuple[CandidateProcess, CandidateProcess]:
+        self._on_status("starting")
+        copy = folder / "candidate" / self._request.candidate.name
+        copy.parent.mkdir()
+        shutil.copyfile(self._request.candidate, copy)
+        sandbox = self._sandbox(stack, folder, cases)
+        source = self._suite.source
+        of_spec = {"file": str(source.path), "kernel": self._spec.name, "roots": list(map(str, source.import_roots))}
+        base = stack.enter_context(CandidateProcess(sandbox, "implementation", of_spec, source.import_roots))
+        own = {"file": str(copy), "entry": self._request.entry}
+        candidate = stack.enter_context(CandidateProcess(sandbox, "candidate", own, source.import_roots))
+        for process in (base, candidate):
+            process.wait_until_isolated(self._left_s(_LOAD_UNTIL))
+        missing = candidate.missing_layers
+        self._result.isolation = {"in_force": [name for name in LAYERS if name not in missing], "missing": missing}
+        if missing and self._request.must_be_isolated:
+            raise _Rejected(
+                SubmissionVerdict.ERROR,
+                "this machine lacks layers of isolation: "
+                + ", ".join(f"{name} ({why})" for name, why in missing.items()),
+            )
+        try:
+            base.wait_until_loaded(self._left_s(_LOAD_UNTIL))
+        except CandidateError as error:
+            raise CollectorError(f"{self._request.spec} cannot be loaded in the sandbox: {error}") from None
+        try:
+            candidate.wait_until_loaded(self._left_s(_LOAD_UNTIL))
+        except CandidateError as error:
+            evidence = [self._evidence("load", self._request.entry, str(error))]
+            raise _Rejected(SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence) from None
+        return base, candidate
+
+    def _sandbox(self, stack: ExitStack, folder: Path, cases: Sequence[Case]) -> Sandbox:
+        input_bytes = max(_input_bytes(self._spec, case) for case in cases)
+        moved_bytes = max(int(self._spec.memory_bytes(case)) for case in cases)
+        arena_bytes = 2 * (2 * input_bytes + moved_bytes) + _SLACK_BYTES
+        memory_bytes = None
+        if self._device == "cpu":
+            memory_bytes = max(_MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3)
+            memory_bytes += arena_bytes
+        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", memory_bytes, 2 * 256)
+        stack.callback(remove_groups, groups)
+        roots = self._suite.source.import_roots
+        return Sandbox(
+            folder=folder,
+            device=self._device,
+            is_interpreted=self._is_interpreted,
+            arena_bytes=arena_bytes,
+            memory_bytes=memory_bytes,
+            lifetime_s=math.ceil(2 * self._request.budget_s),
+            groups=tuple(groups),
+            readable=(folder / "candidate", *roots),
+        )
+
+    def _against(self, bench: Bench, cases: Sequence[Case]) -> str:
+        """The implementation to compare with: the fastest that runs here."""
+        if self._request.against is not None:
+            return self._request.against
+        languages = {Language.TORCH} if self._device == "cpu" else set(Language)
+        directions = {case.direction for case in cases}
+        found = [
+            each.name
+            for each in self._spec.implementations.values()
+            if each.language in languages and not each.is_compiled and directions <= each.directions
+        ]
+        if not found:
+            raise CollectorError(
+                f"{self._spec.name} has no implementation that runs on {self._device}; name one with --against"
+            )
+        if len(found) == 1:
+            return found[0]
+        trial = Trial(Test.LISTED, max(cases, key=self._spec.memory_bytes))
+        times: dict[str, float] = {}
+        for name in found:
+            try:
+                times[name] = min(bench.call_base(trial, name)[2].elapsed_ns for _ in range(4))
+            except CandidateError:  # it does not run here
+                continue
+        if not times:
+            raise CollectorError(f"none of {', '.join(found)} runs on {trial.name} here; name one with --against")
+        return min(times, key=lambda name: times[name])
+
+    def _check(self, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
+        """Try the candidate on listed and unseen inputs.
+
+        Returns:
+            Listed cases and unseen shapes that both sides support, the slowest first.
+        """
+        random = secrets.SystemRandom()
+        listed = [Trial(Test.LISTED, case) for case in cases]
+        edges = [Trial(Test.LISTED, self._fit(case)) for case in self._spec.edges]
+        smallest = min((case for case in cases), key=self._spec.memory_bytes)
+        known = frozenset(trial.case.id for trial in (*listed, *edges))
+        shapes = list(unseen_shapes([trial.case for trial in listed], known, count=_MAX_UNSEEN))
+        rest = [
+            *random.sample(edges, min(_MAX_LISTED, len(edges))),
+            *other_values(smallest),
+            *other_layouts(smallest, make_inputs(self._spec, smallest, "cpu", only_integers=True)),
+        ]
+        # those that a verdict needs come first
+        first = [*listed[:1], *shapes[:2]]
+        others = [*listed[1:], *shapes[2:], *rest]
+        random.shuffle(first)
+        random.shuffle(others)
+        times: dict[Trial, float] = {}
+        failures: list[Failed] = []
+        not_comparable = "no listed case was tried"
+        for trial in (*first, *others):
+            if self._left_s(_CHECK_UNTIL) <= 0 and trial not in first:
+                break
+            try:
+                pair = bench.try_once(trial)
+            except NotComparableError as error:
+                not_comparable = str(error)
+                continue
+            except Failed as failed:
+                failures.append(failed)
+                if failed.is_gone or failed.is_forgery or len(failures) == _MAX_FAILURES:
+                    break
+                continue
+            if pair is not None and trial.test in {Test.LISTED, Test.SHAPE}:
+                times[trial] = pair.base.elapsed_ns
+        if failures:
+            raise self._rejection(failures)
+        if times.keys().isdisjoint(listed):
+            raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
+        return sorted((trial for trial in times if trial not in edges), key=lambda trial: times[trial], reverse=True)
+
+    def _time(self, bench: Bench, trials: Sequence[Trial]) -> TimeVerdict:
+        timed = [trial for trial in trials if trial.test is Test.LISTED][:_MAX_TIMED]
+        unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
+        self._result.cases = [trial.case.id for trial in timed]
+        self._on_status("timing")
+        screened = self._measure(bench, timed, ERROR_RATE, _SCREEN_UNTIL)
+        if screened.verdict is not SubmissionVerdict.FASTER:
+            self._report(screened)
+            return screened
+        if not unseen:
+            self._report(screened)
+            reason = "faster on the listed cases, but no unseen shape could be tried"
+            return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, screened.effect)
+        if ledger().confirmations(self._target) >= MAX_CONFIRMATIONS:
+            raise _Rejected(
+                SubmissionVerdict.UNCONFIRMED,
+                f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends the error rate; "
+                "commit a new version of the spec",
+            )
+        self._on_status("confirming")
+        self._spent_rate = CONFIRMATION_ERROR_RATE
+        self._result.cases += [trial.case.id for trial in unseen]
+        confirmed = self._measure(bench, [*timed, *unseen], CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
+        self._report(confirmed)
+        self._place_under_roof(timed[0].case)
+        return confirmed
+
+    def _measure(self, bench: Bench, trials: Sequence[Trial], rate: float, until: float) -> TimeVerdict:
+        """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
+        exchange_ns = statistics.median(bench.base.exchange_ns(self._call_timeout_s()) for _ in range(_EXCHANGES))
+        blocks: list[Block] = []
+        next_look = FIRST_LOOK_BLOCKS
+        while True:
+            while len(blocks) < next_look:
+                if len(blocks) >= FIRST_LOOK_BLOCKS and self._left_s(until) <= 0:
+                    return judge_times(blocks, exchange_ns, rate=rate)
+                if self._left_s(1.0) <= 0:
+                    raise _Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget")
+                blocks.append(self._block(bench, trials))
+            judged = judge_times(blocks, exchange_ns, rate=rate)
+            if judged.verdict is not SubmissionVerdict.INCONCLUSIVE:
+                return judged
+            next_look = next(looks_after(len(blocks)))
+
+    def _block(self, bench: Bench, trials: Sequence[Trial]) -> Block:
+        random = secrets.SystemRandom()
+        pairs = [
+            bench.time_once(trial, is_base_first=is_base_first)
+            for trial in random.sample(trials, len(trials))
+            for is_base_first in random.sample((True, False), 2)
+        ]
+        for pair in pairs:
+            self._candidate_ns.setdefault(pair.case.id, []).append(pair.candidate.elapsed_ns)
+        # chosen when all outputs have arrived
+        bench.check(random.choice(pairs))
+        bench.settle(pairs[-1].trial)
+        sides = [(pair.base, pair.candidate) for pair in pairs]
+        return Block(
+            base_ns=statistics.geometric_mean(base.elapsed_ns for base, _ in sides),
+            candidate_ns=statistics.geometric_mean(candidate.elapsed_ns for _, candidate in sides),
+            base_claimed_ns=statistics.geometric_mean(max(1.0, base.claimed_ns) for base, _ in sides),
+            candidate_claimed_ns=statistics.geometric_mean(max(1.0, candidate.claimed_ns) for _, candidate in sides),
+        )
+
+    # --- parts of the result
+
+    def _report(self, timed: TimeVerdict) -> None:
+        self._result.effect = asdict(timed.effect)
+
+    def _place_under_roof(self, case: Case) -> None:
+        """Add the candidate's position under the roof.
+
+        Raises:
+            _Rejected: it is faster than the hardware allows.
+        """
+        timer = default_method(self._device).timer
+        record = case_record(self._spec, case)
+        median_ns = statistics.median(self._candidate_ns[case.id])
+        found = position(record, median_ns, list(measure_ceilings(self._device, [case.dtype], timer)))
+        if found is None:
+            return
+        self._result.roofline = {"case": case.id, "median_ns": median_ns, **asdict(found)}
+        if found.excess > INVALID_ABOVE["cpu" if self._device == "cpu" else "cuda"]:
+            reason = f"takes {median_ns / 1e3:.0f} us, {found.excess:.1f} times as fast as the hardware allows"
+            raise _Rejected(SubmissionVerdict.INVALID, reason, [self._evidence("roofline", case.id, reason)])
+
+    def _rejection(self, failures: Sequence[Failed]) -> _Rejected:
+        verdict = SubmissionVerdict.INCORRECT
+        if any(failed.is_forgery for failed in failures):
+            verdict = SubmissionVerdict.INVALID
+        evidence = [self._evidence(failed.trial.test, failed.trial.name, str(failed)) for failed in failures]
+        first = failures[-1] if failures[-1].is_forgery else failures[0]
+        return _Rejected(verdict, f"{first.trial.name}: {first}", evidence)
+
+    def _evidence(self, test: str, case: str, message: str) -> dict[str, str]:
+        return {"test": str(test), "case": case, "message": message, "repeat": self._request.command()}
+
+    def _left_s(self, share: float) -> float:
+        """Seconds until a share of the budget is spent."""
+        return self._began_s + share * self._request.budget_s - time.monotonic()
+
+    def _call_timeout_s(self) -> float:
+        return max(1.0, self._left_s(1.0))
+
+    def _chosen_cases(self) -> list[Case]:
+        cases = list(self._spec.cases)
+        if self._request.cases is not None:
+            cases = [case for case in cases if any(fnmatchcase(case.id, each) for each in self._request.cases)]
+            if not cases:
+                raise CollectorError(f"no case matches {', '.join(self._request.cases)}")
+        else:
+            usual = "small" if self._device == "cpu" else "quick"
+            cases = [case for case in cases if usual in case.tags] or cases
+        return [self._fit(case) for case in sorted(cases, key=self._spec.memory_bytes)[-_MAX_LISTED:]]
+
+    def _fit(self, case: Case) -> Case:
+        return self._spec.interpreted_case(case) if self._is_interpreted else case
+
+
+def _input_bytes(spec: KernelSpec, case: Case) -> int:
+    inputs = make_inputs(spec, case, "cpu", only_integers=True)
+    return Arguments({name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)}, {}).byte_count()
+
+
+class Ledger:
+    """Every submission, one JSON document per line."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """All submissions, oldest first.
+
+        Raises:
+            CollectorError: the file cannot be read.
+        """
+        try:
+            lines = self._file.read_text().splitlines() if self._file.exists() else []
+            yield from (json.loads(line) for line in lines)
+        except (OSError, ValueError) as error:
+            raise CollectorError(f"{self._file}: cannot be read: {error}") from None
+
+    def confirmations(self, target: str) -> int:
+        """Number of submissions of a target that reached the confirmation."""
+        return sum(entry["target"] == target and entry["error_rate"] > 0 for entry in self.entries())
+
+    def append(self, result: Result, request: Request, *, at: datetime) -> None:
+        """Add a submission; its parent is the one before of the same file and target.
+
+        Raises:
+            CollectorError: the file cannot be written.
+        """
+        target = f"{result.spec['hash']}:{result.spec['kernel']}"
+        file = str(request.candidate.resolve())
+        parents = [each["hash"] for each in self.entries() if (each["target"], each["file"]) == (target, file)]
+        entry = {
+            "at": at.isoformat(timespec="seconds"),
+            "target": target,
+            "kernel": result.spec["kernel"],
+            "revision": result.spec["revision"],
+            "file": file,
+            "hash": result.candidate["hash"],
+            "parent": parents[-1] if parents else None,
+            "verdict": result.verdict,
+            "reason": result.reason,
+            "ratio": result.effect and result.effect["ratio"],
+            "interval": result.effect and result.effect["interval"],
+            "error_rate": result.budget["error_rate_spent"],
+        }
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a") as lines:
+                fcntl.flock(lines, fcntl.LOCK_EX)
+                lines.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise CollectorError(f"{self._file}: cannot be written: {error.strerror}") from None
+
+
+def ledger() -> Ledger:
+    """The ledger in the configured data folder."""
+    return Ledger(load_settings().data_dir / _LEDGER)
