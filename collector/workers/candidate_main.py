@@ -189,10 +189,7 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
 
     source = SuiteSource(None if setup["file"] is None else Path(setup["file"]), tuple(map(Path, setup["roots"])))
     spec = next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
-    return {
-        name: compiled(each, setup["device"]) if each.is_compiled else each.launch
-        for name, each in spec.implementations.items()
-    }
+    return {name: compiled(each) if each.is_compiled else each.launch for name, each in spec.implementations.items()}
 
 
 def _prepared(
