@@ -39,7 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_puts_one_package_into_site_packages(installed: Path) -> None:
     (package,) = (entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info"))
     assert package == "roofwatch"
-    for needed in ("db/migrations/env.py", "kernels/registry.py", "py.typed"):
+    for needed in ("db/migrations/env.py", "kernels/registry.py", "templates/AGENTS.md", "py.typed"):
         assert (installed / package / needed).is_file(), needed
     assert list((installed / package / "kernels").rglob("*.cu"))
 

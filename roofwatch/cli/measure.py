@@ -20,12 +20,52 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
-from roofwatch.terminal import print_error, print_result, progress
+from roofwatch.terminal import print_error, print_result, progress, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer()
+
+
+@app.command()
+def init(
+    repository: Annotated[Path, typer.Argument(help="Git repository.", exists=True, file_okay=False)] = Path(),
+    *,
+    agents: Annotated[bool, typer.Option("--agents", help="Only AGENTS.md, instructions for AI agents.")] = False,
+    capture: Annotated[
+        Path | None,
+        typer.Option(metavar="TEST.py", help="Run this test or program and record its launches in bench_captured.py."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the Triton kernels of a repository and propose a benchmark file, settings and workflows for them.
+
+    Existing files are never changed.
+    """
+    from roofwatch.proposing import propose, propose_instructions, to_lines
+    from roofwatch.static_gate import capture_launches
+
+    kernels, files = ([], [propose_instructions(repository)]) if agents else propose(repository)
+    states = {
+        str(file.path): "exists" if file.path.exists() else "written" if yes or _confirm(file.path) else "declined"
+        for file in files
+    }
+    for file in files:
+        if states[str(file.path)] == "written":
+            write_text(file.path, file.text)
+    if capture is not None:
+        program = ["-m", "pytest", "-q"] if capture.name.startswith("test_") else []
+        capture_launches([*program, str(capture)], repository / "bench_captured.py")
+    print_result({"kernels": kernels, "files": states}, *to_lines(kernels, states), as_json=as_json)
+
+
+def _confirm(path: Path) -> bool:
+    try:
+        return typer.confirm(f"Write {path}?", err=True)
+    except typer.Abort:  # no terminal
+        return False
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""Commands that serve the HTTP API and the dashboard, and the demo."""
+"""Commands that serve the HTTP API, the dashboard and AI agents, and the demo."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from roofwatch.options import StoreUrl
-from roofwatch.terminal import print_note
+from roofwatch.terminal import print_error, print_note
 
 app = typer.Typer()
 
@@ -85,6 +85,29 @@ def dashboard(
         return
     with open_configured_store():
         serve(port=port, address=address, on_ready=show)
+
+
+@app.command()
+def mcp(
+    repository: Annotated[
+        Path, typer.Argument(help="Repository whose kernels agents may measure.", exists=True, file_okay=False)
+    ] = Path(),
+    *,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve streamable HTTP with the token in ROOFWATCH_MCP_TOKEN, not stdio.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port.")] = 8720,
+) -> None:
+    """Serve the commands as tools of the Model Context Protocol, for AI agents.
+
+    Tools run code of the repository. They write records and profiles there, and delete nothing.
+    """
+    from roofwatch.mcp_server import serve
+
+    if http:
+        print_error(f"MCP: http://{host}:{port}/mcp   (stop with Ctrl-C)")
+    serve(repository, http=(host, port) if http else None)
 
 
 @app.command()

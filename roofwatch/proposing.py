@@ -1,0 +1,196 @@
+"""`roofwatch init`: find the kernels of a repository and propose files to measure them."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.git import find_repository, project_of, run_git
+from roofwatch.install import PACKAGE_DIR
+
+_TEMPLATES = PACKAGE_DIR / "templates"
+_BENCHMARK = '''"""Kernels that `roofwatch init` found. Write references; correct the guessed inputs, FLOP and bytes."""
+
+from roofwatch import KernelSpec, UnsupportedError, cases
+
+SHAPES = [{"n_rows": 1024, "n_cols": 4096}]
+
+
+def missing_reference(**inputs):
+    raise UnsupportedError("write the reference in plain PyTorch")
+'''
+_SPEC = """
+
+{name}_spec = KernelSpec(
+    name="{name}",
+    inputs=lambda case, make: {{{inputs}}},
+    reference=missing_reference,
+    cases=cases(shapes=SHAPES, dtypes=["float32", "bfloat16"]{directions}),
+    flop_count=lambda case: case["n_rows"] * case["n_cols"],
+    memory_bytes=lambda case: 2 * case["n_rows"] * case["n_cols"] * case.itemsize,
+    interpreted_shape={{"n_rows": 4}},
+)
+
+
+@{name}_spec.implementation("triton")
+def {name}_triton({parameters}):
+    from {module} import {function}
+
+    return {function}{apply}({parameters})
+"""
+_GUESSES = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""'}
+"""Inputs by annotation; others are matrices."""
+
+
+@dataclass(frozen=True)
+class FoundKernel:
+    """A function that launches Triton kernels, or an `autograd.Function`."""
+
+    module: str
+    function: str
+    parameters: dict[str, str]
+    """Required ones with their annotations."""
+    is_differentiable: bool
+
+    @property
+    def name(self) -> str:
+        return self.function.strip("_")
+
+
+@dataclass(frozen=True)
+class ProposedFile:
+    path: Path
+    text: str
+
+
+def propose(folder: Path) -> tuple[list[FoundKernel], list[ProposedFile]]:
+    """Look at the repository around a folder.
+
+    Returns:
+        Its kernels, and files for them at its root, which may exist already.
+
+    Raises:
+        SuiteError: the folder is not in a git repository.
+    """
+    root = _root_of(folder)
+    project = project_of(root)
+    name = re.sub(r"\W", "_", PurePosixPath(project).name)
+    benchmark = root / f"bench_{name}.py"
+    kernels = find_kernels(root)
+    files = [ProposedFile(benchmark, "".join([_BENCHMARK, *_specs(kernels)]))] if kernels else []
+    files.append(ProposedFile(root / "roofwatch.toml", _template("roofwatch.toml", project=project)))
+    return kernels, files
+
+
+def propose_instructions(folder: Path) -> ProposedFile:
+    """Instructions for AI agents, at the root of the repository."""
+    return ProposedFile(_root_of(folder) / "AGENTS.md", _template("AGENTS.md"))
+
+
+def find_kernels(root: Path) -> list[FoundKernel]:
+    """Find kernels in the files of a repository that git does not ignore, except tests and benchmark files."""
+    names = (
+        run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py").rstrip("\0").split("\0")
+    )
+    trees = {}
+    for name in filter(_may_declare_kernels, names):
+        try:
+            trees[_module_of(name)] = ast.parse((root / name).read_bytes())
+        except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
+            continue
+    functions = [node for tree in trees.values() for node in tree.body if isinstance(node, ast.FunctionDef)]
+    jitted = {function.name for function in functions if _is_jitted(function)}
+    found = [one for module, tree in trees.items() for one in _kernels_of(module, tree, jitted)]
+    return list({one.name: one for one in found}.values())
+
+
+def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)]
+    used = {name.id for node in classes for name in ast.walk(node) if isinstance(name, ast.Name)}
+    for node in classes:
+        forward = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"), None)
+        if forward is not None:
+            parameters = _parameters(forward)
+            yield FoundKernel(module, node.name, dict(list(parameters.items())[1:]), is_differentiable=True)
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name not in used and _launches(function, jitted):
+            yield FoundKernel(module, function.name, _parameters(function), is_differentiable=False)
+
+
+def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
+    """Whether a function contains `kernel[grid](...)` for a jitted kernel."""
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    launched = (func.value for func in calls if isinstance(func, ast.Subscript))
+    return any(ast.unparse(kernel).rpartition(".")[2] in jitted for kernel in launched)
+
+
+def _is_jitted(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(one).partition("(")[0] in {"triton.jit", "jit"} for one in function.decorator_list)
+
+
+def _is_autograd_function(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).rpartition(".")[2] == "Function" for base in node.bases)
+
+
+def _parameters(function: ast.FunctionDef) -> dict[str, str]:
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    required = positional[: len(positional) - len(given.defaults)]
+    return {one.arg: ast.unparse(one.annotation) if one.annotation else "" for one in required}
+
+
+def _specs(kernels: list[FoundKernel]) -> Iterator[str]:
+    matrix = 'make.normal(case["n_rows"], case["n_cols"])'
+    for one in kernels:
+        inputs = (f'"{name}": {_GUESSES.get(kind, matrix)}' for name, kind in one.parameters.items())
+        yield _SPEC.format(
+            name=one.name,
+            inputs=", ".join(inputs),
+            directions=', directions=["fwd", "bwd"]' if one.is_differentiable else "",
+            parameters=", ".join(one.parameters),
+            module=one.module,
+            function=one.function,
+            apply=".apply" if one.is_differentiable else "",
+        )
+
+
+def _may_declare_kernels(name: str) -> bool:
+    path = PurePosixPath(name or "-.py")
+    is_test = path.stem.startswith(("test_", "bench_")) or path.stem.endswith("_test") or path.stem == "conftest"
+    can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
+    return can_be_imported and not is_test and not {"tests", "test"} & {*path.parts}
+
+
+def _module_of(name: str) -> str:
+    """The module of a file, imported from the root or from `src`."""
+    parts = PurePosixPath(name).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "src" and len(parts) > 1 else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _root_of(folder: Path) -> Path:
+    root = find_repository(folder.resolve())
+    if root is None:
+        raise SuiteError(f"{folder}: not in a git repository; run git init first")
+    return root
+
+
+def _template(name: str, **values: str) -> str:
+    text = (_TEMPLATES / name).read_text()
+    for key, value in values.items():
+        text = text.replace(f"<{key}>", value)
+    return text
+
+
+def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:
+    """What was found and written, and what to do next."""
+    lines = [f"found: {one.module}.{one.function}" for one in kernels]
+    lines += [f"{state}: {path}" for path, state in states.items()]
+    lines += [
+        f"next: write the references in {path}, correct its inputs, then: roofwatch check {path}"
+        for path in states
+        if PurePosixPath(path).name.startswith("bench_")
+    ]
+    return [*lines, "kernels launched elsewhere: roofwatch init --capture TEST.py"]
