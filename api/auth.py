@@ -5,6 +5,9 @@ Source: GitHub Docs, "OpenID Connect reference".
 
 import fnmatch
 import logging
+import math
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +18,7 @@ from uuid import UUID
 import jwt
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from jwt.exceptions import PyJWKClientConnectionError, PyJWTError
+from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -105,6 +108,45 @@ def no_run(run_id: UUID) -> ProblemError:
     return not_found(f"run {run_id}", "see GET /v1/runs")
 
 
+class _IssuerKeys:
+    """The issuer's public keys by ID. Forged IDs cost it at most one fetch per `_KEYS_COOLDOWN_S`, and no request waits
+    for the fetch of another.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT_S, cooldown_duration=0)
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched_at_s = self._tried_at_s = -math.inf
+        self._fetching = threading.Lock()
+
+    def find(self, key_id: str) -> jwt.PyJWK:
+        """The key of an ID.
+
+        Raises:
+            PyJWKClientConnectionError: the keys cannot be fetched now.
+            PyJWKClientError: the issuer has no such key.
+        """
+        now_s = time.monotonic()
+        is_old = now_s > self._fetched_at_s + _KEYS_LIVE_S
+        if is_old or (key_id not in self._keys and now_s > self._tried_at_s + _KEYS_COOLDOWN_S):
+            self._fetch(now_s)
+        elif key_id not in self._keys and self._tried_at_s > self._fetched_at_s:
+            raise PyJWKClientConnectionError("the last fetch failed")
+        if key_id not in self._keys:
+            raise PyJWKClientError("no such key")
+        return self._keys[key_id]
+
+    def _fetch(self, now_s: float) -> None:
+        if now_s <= self._tried_at_s + _KEYS_COOLDOWN_S or not self._fetching.acquire(blocking=False):
+            raise PyJWKClientConnectionError("a fetch is under way, or has just failed")
+        try:
+            self._tried_at_s = now_s
+            self._keys = {str(key.key_id): key for key in self._client.get_signing_keys()}
+            self._fetched_at_s = now_s
+        finally:
+            self._fetching.release()
+
+
 class Workflows:
     """Authenticates workflows of trusted repositories by their OIDC tokens.
 
@@ -124,12 +166,7 @@ class Workflows:
         self._engine = engine
         self._audience = audience
         self._issuer = issuer
-        self._keys = jwt.PyJWKClient(
-            f"{issuer}/.well-known/jwks",
-            lifespan=_KEYS_LIVE_S,
-            timeout=_FETCH_TIMEOUT_S,
-            cooldown_duration=_KEYS_COOLDOWN_S,
-        )
+        self._keys = _IssuerKeys(f"{issuer}/.well-known/jwks")
 
     def authenticate(self, text: str) -> Principal | None:
         """The workflow of a token; None unless its signature is valid and its repository trusted.
@@ -140,7 +177,7 @@ class Workflows:
         try:
             claims: dict[str, Any] = jwt.decode(
                 text,
-                self._keys.get_signing_key_from_jwt(text),
+                self._keys.find(str(jwt.get_unverified_header(text).get("kid"))),
                 algorithms=["RS256"],
                 audience=self._audience,
                 issuer=self._issuer,

@@ -158,6 +158,16 @@ class ServerHandle:
             finally:
                 os.close(lease_fd)
 
+    def restart_if_lost(self) -> None:
+        """Start the server again if it ended, for example because it was killed.
+
+        Raises:
+            StoreError: it does not start.
+        """
+        with _process_lock, _exclusive(self.folder / "lock"):
+            if self._lease_fd is not None:
+                _ensure_running(self.folder, self._postgres)
+
     def forget(self) -> None:
         """Drop the use in a forked child; the parent still has it."""
         lease_fd, self._lease_fd = self._lease_fd, None
@@ -234,7 +244,7 @@ def _create(folder: Path, postgres: Postgres) -> None:
     made = postgres.run("initdb", f"--pgdata={unfinished}", *options)
     if made.returncode != 0:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise StoreError(f"{folder}: the embedded Postgres cannot be created: {_tail(made.stderr)}")
+        raise StoreError(f"{folder}: the embedded Postgres cannot be created: {_reason(made.stderr)}")
     with (unfinished / "postgresql.conf").open("a") as file:
         file.write(_SETTINGS)
         file.flush()
@@ -281,7 +291,7 @@ def _launch(folder: Path, postgres: Postgres, alive_fd: int) -> None:
         pass_fds=[alive_fd],
     )
     if started.returncode != 0:
-        reason = _tail(log.read_text(errors="replace") if log.exists() else started.stderr)
+        reason = _reason(log.read_text(errors="replace") if log.exists() else started.stderr)
         raise StoreError(f"{folder}: the embedded Postgres does not start: {reason}")
 
 
@@ -325,5 +335,7 @@ def _exclusive(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _tail(text: str) -> str:
+def _reason(text: str) -> str:
+    if "No space left on device" in text:
+        return "the disk is full; free space there, or choose another folder with ROOFWATCH_DATA_DIR"
     return " | ".join(line.strip() for line in text.strip().splitlines()[-4:])

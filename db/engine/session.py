@@ -1,7 +1,7 @@
 """Open the store, by a URL or as the embedded server of a folder, and sessions on it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ def open_server(
             yield engine
     elif folder is not None:
         with embedded.start(folder) as server, open_url(server.url, connections) as engine:
+            _restart_if_lost(engine, server)
             yield engine
     else:
         raise StoreError(
@@ -124,6 +125,19 @@ def make_engine(url: URL, **options: Any) -> Engine:
     event.listen(engine, "connect", _use_utc)
     event.listen(engine, "checkin", _forget_mode)
     return engine
+
+
+def _restart_if_lost(engine: Engine, server: embedded.ServerHandle) -> None:
+    """Restart the embedded server when a connection fails, for example after it was killed."""
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _record: object, arguments: Any, parameters: Any) -> Any:
+        try:
+            return dialect.connect(*arguments, **parameters)
+        except psycopg.OperationalError:
+            with suppress(StoreError):
+                server.restart_if_lost()
+            return dialect.connect(*arguments, **parameters)
 
 
 @contextmanager

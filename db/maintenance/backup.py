@@ -91,7 +91,11 @@ def restore_backup(
     pg_restore = find_program("pg_restore", server)
     if not path.is_file():
         raise StoreError(f"{path}: no such file")
-    if _ENTRY_OF_OURS not in _run_program(pg_restore, ["--list", str(path)], None):
+    try:
+        entries = _run_program(pg_restore, ["--list", str(path)], None)
+    except StoreError as error:
+        raise StoreError(f"{path}: not a whole backup ({error}); use another one") from None
+    if _ENTRY_OF_OURS not in entries:
         raise StoreError(f"{path}: not a backup of a roofwatch database")
     if not replaces:
         _refuse_to_replace(engine)
@@ -100,7 +104,11 @@ def restore_backup(
         with open_url(engine.url.set(database=new_name)) as restored:
             on_step("restoring")
             options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
-            _run_program(pg_restore, options, describe_server(restored))
+            try:
+                _run_program(pg_restore, options, describe_server(restored))
+            except StoreError as error:
+                hint = "the file may be cut short or damaged: use another backup; the database is unchanged"
+                raise StoreError(f"{path}: cannot be restored ({error}); {hint}") from None
             upgrade(restored)
             with restored.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 connection.execute(text("ANALYZE"))  # a backup holds no statistics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -188,6 +189,24 @@ def test_unreachable_issuer_is_reported(store: Engine, issuer: Issuer) -> None:
 
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofwatch.api.auth._FETCH_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # accepts, and never answers
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        stranger = Issuer(url)
+        stranger.add_key("forged")
+        client = TestClient(make_app(store, audience=AUDIENCE, issuer=url))
+        tokens = [stranger.token(key=stranger.keys["forged"], kid=f"forged-{number}") for number in range(20)]
+        statuses = [send(client, token).status_code for token in tokens]
+        hanging.setblocking(False)
+        connection, _ = hanging.accept()
+        connection.close()
+        with pytest.raises(BlockingIOError):
+            hanging.accept()
+
+    assert statuses == [503] * 20
 
 
 def test_workflows_need_an_audience(store: Engine, issuer: Issuer) -> None:

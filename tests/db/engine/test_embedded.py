@@ -4,11 +4,14 @@ import contextlib
 import os
 import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from roofwatch.db.engine import embedded
+from roofwatch.db.engine.session import open_server
 from roofwatch.db.errors import StoreError
 from tests.db.engine.embedded_server import answers, ask, server_pid, using
 
@@ -113,6 +116,22 @@ def test_failed_start_reports_the_reason(folder: Path) -> None:
 
     with pytest.raises(StoreError, match=f"{folder}: the embedded Postgres does not start: .*version 9"):
         embedded.start(folder)
+
+
+def test_a_full_disk_is_reported_with_the_way_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = subprocess.CompletedProcess([], 1, "", "PANIC:  could not write to file: No space left on device")
+    monkeypatch.setattr(embedded.Postgres, "run", lambda *_, **__: full)
+
+    with pytest.raises(StoreError, match="the disk is full; free space there, or choose another folder"):
+        embedded.start(folder)
+
+
+def test_an_open_store_restarts_a_killed_server(folder: Path) -> None:
+    with open_server(folder=folder) as engine:
+        os.kill(server_pid(folder), signal.SIGKILL)
+
+        with engine.connect() as connection:
+            assert connection.scalar(text("SELECT 1")) == 1
 
 
 def test_processes_share_a_server_and_the_last_stops_it(folder: Path) -> None:

@@ -109,7 +109,7 @@ def test_truncated_backup_is_not_restored(store: Engine, tmp_path: Path) -> None
 
     for length in (len(whole) // 3, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(StoreError, match="pg_restore: "):
+        with pytest.raises(StoreError, match=rf"{path}: .*pg_restore: .*another"):
             restore(store, path)
 
     assert kept_databases(store) == []
