@@ -129,6 +129,7 @@ def test_a_full_disk_is_reported_with_the_way_out(folder: Path, monkeypatch: pyt
 def test_an_open_store_restarts_a_killed_server(folder: Path) -> None:
     with open_server(folder=folder) as engine:
         os.kill(server_pid(folder), signal.SIGKILL)
+        engine.dispose()  # a connection may outlive the killed process for a moment
 
         with engine.connect() as connection:
             assert connection.scalar(text("SELECT 1")) == 1
