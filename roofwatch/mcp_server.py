@@ -4,7 +4,7 @@ import hmac
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
-from typer.models import ArgumentInfo, OptionInfo
+from typer.models import OptionInfo
 
 from roofwatch import __version__
 from roofwatch.agent_jobs import Job, Jobs, to_answer
@@ -50,16 +50,13 @@ class Tool:
     """It runs code of the repository: one such job at a time, without the server's token."""
 
 
+_SELECTION = "kernel implementation tag"
 TOOLS = {
     "list_kernels": Tool("list", measure.list_kernels, "path"),
     "check": Tool("check", measure.check, "target case implementation device"),
-    "static": Tool("static compile", static.static, "path base kernel implementation tag targets"),
-    "run": Tool(
-        "run", measure.run, "path kernel implementation tag targets static device preset blocks affected base resume"
-    ),
-    "ab": Tool(
-        "ab", pair.ab, "path base head kernel implementation tag targets static device preset blocks budget affected"
-    ),
+    "static": Tool("static compile", static.static, f"path base {_SELECTION} targets"),
+    "run": Tool("run", measure.run, f"path {_SELECTION} targets static device preset blocks affected base resume"),
+    "ab": Tool("ab", pair.ab, f"path base head {_SELECTION} targets static device preset blocks budget affected"),
     "diagnose": Tool("diagnose", profile.diagnose, "case path record implementation targets device"),
     "profile": Tool("profile", profile.profile, "command after seconds warmup steps max_seconds shapes stacks"),
     "compare": Tool("compare", records.compare, "base head project runner_class", is_measuring=False),
@@ -78,13 +75,13 @@ def serve(repository: Path, *, http: tuple[str, int] | None = None) -> None:
     Raises:
         OutputError: the token is missing or short.
     """
+    token = os.environ.get(TOKEN_VARIABLE, "")
     with closing(Jobs(repository.resolve())) as jobs:
         if http is None:
             make_server(jobs).run("stdio")
+        elif len(token) < _FEWEST_TOKEN_CHARACTERS:
+            raise OutputError(f"set {TOKEN_VARIABLE} to a secret of at least {_FEWEST_TOKEN_CHARACTERS} characters")
         else:
-            token = os.environ.get(TOKEN_VARIABLE, "")
-            if len(token) < _FEWEST_TOKEN_CHARACTERS:
-                raise OutputError(f"set {TOKEN_VARIABLE} to a secret of at least {_FEWEST_TOKEN_CHARACTERS} characters")
             make_server(jobs, token=token).run("streamable-http", host=http[0], port=http[1])
 
 
@@ -95,16 +92,15 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
         jobs: Runs the commands.
         token: That HTTP requests must carry.
     """
+    # the SDK asks for an issuer; without a resource URL it is published nowhere
+    auth = AuthSettings.model_validate({"issuer_url": "https://localhost", "resource_server_url": None})
     server = _Server(
         "roofwatch",
         version=__version__,
         instructions=_INSTRUCTIONS,
         log_level="WARNING",
-        token_verifier=None if token is None else _OneToken(token),
-        # the SDK asks for an issuer; without a resource URL it is published nowhere
-        auth=None
-        if token is None
-        else AuthSettings.model_validate({"issuer_url": "https://localhost", "resource_server_url": None}),
+        auth=auth if token else None,
+        token_verifier=_OneToken(token) if token else None,
     )
     annotations = ToolAnnotations(destructive_hint=False, open_world_hint=False)
     for name, tool in TOOLS.items():
@@ -118,7 +114,7 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
         stop: Annotated[bool, Field(description="Stop the job.")] = False,
     ) -> str:
         """Get the result of a job, or a part of it."""
-        found = _job(jobs, job)
+        found = jobs.find(job)
         if stop:
             found.stop()
         return _answer(found, wait_s, detail=detail, at=at)
@@ -128,7 +124,7 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
         description: Annotated[str, Field(description="What you expected and what happened.", max_length=4_000)],
     ) -> str:
         """Write a report about a problem of roofwatch into the repository's .roofwatch/problems folder."""
-        return json.dumps({"written": str(jobs.report_problem(_job(jobs, job), description))})
+        return json.dumps({"written": str(jobs.report_problem(jobs.find(job), description))})
 
     for function in (result, report_problem):
         server.add_tool(function, annotations=annotations, structured_output=False)
@@ -157,20 +153,10 @@ class _OneToken:
         return AccessToken(token=token, client_id="agent", scopes=[]) if is_right else None
 
 
-def _job(jobs: Jobs, name: str) -> Job:
-    try:
-        return jobs.by_name[name]
-    except KeyError:
-        raise ToolError(f"no job {name}; the jobs are {', '.join(jobs.by_name) or 'none yet'}") from None
-
-
 def _answer(job: Job, wait_s: float, *, detail: bool, at: str) -> str:
     if not job.future.cancelled():
         wait([job.future], timeout=wait_s)
-    try:
-        return to_answer(job, is_full=detail, pointer=at)
-    except LookupError as error:
-        raise ToolError(str(error)) from None
+    return to_answer(job, is_full=detail, pointer=at)
 
 
 def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., str]:
@@ -178,80 +164,60 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., str]:
     known = inspect.signature(tool.function, eval_str=True).parameters
     chosen = [known[option] for option in tool.options.split()]
 
-    def call(wait_s: float, *, detail: bool, at: str, **given: Any) -> str:
-        options: list[str] = []
-        arguments: list[str] = []
-        for parameter in chosen:
-            words = _words(parameter, given[parameter.name], jobs.root)
-            (options if _is_option(parameter) else arguments).extend(words)
-        if name == "profile":
-            _check_program(arguments, jobs.root)
+    def call(*, wait_s: WaitSeconds = 20, detail: Detail = False, at: At = "", **given: Any) -> str:
+        words = [word for parameter in chosen for word in _words(parameter, given[parameter.name], jobs.root)]
+        options = [word for is_option, word in words if is_option]
+        arguments = [word for is_option, word in words if not is_option]
         command = [*tool.command.split(), *options, "--json", "--", *arguments]
         return _answer(jobs.start(name, command, is_measuring=tool.is_measuring), wait_s, detail=detail, at=at)
 
-    own = [
-        inspect.Parameter("wait_s", inspect.Parameter.KEYWORD_ONLY, annotation=WaitSeconds, default=20),
-        inspect.Parameter("detail", inspect.Parameter.KEYWORD_ONLY, annotation=Detail, default=False),
-        inspect.Parameter("at", inspect.Parameter.KEYWORD_ONLY, annotation=At, default=""),
-    ]
-    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*map(_described, chosen), *own], return_annotation=str
-    )
+    *own, _ = inspect.signature(call, eval_str=True).parameters.values()
+    call.__signature__ = inspect.Signature([*map(_described, chosen), *own])  # type: ignore[attr-defined]
     call.__doc__ = inspect.getdoc(tool.function)
     return call
 
 
 def _described(parameter: inspect.Parameter) -> inspect.Parameter:
     """The parameter with the help of its option as a description; None, the default, leaves it to the command."""
-    kind, info = _kind(parameter)
-    annotation: Any = Annotated[kind, Field(description=info.help)]
-    if parameter.default is inspect.Parameter.empty:
-        return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
-
-
-def _kind(parameter: inspect.Parameter) -> tuple[Any, OptionInfo | ArgumentInfo]:
     kind, info = get_args(parameter.annotation)
-    return kind, info
+    return parameter.replace(
+        kind=inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, Field(description=info.help)],
+        default=parameter.default if parameter.default is parameter.empty else None,
+    )
 
 
-def _is_option(parameter: inspect.Parameter) -> bool:
-    return isinstance(_kind(parameter)[1], OptionInfo)
-
-
-def _words(parameter: inspect.Parameter, value: Any, root: Path) -> list[str]:
-    """The words of the command line that give a parameter a value.
+def _words(parameter: inspect.Parameter, value: Any, root: Path) -> Iterator[tuple[bool, str]]:
+    """The words of the command line that give a parameter a value, each with whether it is an option.
 
     Raises:
         ToolError: a path is outside of the repository, or a value looks like an option.
     """
-    kind, info = _kind(parameter)
-    if value is None:
-        return []
+    kind, info = get_args(parameter.annotation)
     names = [name for name in info.param_decls or () if name.startswith("--")] or [f"--{parameter.name}"]
     on, _, off = names[0].replace("_", "-").partition("/")
     if isinstance(value, bool):
-        return [on if value else off] if value or off else []
-    values = [str(each) for each in (value if isinstance(value, list) else [value])]
-    is_program = parameter.name == "command"
-    for each in values:
-        if each.startswith("-") and not is_program:
-            raise ToolError(f"{parameter.name}: {each} looks like an option")
-        if not is_program and (not _is_option(parameter) or Path in (kind, *get_args(kind))):
-            _check_within(each, root)
-    return [f"{on}={each}" for each in values] if _is_option(parameter) else values
+        yield from [(True, name) for name in [on if value else off] if name]
+    elif parameter.name == "command":
+        yield from [(False, word) for word in _program(value, root)]
+    elif value is not None:
+        is_option = isinstance(info, OptionInfo)
+        for each in map(str, value if isinstance(value, list) else [value]):
+            if each.startswith("-"):
+                raise ToolError(f"{parameter.name}: {each} looks like an option")
+            if not is_option or Path in (kind, *get_args(kind)):
+                _check_within(each, root)
+            yield is_option, f"{on}={each}" if is_option else each
 
 
-def _check_within(path: str, root: Path) -> Path:
-    place = (root / path).resolve()
-    if not place.is_relative_to(root):
+def _check_within(path: str, root: Path) -> None:
+    if not (root / path).resolve().is_relative_to(root):
         raise ToolError(f"{path}: outside of the repository; give a path below {root}")
-    return place
 
 
-def _check_program(command: list[str], root: Path) -> None:
-    """Refuse what is not a Python file of the repository."""
-    if len(command) < 2 or command[0] not in {"python", "python3"} or not command[1].endswith(".py"):
+def _program(command: list[str], root: Path) -> list[str]:
+    """A command line that runs a Python file of the repository; others are refused."""
+    if command[:1] not in (["python"], ["python3"]) or not command[1:] or not (root / command[1]).is_file():
         raise ToolError("command: give python, a Python file of the repository, and its arguments")
-    if not _check_within(command[1], root).is_file():
-        raise ToolError(f"{command[1]}: no such file in the repository")
+    _check_within(command[1], root)
+    return command

@@ -10,7 +10,6 @@ from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
 
-_TEMPLATES = PACKAGE_DIR / "templates"
 _BENCHMARK = '''"""Kernels that `roofwatch init` found. Write references; correct the guessed inputs, FLOP and bytes."""
 
 from roofwatch import KernelSpec, UnsupportedError, cases
@@ -48,28 +47,19 @@ _GUESSES = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""
 class FoundKernel:
     """A function that launches Triton kernels, or an `autograd.Function`."""
 
+    name: str
     module: str
     function: str
     parameters: dict[str, str]
     """Required ones with their annotations."""
-    is_differentiable: bool
-
-    @property
-    def name(self) -> str:
-        return self.function.strip("_")
+    is_differentiable: bool = False
 
 
-@dataclass(frozen=True)
-class ProposedFile:
-    path: Path
-    text: str
-
-
-def propose(folder: Path) -> tuple[list[FoundKernel], list[ProposedFile]]:
+def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     """Look at the repository around a folder.
 
     Returns:
-        Its kernels, and files for them at its root, which may exist already.
+        Its kernels, and the texts of files for them by path; the files may exist already.
 
     Raises:
         SuiteError: the folder is not in a git repository.
@@ -79,23 +69,22 @@ def propose(folder: Path) -> tuple[list[FoundKernel], list[ProposedFile]]:
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
-    files = [ProposedFile(benchmark, "".join([_BENCHMARK, *_specs(kernels)]))] if kernels else []
-    files.append(ProposedFile(root / "roofwatch.toml", _template("roofwatch.toml", project=project)))
+    files = {root / "roofwatch.toml": _template("roofwatch.toml").replace("<project>", project)}
+    if kernels:
+        files[benchmark] = "".join([_BENCHMARK, *map(_spec_of, kernels)])
     return kernels, files
 
 
-def propose_instructions(folder: Path) -> ProposedFile:
+def propose_instructions(folder: Path) -> dict[Path, str]:
     """Instructions for AI agents, at the root of the repository."""
-    return ProposedFile(_root_of(folder) / "AGENTS.md", _template("AGENTS.md"))
+    return {_root_of(folder) / "AGENTS.md": _template("AGENTS.md")}
 
 
 def find_kernels(root: Path) -> list[FoundKernel]:
     """Find kernels in the files of a repository that git does not ignore, except tests and benchmark files."""
-    names = (
-        run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py").rstrip("\0").split("\0")
-    )
+    listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py")
     trees = {}
-    for name in filter(_may_declare_kernels, names):
+    for name in filter(_may_declare_kernels, listed.split("\0")):
         try:
             trees[_module_of(name)] = ast.parse((root / name).read_bytes())
         except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
@@ -112,11 +101,11 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     for node in classes:
         forward = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"), None)
         if forward is not None:
-            parameters = _parameters(forward)
-            yield FoundKernel(module, node.name, dict(list(parameters.items())[1:]), is_differentiable=True)
+            parameters = _parameters(forward, skip=1)
+            yield FoundKernel(node.name.strip("_"), module, node.name, parameters, is_differentiable=True)
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name not in used and _launches(function, jitted):
-            yield FoundKernel(module, function.name, _parameters(function), is_differentiable=False)
+            yield FoundKernel(function.name.strip("_"), module, function.name, _parameters(function))
 
 
 def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
@@ -134,26 +123,23 @@ def _is_autograd_function(node: ast.ClassDef) -> bool:
     return any(ast.unparse(base).rpartition(".")[2] == "Function" for base in node.bases)
 
 
-def _parameters(function: ast.FunctionDef) -> dict[str, str]:
-    given = function.args
-    positional = [*given.posonlyargs, *given.args]
-    required = positional[: len(positional) - len(given.defaults)]
+def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    required = positional[skip : len(positional) - len(function.args.defaults)]
     return {one.arg: ast.unparse(one.annotation) if one.annotation else "" for one in required}
 
 
-def _specs(kernels: list[FoundKernel]) -> Iterator[str]:
+def _spec_of(kernel: FoundKernel) -> str:
     matrix = 'make.normal(case["n_rows"], case["n_cols"])'
-    for one in kernels:
-        inputs = (f'"{name}": {_GUESSES.get(kind, matrix)}' for name, kind in one.parameters.items())
-        yield _SPEC.format(
-            name=one.name,
-            inputs=", ".join(inputs),
-            directions=', directions=["fwd", "bwd"]' if one.is_differentiable else "",
-            parameters=", ".join(one.parameters),
-            module=one.module,
-            function=one.function,
-            apply=".apply" if one.is_differentiable else "",
-        )
+    return _SPEC.format(
+        name=kernel.name,
+        inputs=", ".join(f'"{name}": {_GUESSES.get(kind, matrix)}' for name, kind in kernel.parameters.items()),
+        directions=', directions=["fwd", "bwd"]' if kernel.is_differentiable else "",
+        parameters=", ".join(kernel.parameters),
+        module=kernel.module,
+        function=kernel.function,
+        apply=".apply" if kernel.is_differentiable else "",
+    )
 
 
 def _may_declare_kernels(name: str) -> bool:
@@ -177,11 +163,8 @@ def _root_of(folder: Path) -> Path:
     return root
 
 
-def _template(name: str, **values: str) -> str:
-    text = (_TEMPLATES / name).read_text()
-    for key, value in values.items():
-        text = text.replace(f"<{key}>", value)
-    return text
+def _template(name: str) -> str:
+    return (PACKAGE_DIR / "templates" / name).read_text()
 
 
 def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:

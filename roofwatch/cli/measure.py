@@ -47,14 +47,12 @@ def init(
     from roofwatch.proposing import propose, propose_instructions, to_lines
     from roofwatch.static_gate import capture_launches
 
-    kernels, files = ([], [propose_instructions(repository)]) if agents else propose(repository)
-    states = {
-        str(file.path): "exists" if file.path.exists() else "written" if yes or _confirm(file.path) else "declined"
-        for file in files
-    }
-    for file in files:
-        if states[str(file.path)] == "written":
-            write_text(file.path, file.text)
+    kernels, files = ([], propose_instructions(repository)) if agents else propose(repository)
+    states: dict[str, str] = {}
+    for path, text in files.items():
+        states[str(path)] = "exists" if path.exists() else "written" if yes or _confirm(path) else "declined"
+        if states[str(path)] == "written":
+            write_text(path, text)
     if capture is not None:
         program = ["-m", "pytest", "-q"] if capture.name.startswith("test_") else []
         capture_launches([*program, str(capture)], repository / "bench_captured.py")

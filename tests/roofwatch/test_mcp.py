@@ -118,7 +118,7 @@ def test_http_needs_the_token(address: str) -> None:
         for authorization in ({}, {"Authorization": "Bearer another-token-of-some-length"}):
             async with httpx2.AsyncClient(headers=authorization) as stranger:
                 assert (await stranger.post(address, json={})).status_code == 401
-        known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
+        known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
         async with known, Client(streamable_http_client(address, http_client=known)) as client:
             answer = await Agent(client).call("list_kernels", path=SUITE, wait_s=50)
             assert answer["exit_status"] == 0
