@@ -1,5 +1,6 @@
 """Serve the app with uvicorn."""
 
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -51,6 +52,7 @@ def serve(
     config = configure(app, limits, certificate=certificate, key=key)
     name = f"[{host}]" if ":" in host else host
     url = f"{'http' if certificate is None else 'https'}://{name}:{listening.getsockname()[1]}"
+    gc.freeze()  # full collections then skip the 200,000 objects of imported modules
     with listening:
         on_ready(url)
         uvicorn.Server(config).run(sockets=[listening])

@@ -7,6 +7,7 @@ commits. The target is a 95th percentile under 50 ms with 10 million measurement
 """
 
 import argparse
+import gc
 import random
 import tempfile
 import time
@@ -61,6 +62,7 @@ def main() -> None:
             engines[millions] = _open_database(server, millions)
             opened.callback(engines[millions].dispose)
             grow(engines[millions], millions)
+        gc.freeze()  # as the servers do
         results = measure(engines, arguments.questions)
     for result in results:
         print(

@@ -1,5 +1,6 @@
 """All reads of the dashboard, from the database or a server, cached for some seconds."""
 
+import gc
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -49,6 +50,7 @@ class UnreadServerError(StoreError):
 @st.cache_resource(show_spinner="Opening the database …", on_release=lambda opened: opened[1].close())
 def _store() -> tuple[Source, ExitStack]:
     """Open what is read, and return how to close it."""
+    gc.freeze()  # full collections then skip the 200,000 objects of imported modules
     server_url = os.environ.get(SERVER_VARIABLE)
     closing = ExitStack()
     if server_url == DATABASE:

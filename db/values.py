@@ -111,7 +111,7 @@ class TunedChoice:
     """`BLOCK=128, num_warps=4`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SeriesPoint:
     """The value of one run; None unless the outcome is `ok`."""
 

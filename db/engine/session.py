@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psycopg
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
@@ -121,7 +122,7 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
 def make_engine(url: URL, **options: Any) -> Engine:
     """Create an engine; `options` are those of `create_engine`."""
     # no prepared statements: PgBouncer may give each transaction another connection
-    engine = create_engine(url, connect_args={"prepare_threshold": None}, **options)
+    engine = create_engine(url, connect_args={"prepare_threshold": None}, json_deserializer=orjson.loads, **options)
     event.listen(engine, "connect", _use_utc)
     event.listen(engine, "checkin", _forget_mode)
     return engine

@@ -1,9 +1,10 @@
 """The points of series as rows of one query, for metrics of any layer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     CTE,
     ColumnElement,
     Double,
@@ -15,13 +16,12 @@ from sqlalchemy import (
     Text,
     case,
     cast,
-    column,
+    func,
     literal,
     null,
     or_,
     select,
     union_all,
-    values,
 )
 
 from roofwatch.collector.record.machine import Outcome
@@ -48,6 +48,8 @@ _COLUMNS = {
     "code_hash": Text,
     "series_id": Integer,
     "block_count": SmallInteger,
+    "timer": Text,
+    "cache": Text,
 }
 
 
@@ -56,30 +58,32 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
 
     Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its runs count, or
     empty; `run_number`; `value`, NULL if the run failed; `low` and `high`, the quartiles; `outcome`; `message`;
-    `code_hash`; for times also `series_id`, which differs between timers and cache states, and `block_count`.
+    `code_hash`; for measurements also `series_id`, `timer` and `cache`; for times also `block_count`.
     """
     by_layer: dict[Layer, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
         by_layer.setdefault(METRICS[key.metric].layer, []).append((number, key))
     selects = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}
-    parts = [selects[layer](project, _wanted(layer, own)) for layer, own in by_layer.items()]
+    parts = [selects[layer](project, _wanted(own)) for layer, own in by_layer.items()]
     if not parts:
         return None
     points = union_all(*parts).subquery("points")
     return select(points).where(or_(points.c.outcome != Outcome.OK.value, points.c.value.is_not(None))).cte("point")
 
 
-def _wanted(layer: Layer, keys: Iterable[tuple[int, SeriesKey]]) -> FromClause:
-    columns: list[ColumnElement[Any]] = [column("number", Integer), *(column(name, Text) for name in _KEY_PARTS)]
-    return values(*columns, name=f"wanted_{layer}").data(
-        [(number, *(getattr(key, name) for name in _KEY_PARTS)) for number, key in keys]
-    )
+def _wanted(numbered: Sequence[tuple[int, SeriesKey]]) -> FromClause:
+    # arrays, not VALUES, whose SQL would be compiled again for each question
+    columns = {
+        "number": literal([number for number, _ in numbered], ARRAY(Integer)),
+        **{name: literal([getattr(key, name) for _, key in numbered], ARRAY(Text)) for name in _KEY_PARTS},
+    }
+    return func.unnest(*columns.values()).table_valued(*columns).render_derived()
 
 
 def _measured(project: str, wanted: FromClause) -> Select[Any]:
     table = MeasurementRow
     series = _first(
-        _cases(project, wanted, wanted.c.metric, SeriesRow.id, *COSTS.values())
+        _cases(project, wanted, wanted.c.metric, SeriesRow.id, SeriesRow.timer, SeriesRow.cache, *COSTS.values())
         .join(CaseVersionRow, CaseVersionRow.case_id == CaseRow.id)
         .join(
             SeriesRow,
@@ -104,6 +108,8 @@ def _measured(project: str, wanted: FromClause) -> Select[Any]:
         outcome=table.outcome,
         message=table.message,
         series_id=series.c.id,
+        timer=series.c.timer,
+        cache=series.c.cache,
         block_count=case((is_time, table.block_count)),
     ).join(table, table.series_id == series.c.id)
 

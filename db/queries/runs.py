@@ -1,6 +1,7 @@
 """Projects, commits and runs, and everything that one run found."""
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -32,24 +33,25 @@ _SUMMARY_COLUMNS = (
 )
 _PLACE = (RunRow.number, RunRow.series_ids)
 """What the results of a run are found by."""
-_CASE_COLUMNS: dict[str, Any] = {
-    "case_id": CaseRow.name,
-    **{name: getattr(CaseRow, name) for name in ("kernel", "shape", "dtype", "direction")},
-    **{name: getattr(CaseVersionRow, name) for name in ("family", "flop_count", "memory_bytes")},
-    **{name: getattr(SeriesRow, name) for name in ("implementation", "timer", "cache")},
-    **{name: getattr(MeasurementRow, name) for name in ("outcome", "message", "median_ns", "utilisation")},
-    **{name: getattr(MeasurementRow, name) for name in ("host_ns", "peak_allocated_bytes")},
-    "low_ns": MeasurementRow.q1_ns,
-    "high_ns": MeasurementRow.q3_ns,
-    "sample_count": func.coalesce(MeasurementRow.sample_count, 0),
-}
-"""By field of `MeasuredCase`."""
+_DESCRIPTION_COLUMNS = (
+    *(CaseRow.name, CaseRow.kernel, CaseVersionRow.family, CaseRow.shape, CaseRow.dtype, CaseRow.direction),
+    *(CaseVersionRow.flop_count, CaseVersionRow.memory_bytes),
+    *(SeriesRow.implementation, SeriesRow.timer, SeriesRow.cache),
+)
+"""What the runs of a series have in common: the first fields of `MeasuredCase`."""
+_MEASURED_COLUMNS = (
+    *(MeasurementRow.message, MeasurementRow.median_ns, MeasurementRow.q1_ns, MeasurementRow.q3_ns),
+    *(func.coalesce(MeasurementRow.sample_count, 0), MeasurementRow.utilisation, MeasurementRow.host_ns),
+    MeasurementRow.peak_allocated_bytes,
+)
+"""The last fields of `MeasuredCase`."""
 _STATIC_COLUMNS = (
     *(CaseRow.name.label("case_id"), StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target),
     *(StaticFactRow.outcome, StaticFactRow.message, StaticFactRow.configuration),
     *(StaticFactRow.registers, StaticFactRow.spilled_registers, StaticFactRow.local_bytes, StaticFactRow.shared_bytes),
     *(StaticFactRow.code_bytes, StaticFactRow.code_hash),
 )
+"""In the order of the fields of `StaticRow`."""
 
 
 def list_projects(
@@ -138,46 +140,19 @@ def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[R
         session: Database session.
         condition: On runs, commits and environments; should leave few runs.
     """
-    query = _runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)
-    details = []
-    for row in session.execute(query).all():
-        run = row[0]
-        details.append(
-            RunDetail(_summary(*row), _ceilings(session, run), list_cases(session, run), _static_rows(session, run))
-        )
-    return details
+    rows = session.execute(_runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)).all()
+    runs = [row[0] for row in rows]
+    ceilings, cases, static_rows = _ceilings(session, runs), _cases(session, runs), _static_rows(session, runs)
+    return [
+        RunDetail(_summary(*row), tuple(ceilings[run.run_id]), cases[run.number], tuple(static_rows[run.number]))
+        for run, row in zip(runs, rows, strict=True)
+    ]
 
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
-    """List the measurements of a stored run."""
-    query = select(RunRow).where(RunRow.run_id == run_id).options(load_only(*_PLACE))
-    return list_cases(session, session.scalars(query).one())
-
-
-def list_cases(session: Session, run: RunRow) -> tuple[MeasuredCase, ...]:
-    """List the measurements of a run in the order of its record."""
-    columns = [column.label(name) for name, column in _CASE_COLUMNS.items()]
-    query = (
-        select(SeriesRow.id, CaseRow.id, MeasurementRow.is_memory_bound, *columns)
-        .select_from(MeasurementRow)
-        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
-        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
-        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(MeasurementRow.run_number == run.number)
-    )
-    checks = _checks(session, run)
-    cases = {}
-    for series_id, case_row_id, is_memory_bound, *values in session.execute(query):
-        fields = dict(zip(_CASE_COLUMNS, values, strict=True))
-        fields["outcome"] = Outcome(fields["outcome"])
-        outcome, rmse_ratio = checks.get((case_row_id, fields["implementation"]), (None, None))
-        cases[series_id] = MeasuredCase(
-            **fields,
-            bound=bound_of(is_memory_bound=is_memory_bound),
-            accuracy_outcome=outcome,
-            rmse_ratio=rmse_ratio,
-        )
-    return tuple(cases[series_id] for series_id in run.series_ids)
+    """List the measurements of a stored run in the order of its record."""
+    run = session.scalars(select(RunRow).where(RunRow.run_id == run_id).options(load_only(*_PLACE))).one()
+    return _cases(session, [run])[run.number]
 
 
 def projects_of_runs(session: Session, run_ids: Collection[UUID]) -> dict[UUID, str]:
@@ -200,41 +175,82 @@ def projects_of_bisections(session: Session, regression_ids: Collection[UUID]) -
     return set(session.scalars(query))
 
 
-def _checks(session: Session, run: RunRow) -> dict[tuple[int, str], tuple[Outcome, float | None]]:
-    """Read the outcome and the largest error of each check, by case row id and implementation."""
-    check, error = AccuracyRow, TensorErrorRow
-    outcomes = select(check.case_id, check.implementation, check.outcome).where(check.run_number == run.number)
-    errors = (
-        select(error.case_id, error.implementation, func.max(error.rmse_ratio))
-        .where(error.run_number == run.number)
-        .group_by(error.case_id, error.implementation)
+def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[MeasuredCase, ...]]:
+    """Read the measurements of runs by run number. All runs of a series share its description."""
+    numbers = [run.number for run in runs]
+    descriptions, checks = _descriptions(session, numbers), _checks(session, numbers)
+    row = MeasurementRow
+    query = select(row.run_number, row.series_id, row.outcome, row.is_memory_bound, *_MEASURED_COLUMNS)
+    cases = {}
+    # Core rows: a comparison has thousands
+    rows = session.connection().execute(query.where(row.run_number.in_(numbers))).all()
+    for run_number, series_id, outcome, is_memory_bound, *measured in rows:
+        case_row_id, implementation, description = descriptions[series_id]
+        cases[run_number, series_id] = MeasuredCase(
+            *(*description, Outcome(outcome), bound_of(is_memory_bound=is_memory_bound)),
+            *(*checks.get((run_number, case_row_id, implementation), (None, None)), *measured),
+        )
+    return {run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids) for run in runs}
+
+
+def _descriptions(session: Session, numbers: Collection[int]) -> dict[int, tuple[int, str, list[Any]]]:
+    """Read the case row id, implementation and `_DESCRIPTION_COLUMNS` of all series of some runs, by series id."""
+    query = (
+        select(SeriesRow.id, CaseRow.id, SeriesRow.implementation, *_DESCRIPTION_COLUMNS)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(SeriesRow.id.in_(select(func.unnest(RunRow.series_ids)).where(RunRow.number.in_(numbers))))
     )
-    largest = {(case_id, implementation): ratio for case_id, implementation, ratio in session.execute(errors)}
+    rows = session.connection().execute(query).all()
+    return {series_id: (case_id, implementation, values) for series_id, case_id, implementation, *values in rows}
+
+
+def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, str], tuple[Outcome, float | None]]:
+    """Read the outcome and the largest error of each check, by run number, case row id and implementation."""
+    check, error = AccuracyRow, TensorErrorRow
+    query = (
+        select(check.run_number, check.case_id, check.implementation, check.outcome, func.max(error.rmse_ratio))
+        .outerjoin(
+            error,
+            (error.run_number == check.run_number)
+            & (error.case_id == check.case_id)
+            & (error.implementation == check.implementation),
+        )
+        .where(check.run_number.in_(numbers))
+        .group_by(check.run_number, check.case_id, check.implementation)
+    )
     return {
-        (case_id, implementation): (Outcome(outcome), largest.get((case_id, implementation)))
-        for case_id, implementation, outcome in session.execute(outcomes)
+        (run_number, case_id, implementation): (Outcome(outcome), rmse_ratio)
+        for run_number, case_id, implementation, outcome, rmse_ratio in session.execute(query)
     }
 
 
-def _ceilings(session: Session, run: RunRow) -> tuple[Ceiling, ...]:
-    """Read measured ceilings; those of the datasheet do not belong in a roofline of measurements."""
+def _ceilings(session: Session, runs: Sequence[RunRow]) -> defaultdict[UUID, list[Ceiling]]:
+    """Read measured ceilings by run id; those of the datasheet do not belong in a roofline of measurements."""
     query = (
-        select(*(getattr(CeilingRow, name) for name in Ceiling.model_fields))
-        .where(CeilingRow.run_id == run.run_id, CeilingRow.source == "measured")
+        select(CeilingRow.run_id, *(getattr(CeilingRow, name) for name in Ceiling.model_fields))
+        .where(CeilingRow.run_id.in_([run.run_id for run in runs]), CeilingRow.source == "measured")
         .order_by(CeilingRow.position)
     )
-    return tuple(Ceiling.model_validate(dict(row)) for row in session.execute(query).mappings())
+    ceilings = defaultdict(list)
+    for run_id, *values in session.execute(query):
+        ceilings[run_id].append(Ceiling.model_validate(dict(zip(Ceiling.model_fields, values, strict=True))))
+    return ceilings
 
 
-def _static_rows(session: Session, run: RunRow) -> tuple[StaticRow, ...]:
+def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, list[StaticRow]]:
+    """Read compiler facts by run number."""
     query = (
-        select(*_STATIC_COLUMNS)
+        select(CompilationRow.run_number, *_STATIC_COLUMNS)
         .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(CompilationRow.run_number == run.number)
+        .where(CompilationRow.run_number.in_([run.number for run in runs]))
         .order_by(CompilationRow.position)
     )
-    return tuple(StaticRow(**dict(row._mapping) | {"outcome": Outcome(row.outcome)}) for row in session.execute(query))
+    rows = defaultdict(list)
+    for run_number, case_id, implementation, function, target, outcome, *facts in session.execute(query):
+        rows[run_number].append(StaticRow(case_id, implementation, function, target, Outcome(outcome), *facts))
+    return rows
 
 
 def _runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:

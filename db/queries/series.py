@@ -2,12 +2,12 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, Row, and_, func, null, select
+from sqlalchemy import ColumnElement, Text, and_, cast, func, null, select
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
@@ -16,11 +16,13 @@ from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, is_number_of, is_on
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
+from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import CommitRef, RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice, timing_of
 
 COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
+POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timer", "cache")
+"""Columns of `select_points` that `SeriesRun.point` takes."""
 _KEYS_PER_STATEMENT = 500
 _HISTORY_RUNS = 2_000
 _VERSIONS = ("torch_version", "triton_version", "cuda_version", "python_version")
@@ -30,7 +32,7 @@ _MACHINE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SeriesRun:
     """What all points of one run have in common."""
 
@@ -40,21 +42,23 @@ class SeriesRun:
     runner_class: str
     setting: RunSetting
 
-    def point(self, row: Row[Any], **more: Any) -> SeriesPoint:
-        """Build a point from a row of `select_points`, joined with its `SeriesRow`."""
+    def point(self, values: Sequence[Any], **conditions: Any) -> SeriesPoint:
+        """Build a point from the values of `POINT_COLUMNS`, without their names, which would take most of the time."""
+        outcome, value, low, high, code_hash, message, block_count, timer, cache = values
         return SeriesPoint(
             commit=self.commit,
             run_id=self.run_id,
             measured_at=self.measured_at,
-            outcome=Outcome(row.outcome),
-            value=row.value,
-            low=row.low,
-            high=row.high,
-            code_hash=row.code_hash,
-            message=row.message,
+            outcome=Outcome(outcome),
+            value=value,
+            low=low,
+            high=high,
+            code_hash=code_hash,
+            message=message,
+            block_count=block_count,
             setting=self.setting,
-            timing="" if row.series_id is None else timing_of(row.timer, row.cache),
-            **more,
+            timing="" if timer is None else timing_of(timer, cache),
+            **conditions,
         )
 
 
@@ -106,11 +110,12 @@ def read_series(
     for start in range(0, len(in_order), _KEYS_PER_STATEMENT):
         some = in_order[start : start + _KEYS_PER_STATEMENT]
         points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
-        for row in session.execute(_select(project, some, condition, include_conditions=include_conditions)):
-            run = runs.get(row.run_number)
-            if run is not None and row.runner_class in ("", run.runner_class):
-                conditions = {} if row.content is None else _conditions(row.content)
-                points[row.number].append(run.point(row, block_count=row.block_count, **conditions))
+        rows = session.connection().execute(_select(project, some, condition, include_conditions=include_conditions))
+        for number, runner_class, run_number, content, *values in rows:
+            run = runs.get(run_number)
+            if run is not None and runner_class in ("", run.runner_class):
+                conditions = {} if content is None else _conditions(content)
+                points[number].append(run.point(values, **conditions))
         found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
     return found
 
@@ -181,14 +186,14 @@ def _read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, Se
     """Read runs by number."""
     query = (
         select(
-            *(RunRow.number, RunRow.run_id, RunRow.started_at, RunRow.harness_version, RunRow.environment_id),
-            *COMMIT_COLUMNS,
+            *(RunRow.number, cast(RunRow.run_id, Text), RunRow.started_at, RunRow.harness_version),
+            *(RunRow.environment_id, *COMMIT_COLUMNS),
         )
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .where(condition)
     )
-    rows = session.execute(query).all()
+    rows = session.connection().execute(query).all()
     used = select(EnvironmentRow).where(EnvironmentRow.id.in_({row.environment_id for row in rows}))
     environments = {environment.id: environment for environment in session.scalars(used)}
     settings: dict[tuple[int, str], RunSetting] = {}
@@ -198,7 +203,7 @@ def _read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, Se
         key = environment_id, harness_version
         if key not in settings:
             settings[key] = setting_of(environment, harness_version)
-        runs[number] = SeriesRun(str(run_id), CommitRef(*commit), started_at, environment.runner_class, settings[key])
+        runs[number] = SeriesRun(run_id, CommitRef(*commit), started_at, environment.runner_class, settings[key])
     return runs
 
 
@@ -213,15 +218,11 @@ def _select(
         samples.run_number == points.c.run_number,
         samples.series_id == points.c.series_id,
     )
-    return (
-        select(
-            *(points, SeriesRow.timer, SeriesRow.cache),
-            (content.scalar_subquery() if include_conditions else null()).label("content"),
-        )
-        .select_from(points)
-        .outerjoin(SeriesRow, SeriesRow.id == points.c.series_id)
-        .where(is_number_of(points.c.run_number, condition))
-    )
+    return select(
+        *(points.c.number, points.c.runner_class, points.c.run_number),
+        (content.scalar_subquery() if include_conditions else null()).label("content"),
+        *(points.c[name] for name in POINT_COLUMNS),
+    ).where(is_number_of(points.c.run_number, condition))
 
 
 def _in_order(points: Collection[SeriesPoint]) -> tuple[SeriesPoint, ...]:

@@ -17,8 +17,7 @@ from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Limit
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.run_filter import is_in_series, project_id
-from roofwatch.db.queries.series import COMMIT_COLUMNS, SeriesRun, setting_of
-from roofwatch.db.schema.measurements import SeriesRow
+from roofwatch.db.queries.series import COMMIT_COLUMNS, POINT_COLUMNS, SeriesRun, setting_of
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
 
@@ -27,7 +26,6 @@ MAX_POINTS = 600
 _MIN_POINTS = 200
 _MAX_POINTS_IN_ALL = 1_800
 _KEPT_PER_STRETCH = 4
-_POINT_COLUMNS = ("number", "run_number", "value", "low", "high", "outcome", "message", "code_hash", "series_id")
 _MAX_KEYS = 2_000
 
 
@@ -71,12 +69,13 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     kept = _kept(_within_window(points, trend), trend)
     query = (
         select(
-            *(kept, RunRow.run_id, RunRow.started_at, SeriesRow.timer, SeriesRow.cache, EnvironmentRow),
             *COMMIT_COLUMNS,
+            *(kept.c.number, kept.c.place, kept.c.run_count, RunRow.run_id, RunRow.started_at),
+            *(kept.c.runner_class, kept.c.environment_id, kept.c.harness_version, EnvironmentRow),
+            *(kept.c[name] for name in POINT_COLUMNS),
         )
         .join(RunRow, RunRow.number == kept.c.run_number)
         .join(CommitRow, CommitRow.id == kept.c.commit_id)
-        .outerjoin(SeriesRow, SeriesRow.id == kept.c.series_id)
         .outerjoin(EnvironmentRow, and_(kept.c.is_other_setting, EnvironmentRow.id == kept.c.environment_id))
         .order_by(kept.c.number, kept.c.at)
     )
@@ -120,7 +119,7 @@ def _points(trend: TrendQuestion) -> CTE | None:
     along = (CommitRow.first_parent_count, CommitRow.sha)
     return (
         select(
-            *(points.c[name] for name in _POINT_COLUMNS),
+            *(points.c[name] for name in ("number", "run_number", "series_id", *POINT_COLUMNS)),
             *(run.c.harness_version, run.c.environment_id, run.c.commit_id, EnvironmentRow.runner_class),
             func.row_number().over(order_by=(*along, run.c.started_at, points.c.run_number)).label("rank"),
             cast(func.dense_rank().over(order_by=along) - 1, Integer).label("place"),
@@ -221,12 +220,11 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
     points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
     places: dict[str, int] = {}
     for row in rows:
-        commit = CommitRef(*row[-len(COMMIT_COLUMNS) :])
+        commit = CommitRef(*row[: len(COMMIT_COLUMNS)])
         places[commit.sha] = row.place
         setting = settings[row.environment_id, row.harness_version]
-        points[row.number].append(
-            SeriesRun(str(row.run_id), commit, row.started_at, row.runner_class, setting).point(row)
-        )
+        run = SeriesRun(str(row.run_id), commit, row.started_at, row.runner_class, setting)
+        points[row.number].append(run.point(row[-len(POINT_COLUMNS) :]))
     return Trend(
         series=tuple(Series(trend.keys[number], tuple(points[number])) for number in sorted(points)),
         places=places,

@@ -18,7 +18,7 @@ from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import MAX_POINTS, TrendQuestion, list_window_ends, read_trend
-from roofwatch.db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.db.values import Series, SeriesKey
 from tests.builders import (
     PROJECT,
     make_commit,
@@ -81,7 +81,7 @@ def test_short_series_of_every_layer_are_those_that_are_read_whole(store: Engine
     assert {key.metric for key in keys} >= {"median_ns", "flop_per_s", "rmse_ratio", "registers"}
     assert [one.key for one in trend.series] == list(keys)
     for one in trend.series:
-        assert one.points == tuple(map(without_blocks, whole[one.key])), one.key
+        assert one.points == whole[one.key], one.key
     commits = sorted({point.commit for points in whole.values() for point in points})
     assert trend.places == {commit.sha: place for place, commit in enumerate(commits)}
     assert (trend.commit_count, trend.is_thinned) == (len(commits), False)
@@ -106,16 +106,12 @@ def test_thinning_keeps_extremes_failures_and_other_settings(long_history: Engin
     of_run = dict(enumerate(whole.points, start=1))
     assert of_run[UPDATED_AT].commit.sha in {point.commit.sha for point in thinned.points}
     assert {dict(point.setting.toolchain)["torch"] for point in thinned.points if point.setting} == {"2.13", "2.14"}
-    assert list(thinned.points) == [point for point in map(without_blocks, whole.points) if point in thinned.points]
+    assert list(thinned.points) == [point for point in whole.points if point in thinned.points]
     assert trend.places == {
         point.commit.sha: place
         for place, point in enumerate(whole.points)
         if point.commit.sha in {kept.commit.sha for kept in thinned.points}
     }
-
-
-def without_blocks(point: SeriesPoint) -> SeriesPoint:
-    return replace(point, block_count=None)
 
 
 def test_commits_that_are_asked_for_stay_with_the_one_before(long_history: Engine) -> None:
