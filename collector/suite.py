@@ -31,6 +31,14 @@ class SuiteSource:
     path: Path | None = None
     import_roots: tuple[Path, ...] = ()
 
+    @property
+    def name(self) -> str | None:
+        """Path from the root of its repository, with `/` between names; None outside one."""
+        root = self.import_roots[-1] if self.import_roots else None
+        if self.path is None or root is None or self.path == root or not self.path.is_relative_to(root):
+            return None
+        return self.path.relative_to(root).as_posix()
+
 
 BENCHMARK_PATTERN = "bench_*.py"
 CAPTURE_HEADER = (

@@ -276,6 +276,7 @@ class SuiteRun:
             accuracies=tuple(self._accuracies[subject] for subject in self._selected if subject in self._accuracies),
             static_facts=tuple(fact for subject in self._selected for fact in self._static_facts.get(subject, ())),
             profiles=tuple(self._profiles[subject] for subject in self._selected if subject in self._profiles),
+            suite=self.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
             telemetry=telemetry and telemetry.model_copy(update={"at_ceilings": self._at_ceilings}),
             spent_ns=self.spent.total_ns,

@@ -115,11 +115,13 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | No
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:
-    """The overall verdict and the number of each verdict."""
-    counts = ", ".join(f"{count} {name}" for name, count in judged.counts.items() if count)
+    """The overall verdict with the numbers of the pull-request comment."""
+    from roofwatch.ci.report.comment import headline, tally
+
+    said = "; ".join(filter(None, (str(headline(judged)), tally(judged))))
     smallest = judged.detectable_change
-    power = "" if smallest is None else f"; a slowdown of {smallest:.1%} is typically detected in 4 of 5 jobs"
-    return f"{judged.verdict}: {counts or 'nothing to compare'}{power}{_floor_used(judged.noise_floor)}"
+    power = "" if smallest is None else f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
+    return f"{judged.verdict}: {said}{power}{_floor_used(judged.noise_floor)}"
 
 
 def _floor_used(floor: FloorUsed | None) -> str:

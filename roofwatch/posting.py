@@ -28,7 +28,7 @@ from roofwatch.ci.github.comment import (
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, PullRequest
 from roofwatch.ci.messages import GitHubError
-from roofwatch.ci.report.comment import is_silent, to_markdown
+from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError
 from roofwatch.collector.errors import RecordError
@@ -60,6 +60,7 @@ class Report:
     """Why nothing could be judged."""
     is_refused: bool = False
     """The records are not valid."""
+    links: Links = field(default_factory=Links)
 
     @property
     def is_silent(self) -> bool:
@@ -114,7 +115,11 @@ def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepo
 
 
 def report_on(
-    paths: Sequence[Path], baseline: Path | None, job: Job | None, noise_floor: NoiseFloor | None = None
+    paths: Sequence[Path],
+    baseline: Path | None,
+    job: Job | None,
+    noise_floor: NoiseFloor | None = None,
+    dashboard: str | None = None,
 ) -> Report:
     """Judge two records; invalid files are reported in place of a verdict, so that the check-run always concludes.
 
@@ -123,6 +128,7 @@ def report_on(
         baseline: File of accepted compiled facts; default that of the folder or the current folder.
         job: The job that they must belong to; None accepts any.
         noise_floor: Of the runner that measured them.
+        dashboard: Its address, for a link.
     """
     try:
         base, head = _pair(paths)
@@ -135,11 +141,11 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
     url = None if job is None else job.run.url
-    in_check = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=url)
+    source = None if job is None or url is None else f"{url.partition('/actions/')[0]}/blob/{job.head_sha}"
+    links = Links(url, dashboard, source)
+    in_check = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, links=links)
     return Report(
-        check_run.concluded(judgement, in_check),
-        judgement,
-        comment=to_markdown(judgement, whole_url=url),
+        check_run.concluded(judgement, in_check), judgement, comment=to_markdown(judgement, links=links), links=links
     )
 
 
@@ -202,7 +208,7 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
     if not path or (report.judgement is None and report.problem is None):
         return
     if report.judgement is not None:
-        text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES)
+        text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES, links=report.links)
     try:
         with Path(path).open("a") as file:
             file.write(f"{text}\n")

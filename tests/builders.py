@@ -266,6 +266,7 @@ def make_record(
         "measurements": tuple(measurements),
         "accuracies": tuple(accuracies),
         "static_facts": tuple(static_facts),
+        "suite": "bench_layers.py",
     }
     return RunRecord(**defaults | fields)
 

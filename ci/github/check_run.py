@@ -3,7 +3,7 @@
 It fails on a regression, and is neutral if the data cannot decide. Annotations are plain text.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,11 +12,10 @@ from typing import Any
 from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.messages import UncertainError
-from roofwatch.ci.report.comment import VERDICT_TITLES, next_step, tally
-from roofwatch.ci.report.findings import REASON_WORDS, Finding, list_findings
+from roofwatch.ci.report.comment import headline, tally
+from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
-from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
@@ -101,17 +100,14 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
         judgement: The result.
         summary: Its report as Markdown, of at most `MAX_SUMMARY_BYTES`.
     """
-    details = tally(judgement)
-    if judgement.verdict is Verdict.INCONCLUSIVE:
-        details, summary = _why_inconclusive(judgement), f"Next: {next_step(judgement)}\n\n{summary}"
-    title = plain(f"{VERDICT_TITLES[judgement.verdict]}: {details}", limit=_MAX_TITLE)
+    title = plain("; ".join(filter(None, (str(headline(judgement)), tally(judgement)))), limit=_MAX_TITLE)
     return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
 
 
 def not_measured(reason: str) -> CheckRun:
     """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
     summary = f"Nothing was compared: {code(reason, limit=1_000)}."
-    return CheckRun(Conclusion.NEUTRAL, "inconclusive: not measured", summary)
+    return CheckRun(Conclusion.NEUTRAL, "no result: not measured", summary)
 
 
 def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
@@ -132,18 +128,6 @@ def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
         texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
     title = f"{plain(line.function, limit=100)}: {len(shown)} {'regressed' if regressed else 'improved'}"
     return Annotation(line.file, line.line, bool(regressed), title, "\n".join(texts))
-
-
-def _why_inconclusive(judgement: PullRequestJudgement) -> str:
-    """Return the most frequent reason."""
-    if judgement.refusals:
-        return "the records, or their times, are not comparable"
-    items: list[CaseJudgement | StaticJudgement] = [*judgement.cases, *judgement.static]
-    reasons = Counter(item.reason for item in items if item.verdict is Verdict.INCONCLUSIVE)
-    for reason, count in reasons.most_common():
-        if reason in REASON_WORDS:
-            return f"{REASON_WORDS[reason]} ({count} of {len(items)})"
-    return tally(judgement)
 
 
 def post_check_run(

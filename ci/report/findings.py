@@ -24,18 +24,19 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _JUNIT_TAGS = {Verdict.REGRESSED: "failure", Verdict.INCONCLUSIVE: "skipped"}
 
 REASON_WORDS = {
-    Reason.NOISE: "too noisy: the interval includes the threshold; more blocks may help",
+    Reason.NOISE: "too noisy: more blocks may help",
+    Reason.TARGET_LOST: "lost target",
     Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
-    Reason.MULTIPLICITY: "beyond the threshold, but expected by chance among so many comparisons",
+    Reason.MULTIPLICITY: "not significant after correcting for multiple comparisons",
     Reason.NOT_COMPARABLE: "not comparable",
     Reason.NOT_PAIRED: "not measured in one job",
     Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not the kernel",
-    Reason.THROTTLED: "the device was throttled or shared",
+    Reason.THROTTLED: "device throttled or shared with another process",
     Reason.HOST_BOUND: "the host was slower than the device",
-    Reason.CLOCK_CHANGED: "the clock changed, the cycles did not",
+    Reason.CLOCK_CHANGED: "clock changed; cycle count did not",
     Reason.MEMORY_CHANGED: "the memory of a launch changed",
     Reason.HOST_CHANGED: "the host time of a launch changed, not the kernel on the device",
-    Reason.REMOVED_CASE: "only in the base",
+    Reason.REMOVED_CASE: "removed benchmark",
     Reason.WRONG_RESULT: "wrong result",
     Reason.FAILED: "fails",
     Reason.FIXED: "works again",
@@ -73,7 +74,7 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
     found = [
         Finding(
             *("measured", case.case_id, case.implementation, case.verdict, case.reason, _case_text(case)),
-            line=_find_line(lines, case.case_id, case.implementation),
+            line=find_line(lines, case.case_id, case.implementation),
             details=(f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
             head_ns=None if case.head is None else case.head.median_ns,
         )
@@ -81,13 +82,13 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
     ]
     for item in judgement.static:
         text = reason_words(item.reason) if item.detail is None else str(item.detail)
-        line = _find_line(lines, item.case_id, item.implementation, item.function)
+        line = find_line(lines, item.case_id, item.implementation, item.function)
         part = f"{item.function} for {item.target}"
         found.append(
             Finding("compiled", item.case_id, item.implementation, item.verdict, item.reason, text, line, part)
         )
     for one in judgement.secondary_changes:
-        line, part = _find_line(lines, one.case_id, one.implementation), metric(one.metric).title
+        line, part = find_line(lines, one.case_id, one.implementation), metric(one.metric).title
         found.append(
             Finding("launched", one.case_id, one.implementation, one.verdict, one.reason, one.in_words, line, part)
         )
@@ -109,7 +110,7 @@ def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
     return sorted(cases, key=weight)
 
 
-def _find_line(
+def find_line(
     lines: Sequence[SourceLine], case_id: str, implementation: str, function: str | None = None
 ) -> SourceLine | None:
     """Find the line of a compiled function; without one, that of the only compiled function or of the launcher."""

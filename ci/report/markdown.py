@@ -5,19 +5,22 @@ mentions nor issues; what could end the span or the table cell is replaced.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofwatch.ci.messages import on_one_line
 
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 _MAX_NAMES = 10
+_MAX_OPEN_ROWS = 10
+"""Further rows of an open section are folded."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its heading, the most relevant row first."""
+    """A table, the most relevant row first."""
 
-    heading: str
+    title: str
+    """Shown if it is folded."""
     rows: Sequence[Mapping[str, str]]
     """Markdown by column; all rows have the same columns."""
     is_folded: bool = False
@@ -30,9 +33,13 @@ def code(text: str, *, limit: int = 160) -> str:
 
 
 def plain(text: str, *, limit: int = 160) -> str:
-    """Turn untrusted text into one printable line for places that render no Markdown."""
+    """Turn untrusted text into one printable line where no Markdown is rendered, cut after a clause if possible."""
     line = on_one_line(text)
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    if len(line) <= limit:
+        return line
+    kept = line[: limit - 1]
+    end = max(kept.rfind("; "), kept.rfind(". "))
+    return f"{kept[:end] if end > limit // 2 else kept}…"
 
 
 def count_of(count: int, noun: str) -> str:
@@ -56,25 +63,42 @@ def folded(summary: str, lines: Sequence[str]) -> list[str]:
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
-def join_sections(opening: list[str], sections: Sequence[Section], *, max_bytes: int, whole_url: str | None) -> str:
-    """Write a document; rows that do not fit are cut from the end and counted.
+def join_sections(
+    opening: list[str], sections: Sequence[Section], closing: list[str], *, max_bytes: int, whole_url: str | None
+) -> str:
+    """Write a document: open tables of at most ten rows, then what is folded; rows that do not fit are counted.
 
     Args:
         opening: Its first lines.
         sections: The most relevant first.
+        closing: Lines between the open and the folded tables.
         max_bytes: Size limit in UTF-8.
         whole_url: Page with all rows, for a Markdown link.
     """
+    link = f" [All of them]({whole_url})" if whole_url else ""
+    opened = [section for section in sections if not section.is_folded]
+    shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]
+    rest = [
+        Section(f"{len(section.rows) - _MAX_OPEN_ROWS} more: {section.title}", section.rows[_MAX_OPEN_ROWS:], True)
+        for section in opened
+        if len(section.rows) > _MAX_OPEN_ROWS
+    ]
+    free = max_bytes - _size([*opening, "", *closing])
+    tables, free = _fit(shown, free, link)
+    folds, _ = _fit([*rest, *(section for section in sections if section.is_folded)], free, link)
+    return "\n".join([*opening, *tables, "", *closing, *folds]) + "\n"
+
+
+def _fit(sections: Sequence[Section], free: int, link: str) -> tuple[list[str], int]:
+    """Write the rows that fit into `free` bytes, and count the others; also return the bytes that are left."""
 
     def cut_line(count: int) -> str:
-        link = f" [All of them]({whole_url})" if whole_url else ""
         return f"_{count_of(count, 'more row')} cut to keep this comment short._{link}"
 
-    lines, cut_count = list(opening), 0
-    reserve = _size(["", cut_line(10**9)])
-    free = max_bytes - _size(lines) - reserve
+    lines: list[str] = []
+    cut_count, reserve = 0, _size(["", cut_line(10**9)])
     for section in sections:
-        free_for_rows = free - _size(["", *_section_lines(section, ())]) - reserve
+        free_for_rows = free - _size(["", *_section_lines(section, ())]) - 2 * reserve
         if free_for_rows < 0:
             cut_count += len(section.rows)
             continue
@@ -85,13 +109,14 @@ def join_sections(opening: list[str], sections: Sequence[Section], *, max_bytes:
                 break
             free_for_rows -= size
             kept_count += 1
-        free = free_for_rows
         missing = len(section.rows) - kept_count
+        free = free_for_rows + (reserve if missing else 2 * reserve)
         kept = section.rows[:kept_count]
         lines += ["", *_section_lines(section, kept, cut_line(missing) if missing else None)]
     if cut_count:
         lines += ["", cut_line(cut_count)]
-    return "\n".join(lines) + "\n"
+        free -= reserve
+    return lines, free
 
 
 def _section_lines(section: Section, rows: Sequence[Mapping[str, str]], cut_line: str | None = None) -> list[str]:
@@ -99,7 +124,7 @@ def _section_lines(section: Section, rows: Sequence[Mapping[str, str]], cut_line
     body = [*([section.text, ""] if section.text else []), *lines]
     if cut_line is not None:
         body += ["", cut_line]
-    return folded(section.heading, body) if section.is_folded else [f"#### {section.heading}", "", *body]
+    return folded(section.title, body) if section.is_folded else body
 
 
 def _row(cells: Iterable[str]) -> str:

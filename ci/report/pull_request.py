@@ -103,6 +103,8 @@ class PullRequestJudgement:
     """Memory and host time of a launch; they count for the verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
     """Evidence for the slower cases, the slowest first."""
+    suite: str | None = None
+    """Benchmark file or folder of the head, from the root of its repository."""
     source_lines: tuple[SourceLine, ...] = ()
     """Lines of the head's functions."""
     skipped: tuple[SkippedKernel, ...] = ()
@@ -181,6 +183,7 @@ def judge_pull_request(
         accuracy_changes=accuracy,
         secondary_changes=secondary,
         bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
+        suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
         noise_floor=floor_used,

@@ -142,6 +142,8 @@ class RunRecord(Part):
     spent_ns: dict[Name, Count] = Field(default_factory=dict)
     """Wall time by activity, for example `timing`."""
     artefacts: tuple[Artefact, ...] = ()
+    suite: SourceFile | None = None
+    """Benchmark file or folder; None for the bundled suite and outside a repository."""
     source_lines: tuple[SourceLine, ...] = ()
     """Functions of each implementation in the suite's repository."""
     skipped: tuple[SkippedKernel, ...] = ()

@@ -113,11 +113,8 @@ def _insert_run(connection: Connection, record: RunRecord, content_hash: str, id
 
 
 def _fields_without_column(record: RunRecord) -> dict[str, Any]:
-    return {
-        name: [part.model_dump(mode="json") for part in getattr(record, name)]
-        for name in ("source_lines", "skipped")
-        if getattr(record, name)
-    }
+    kept = record.model_dump(mode="json", include={"suite", "source_lines", "skipped"})
+    return {name: value for name, value in kept.items() if value}
 
 
 def _summary(one: Measurement) -> tuple[object, ...]:

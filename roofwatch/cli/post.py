@@ -39,6 +39,7 @@ def post(
     from roofwatch.ci.github.event import job_of
     from roofwatch.ci.messages import GitHubError
     from roofwatch.measurement.pair import read_noise_floor
+    from roofwatch.settings import load_settings
     from roofwatch.terminal import print_json, print_result, write_text
 
     posting.check_name(name)
@@ -48,7 +49,9 @@ def post(
     if begin:
         report = posting.Report(BEGUN)
     else:
-        report = posting.report_on(records or [], baseline, job, read_noise_floor(noise_floor))
+        report = posting.report_on(
+            *(records or [], baseline, job, read_noise_floor(noise_floor)), dashboard=load_settings().dashboard_url
+        )
     if output is not None and report.comment is not None:
         write_text(output, report.comment)
     if job is None:

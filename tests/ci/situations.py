@@ -7,10 +7,18 @@ from functools import cache
 from typing import Any
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.measurement import Measurement, MemoryUse
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.record.results import StaticFacts
-from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
+from tests.builders import (
+    CASE_ID,
+    make_accuracy,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_source_line,
+    make_static_facts,
+)
 from tests.ci.values import (
     LOUD,
     QUIET,
@@ -55,7 +63,7 @@ def regression() -> Records:
         head_timed(SOFTMAX, median_ns=1.08e6),
         head_timed(SWIGLU),
     ]
-    return make_records(base, head)
+    return make_records(base, head, head_fields={"source_lines": (make_source_line(),)})
 
 
 def improvement() -> Records:
@@ -271,8 +279,67 @@ def hostile_names() -> Records:
         head_fields={
             "environment": make_environment(os=HOSTILE, torch_version=HOSTILE, cuda_version=HOSTILE),
             "commit": make_commit(1, subject=HOSTILE, author=HOSTILE, is_dirty=True),
+            "suite": "$(evil) `evil`.py",
+            "source_lines": (
+                make_source_line(kernel=HOSTILE.split("/")[0], file='a) [evil](b|`c`"<script>.py'),
+                make_source_line(kernel="softmax", implementation="triton", file='a) [evil](b|`c`"<script>.py'),
+            ),
         },
     )
+
+
+def _of_200_kernels(factors: dict[int, float], **fields: Any) -> Records:
+    """200 kernels; those numbered in `factors` take that many times as long."""
+    case_ids = [f"layer_norm_{number:03}/n_rows=4096,n_cols=1024/bfloat16/fwd" for number in range(200)]
+    base: list[Result] = [make_timed(case_id, implementation="triton") for case_id in case_ids]
+    head: list[Result] = [
+        head_timed(case_id, implementation="triton", median_ns=1e6 * factors.get(number, 1.0))
+        for number, case_id in enumerate(case_ids)
+    ]
+    return make_records(base, head, **fields)
+
+
+def one_of_200_slower() -> Records:
+    return _of_200_kernels({11: 1.25})
+
+
+def seven_of_200_faster() -> Records:
+    return _of_200_kernels({number: 0.9 - number / 100 for number in range(7)})
+
+
+def all_200_slower() -> Records:
+    lines = tuple(
+        make_source_line(kernel=f"layer_norm_{number:03}", implementation="triton", file="kernels/layer_norm.py")
+        for number in range(200)
+    )
+    factors = {number: 1.1 + number / 200 for number in range(200)}
+    return _of_200_kernels(factors, head_fields={"source_lines": lines})
+
+
+def other_harness() -> Records:
+    return make_records([make_timed()], [head_timed(median_ns=2e6)], head_fields={"harness_version": "2"})
+
+
+def other_torch() -> Records:
+    environment = make_environment(torch_version="2.14.0")
+    return make_records([make_timed()], [head_timed(median_ns=1.3e6)], head_fields={"environment": environment})
+
+
+def launch_changes() -> Records:
+    """Two shapes need more memory for a launch, one less."""
+    other = "rms_norm/n_rows=128,n_cols=128/float32/fwd"
+    bytes_by_case = {CASE_ID: (2**20, 2**21), other: (2**20, 3 * 2**20), SOFTMAX: (2**21, 2**20)}
+
+    def timed(side: int) -> list[Result]:
+        return [
+            make_timed(
+                case_id,
+                memory=MemoryUse(peak_allocated_bytes=peaks[side], peak_reserved_bytes=2**24, allocation_count=1),
+            )
+            for case_id, peaks in bytes_by_case.items()
+        ]
+
+    return make_records(timed(0), timed(1))
 
 
 @cache  # frozen, and ten thousand results take a second to make
@@ -294,6 +361,7 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
     for situation in (
         *(all_well, regression, improvement, mixed, incorrect, no_base_cases, removed),
         *(skipped, not_comparable, not_paired, inconclusive, throttled, autotuner_chose_otherwise),
-        *(static_spill, static_sentences, static_toolchain, hostile_names, huge),
+        *(static_spill, static_sentences, static_toolchain, launch_changes, other_harness, other_torch),
+        *(one_of_200_slower, seven_of_200_faster, all_200_slower, hostile_names, huge),
     )
 }

@@ -33,7 +33,7 @@ def sarif_run(judgement: PullRequestJudgement) -> dict[str, Any]:
 
 
 def verdicts_of(judgement: PullRequestJudgement) -> list[Verdict]:
-    return [*(case.verdict for case in judgement.cases), *(item.verdict for item in judgement.static)]
+    return [one.verdict for part in (judgement.cases, judgement.static, judgement.secondary_changes) for one in part]
 
 
 @pytest.mark.parametrize("situation", SMALL)
