@@ -40,7 +40,7 @@ def test_sides_are_commits_abbreviations_or_runs(client: TestClient, store: Engi
     assert {name: judged[name] for name in ids} == ids
     assert judged["judgement"]["is_paired"] is True
     comment = client.get("/v1/comparison", params=query | {"format": "markdown"})
-    assert "nothing changed" in comment.text
+    assert "No change in 1 benchmark." in comment.text
 
 
 def test_stored_noise_floor_is_applied_unless_disabled(client: TestClient, store: Engine, chosen: Any) -> None:

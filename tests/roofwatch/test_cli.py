@@ -130,7 +130,7 @@ def test_compare_and_report_exit_with_the_verdict(tmp_path: Path, head_ns: float
     assert word in compared.output
     assert roofwatch("compare", *files, "--json").parsed["exit_code"] == status
     comment = (tmp_path / "comment.md").read_text()
-    assert "roofwatch: " in comment.splitlines()[0]
+    assert comment.startswith(("### ❌ 1 of 1 benchmark slower", "**✅ No change in 1 benchmark"))
     assert "<!--" not in comment, "a pasted report must not be taken for a posted one"
     assert roofwatch("report", *files).output == comment
 

@@ -139,8 +139,8 @@ def test_a_changed_error_is_reported_and_decides_nothing() -> None:
     assert judgement.verdict is Verdict.UNCHANGED
     assert exit_code(judgement.verdict) == 0
     assert tally(judgement) == "1 unchanged; 1 result less accurate"
-    assert "| less accurate | `rms_norm/" in to_markdown(judgement)
-    assert "| 1.00e-07 → 8.00e-06 | × 80 |" in to_markdown(judgement)
+    assert "| × 80, less accurate | `rms_norm` " in to_markdown(judgement)
+    assert "| 1.00e-07 → 8.00e-06 (`out`) |" in to_markdown(judgement)
 
 
 def counter_changes(base: dict[str, float], head: dict[str, float]) -> list[tuple[str, float]]:

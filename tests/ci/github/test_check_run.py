@@ -106,10 +106,14 @@ def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
 @pytest.mark.parametrize(
     ("situation", "conclusion", "title"),
     [
-        ("regression", Conclusion.FAILURE, "regressed: 2 regressed, 1 unchanged"),
-        ("not_paired", Conclusion.NEUTRAL, "inconclusive: not measured in one job (1 of 1)"),
-        ("not_comparable", Conclusion.NEUTRAL, "inconclusive: the records, or their times, are not comparable"),
-        ("improvement", Conclusion.SUCCESS, "improved: 1 improved, 1 new"),
+        ("regression", Conclusion.FAILURE, "2 of 3 benchmarks slower · worst +40% (rms_norm); 1 unchanged"),
+        ("not_paired", Conclusion.NEUTRAL, "no result: not measured in one job (1 of 1); 1 inconclusive"),
+        (
+            "not_comparable",
+            Conclusion.NEUTRAL,
+            "no result: the records, or their times, are not comparable; 1 inconclusive",
+        ),
+        ("improvement", Conclusion.SUCCESS, "1 of 2 benchmarks faster · best -20% (rms_norm); 1 new"),
         ("all_well", Conclusion.SUCCESS, None),
     ],
 )

@@ -84,10 +84,10 @@ def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(github: Git
     check_run = newest_check_run(github)
     assert (check_run["conclusion"], check_run["output"]["title"]) == (
         "neutral",
-        "accepted: regressed: 2 regressed, 1 unchanged",
+        "accepted: 2 of 3 benchmarks slower · worst +40% (rms_norm); 1 unchanged",
     )
     assert check_run["output"]["summary"].startswith(sentence)
-    assert "#### Time" in check_run["output"]["summary"]
+    assert "| time | benchmark |" in check_run["output"]["summary"]
 
     write_comment(github, f"{PREFIX} accept a better reason", "owner")
 

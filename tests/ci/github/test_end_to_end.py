@@ -65,7 +65,8 @@ def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
 
     (check_run,) = github.check_runs.values()
     assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
-    assert check_run["output"]["title"] == "regressed: 1 regressed; 1 result less accurate"
+    title = check_run["output"]["title"]
+    assert re.fullmatch(r"1 of 1 benchmark slower · worst \+\d+% \(scale\); 1 result less accurate", title)
     assert check_run["details_url"].endswith("/actions/runs/4242")
     (annotation,) = check_run["annotations"]
     line = (checkout / annotation["path"]).read_text().splitlines()[annotation["start_line"] - 1]
@@ -73,12 +74,17 @@ def test_a_slower_kernel_is_reported_on_its_pull_request_and_can_be_accepted(
     assert annotation["message"].startswith("scale/n_rows=256/float32/fwd eager: time +")
     (comment,) = list(github.comments.values())
     assert comment["number"] == 7
-    assert "### roofwatch: regressed" in comment["body"]
-    row = next(line for line in comment["body"].splitlines() if "scale/n_rows=256/float32/fwd" in line)
-    change = re.search(r"\*\*\+([\d.]+)%\*\* \(\+", row)
+    heading, _, details = title.partition("; ")
+    assert f"### ❌ {heading}".replace("(scale)", "(`scale`)") in comment["body"]
+    assert details in comment["body"]
+    change = re.search(r"\| \*\*\+([\d.]+)%\*\* ±[\d.]+% \| (.*?) \|", comment["body"])
     assert change is not None
     assert float(change[1]) > 20
-    assert f"`{base[:8]}` → `{head[:8]}`" in comment["body"]
+    source = f"/blob/{head}/bench_scale.py#L{annotation['start_line']}"
+    assert re.fullmatch(
+        rf"\[`scale`\]\(https://[\w./-]+{re.escape(source)}\) `eager`<br>`n_rows=256 float32 fwd`", change[2]
+    )
+    assert f"`roofwatch ab bench_scale.py --base {base[:8]} -k scale`" in comment["body"]
     github.permissions["maintainer"] = "write"
     github.pull_requests[0]["base"] = {"sha": base}
     body = "/roofwatch accept it is clearer this way"

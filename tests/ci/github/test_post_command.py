@@ -45,9 +45,9 @@ def test_comment_check_run_and_job_summary_agree(github: GitHubStandIn, tmp_path
     (comment,), (check_run,) = github.bodies, github.check_runs.values()
     header, _, rest = comment.partition("\n### ")
     assert header.startswith("<!-- roofwatch:report H200 -->\n<!-- roofwatch:state ")
-    assert rest.startswith("roofwatch: regressed")
+    assert rest.startswith("❌ 2 of 3 benchmarks slower")
     assert check_run["name"] == "H200"
-    assert (tmp_path / "summary.md").read_text().startswith("### roofwatch: regressed")
+    assert (tmp_path / "summary.md").read_text().startswith("### ❌ 2 of 3 benchmarks slower")
 
 
 def test_the_check_run_is_concluded_even_if_comments_may_not_be_read(
@@ -66,7 +66,7 @@ def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_pat
     done = roofwatch("post", *records, "--dry-run", "--output", tmp_path / "comment.md", cwd=tmp_path)
 
     assert done.status == 0, done.error
-    assert "### roofwatch: regressed" in done.output
+    assert "### ❌ 2 of 3 benchmarks slower" in done.output
     assert (tmp_path / "comment.md").read_text() == done.output
     assert github.requests == []
 

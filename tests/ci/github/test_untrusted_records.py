@@ -36,10 +36,11 @@ def write(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
         ("regression", "failure", 1),
         ("improvement", "success", 1),
         ("all_well", "success", 0),
-        ("inconclusive", "neutral", 1),
+        ("inconclusive", "neutral", 0),
+        ("removed", "neutral", 1),
     ],
 )
-def test_a_comment_is_posted_only_if_something_changed(
+def test_a_comment_is_posted_only_if_something_changed_or_is_suspicious(
     github: GitHubStandIn, tmp_path: Path, situation: str, conclusion: str, comments: int
 ) -> None:
     report = report_on(write(tmp_path, *SITUATIONS[situation]()), None, a_job(github))

@@ -105,7 +105,7 @@ def test_the_comment_and_the_gate_use_the_baseline() -> None:
 
     assert exit_code(judge_pull_request(*records).verdict) == 1
     assert exit_code(judgement.verdict) == 0
-    assert "| accepted | `_rms_norm_kernel` |" in to_markdown(judgement)
+    assert "| accepted: local memory per thread " in to_markdown(judgement)
     assert "accepted: `the tile pays for it`" in to_markdown(judgement)
 
 
