@@ -59,7 +59,7 @@ class Filters:
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
         known = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
-        parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles")
+        parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "imported")
         kept = {
             name: tuple(one for one in getattr(record, name) if one.case_id in known and self.admits_case(one.case_id))
             for name in parts

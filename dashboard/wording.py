@@ -117,7 +117,7 @@ def _is_secondary(change_point: ChangePoint) -> bool:
 
 def worst_change_point(regression: Regression) -> ChangePoint:
     """Return the most important change point: failures, then times, errors, machine code and secondary metrics."""
-    layers = [Layer.MEASURED, Layer.ACCURACY, Layer.STATIC]
+    layers = [Layer.MEASURED, Layer.IMPORTED, Layer.ACCURACY, Layer.STATIC]
 
     def rank(change_point: ChangePoint) -> tuple[bool, bool, int, float]:
         change = change_point.relative_change

@@ -14,8 +14,16 @@ from typing import Any
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
+from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
-from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
+from roofwatch.collector.record.results import (
+    Accuracy,
+    CaseProfile,
+    ImportedValue,
+    ProfiledActivity,
+    StaticFacts,
+    TensorError,
+)
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
@@ -145,6 +153,21 @@ def make_accuracy(
         "tensors": compared if outcome in {Outcome.OK, Outcome.INCORRECT} else (),
     }
     return Accuracy(**defaults | fields)
+
+
+def make_imported(case_id: str = CASE_ID, *, outcome: Outcome = Outcome.OK, **fields: Any) -> ImportedValue:
+    """A time of another tool; a failure has no value."""
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "implementation": "asv",
+        "metric": "time",
+        "statistic": "median",
+        "unit": "s",
+        "better": Better.LOWER,
+        "outcome": outcome,
+        "value": 1.5 if outcome is Outcome.OK else None,
+    }
+    return ImportedValue(**defaults | fields)
 
 
 def make_check_report(**fields: Any) -> CheckReport:

@@ -22,6 +22,7 @@ from roofwatch.ci.history.steps import (
     find_slow_drift,
     find_time_steps,
     find_value_steps,
+    is_judged_import,
 )
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.engine.session import analysis_lock, reading_session
@@ -33,7 +34,13 @@ from roofwatch.db.queries.columns import (
     read_error_columns,
     read_time_columns,
 )
-from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks, read_counted_runs, read_profiled_runs
+from roofwatch.db.queries.evidence import (
+    list_changed_code,
+    list_failed_checks,
+    list_imported,
+    read_counted_runs,
+    read_profiled_runs,
+)
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
@@ -80,6 +87,7 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
     with reading_session(engine) as session:
         times: dict[Subject, list[TimeColumns]] = defaultdict(list)
         changed = list_failed_checks(session, project, row_ids) | list_changed_code(session, project, row_ids)
+        changed |= list_imported(session, row_ids)
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)
@@ -114,7 +122,7 @@ def _analyse_cases(
     keys = [
         key
         for key in list_series_keys(session, project, cases=cases, include_pairs=True)
-        if key.metric in JUDGED_METRICS and _subject(key) in subjects
+        if (key.metric in JUDGED_METRICS or is_judged_import(key)) and _subject(key) in subjects
     ]
     for one in read_series(session, project, keys, include_pairs=True, include_conditions=True):
         by_subject[_subject(one.key)].append(one)

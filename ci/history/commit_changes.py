@@ -162,10 +162,13 @@ def _deciding(before: Mapping[str, float], after: Mapping[str, float], verdict: 
 
 def outcome_findings(series: Series) -> Iterator[TrendFinding]:
     """Find every change from working to failing and back in a series of one of `OUTCOME_METRICS`."""
-    if all(point.outcome is Outcome.OK for point in series.points):
+    points = series.points
+    if series.key.definition.layer is Layer.IMPORTED:  # what another tool skipped did not fail
+        points = tuple(point for point in points if point.outcome is not Outcome.UNSUPPORTED)
+    if all(point.outcome is Outcome.OK for point in points):
         return
     what = "accuracy" if series.key.definition.layer is Layer.ACCURACY else "measurement"
-    by_commit = points_by_commit(series.points)
+    by_commit = points_by_commit(points)
     # a commit works if any of its runs did; else its last run counts
     ends = [
         (commit, next((point for point in points if point.outcome is Outcome.OK), points[-1]))

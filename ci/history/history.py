@@ -1,8 +1,8 @@
 """Analyse a project's history: from series of values over commits to regressions. Pure.
 
-Judged are steps and drifts of the median time, steps of errors, memory and host time (`step_findings`), and outcomes
-and compiled facts of neighbouring commits (`commit_changes`). Findings are grouped by cause (`group`).
-docs/explanation/verdicts.md argues each rule.
+Judged are steps and drifts of the median time, steps of errors, memory, host time and imported values
+(`step_findings`), and outcomes and compiled facts of neighbouring commits (`commit_changes`). Findings are grouped by
+cause (`group`). docs/explanation/verdicts.md argues each rule.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
-from roofwatch.ci.history.steps import TIME, VALUE_METRICS, timelines
+from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import ChangePoint, Pair, Regression, RegressionState, Series, Verdict
 
@@ -75,13 +75,15 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence, thres
     found = SeriesAnalysis(findings=list(compiled.findings()))
     for one in given:
         metric = one.key.metric
-        if metric in OUTCOME_METRICS:
+        is_imported = is_judged_import(one.key)
+        if metric in OUTCOME_METRICS or is_imported:
             found.findings.extend(outcome_findings(one))
-        if metric in VALUE_METRICS or metric == TIME:
+        if metric in VALUE_METRICS or metric == TIME or is_imported:
             lines = timelines(one)
             found.findings.extend(step_findings(lines, evidence, compiled, thresholds))
             if metric == TIME:
                 found.population.add(one.key)
+            if metric == TIME or is_imported:
                 found.series_by_date.update({day for line in lines for day in line.dates})
     return found
 

@@ -14,7 +14,7 @@ from roofwatch.ci.verdicts import Reason, Thresholds
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
-_LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.STATIC: 2}
+_LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.IMPORTED: 1, Layer.STATIC: 2}
 _SECONDARY = 3
 _CLOCK_CHANGED = f"; {Reason.CLOCK_CHANGED}: the clock changed, the cycles did not"
 _MIN_FAMILY = 3

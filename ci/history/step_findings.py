@@ -36,6 +36,7 @@ from roofwatch.ci.history.steps import (
     find_slow_drift,
     find_time_steps,
     find_value_steps,
+    is_judged_import,
     weeks_since,
 )
 from roofwatch.ci.verdicts import Reason, Thresholds
@@ -249,11 +250,14 @@ def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> Tren
     )
 
 
-# --- errors, memory and host times
+# --- errors, memory, host times and imported values
 
 
 def _value_findings(line: Timeline, compiled: CompiledHistory, thresholds: Thresholds) -> Iterator[TrendFinding]:
     steps = find_value_steps(line.key, line.values, thresholds)
+    if is_judged_import(line.key):
+        yield from _imported_findings(line, steps)
+        return
     edges = [0, *(step.index for step in steps), len(line.commits)]
     for step, start, end in zip(steps, edges, edges[2:], strict=False):
         before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
@@ -273,6 +277,19 @@ def _value_findings(line: Timeline, compiled: CompiledHistory, thresholds: Thres
         else:
             window, reach = windows_between(line.commits, min(places), max(places))
             yield TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+
+
+def _imported_findings(line: Timeline, steps: Sequence[Step]) -> Iterator[TrendFinding]:
+    """Report steps of another tool's values: never certain, for its noise is unknown."""
+    chances = chances_of_steps(line.values, steps) if min(line.values) > 0 else [None] * len(steps)
+    for step, chance in zip(steps, chances, strict=True):
+        evidence = _describe_value_step(line, step, is_exact=False)
+        change = _change(line, step.index, step.before, step.after, evidence)
+        before, after = line.runs(step.index - NEAR_RUNS, step.index), line.runs(step.index, step.index + NEAR_RUNS)
+        context = ChangeContext(before, after, candidates=frozenset(line.commits[place] for place in step.candidates))
+        window, reach = windows_between(line.commits, min(step.candidates), max(step.candidates))
+        found = TrendFinding(change, Status.UNCONFIRMED, explain(context), window, reach)
+        yield replace(found, p_value=chance, measured_on=line.dates[step.index])
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

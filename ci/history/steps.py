@@ -21,6 +21,7 @@ from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.ci.verdicts import Thresholds
+from roofwatch.collector.record.metrics import Better, Layer
 from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
 
 TIME = "median_ns"
@@ -124,6 +125,12 @@ def series_noise(series: Series, thresholds: Thresholds | None = None) -> NoiseF
     return noise_floor(lines[0].values, min_relative_change=(thresholds or Thresholds()).trend_relative_change)
 
 
+def is_judged_import(key: SeriesKey) -> bool:
+    """Whether a series is of an imported metric, and its file's format says which direction is better."""
+    known = key.definition
+    return known.layer is Layer.IMPORTED and known.better is not Better.UNKNOWN
+
+
 def threshold_of(metric: str, thresholds: Thresholds) -> float:
     """Smallest relative change of a metric that is worth reporting in a history."""
     return _THRESHOLDS[metric](thresholds) if metric in _THRESHOLDS else thresholds.trend_relative_change
@@ -167,7 +174,7 @@ def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.flo
     return (numbers - numbers[0]) / _WEEK_DAYS if numbers[-1] - numbers[0] >= _WEEK_DAYS else None
 
 
-# --- errors, memory and host times
+# --- errors, memory, host times and imported values
 
 
 def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> list[Step]:
@@ -176,13 +183,13 @@ def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> 
     An error of exactly 0 has no logarithm, so it counts as half of the smallest other one.
 
     Args:
-        key: Of the series; its metric is one of `VALUE_METRICS`.
-        values: One a commit, 0 or above.
+        key: Of the series; its metric is one of `VALUE_METRICS`, or imported.
+        values: One a commit. Series with negative values have no steps.
         thresholds: What is worth reporting.
     """
     raw = np.asarray(values, dtype=np.float64)
     positive = raw[raw > 0]
-    if not len(positive):
+    if not len(positive) or raw.min() < 0:
         return []
     smallest = _SMALLEST_VALUES.get(key.metric)
     floored = np.where(raw > 0, raw, float(positive.min()) / 2) if smallest is None else np.maximum(raw, smallest)

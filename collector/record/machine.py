@@ -87,12 +87,16 @@ class Environment(Part):
     is_ecc_on: bool | None = None
     is_mig_on: bool | None = None
     """The device is a MIG slice, which shares clock and power with others."""
+    imported_from: str | None = None
+    """The tool that measured, if the record was imported from its file."""
 
     @property
     def runner_class(self) -> str:
         """What must be equal for times to compare: device model, memory, power limit, driver major and clock mode; on a
-        CPU the threads.
+        CPU the threads. Of an import, the tool and the device that its file names.
         """
+        if self.imported_from is not None:
+            return f"{self.device_name}, imported from {self.imported_from}"
         memory = f"{self.device_memory_bytes / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
             threads = f"{self.thread_count} thread{'' if self.thread_count == 1 else 's'}"

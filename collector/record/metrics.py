@@ -1,5 +1,6 @@
-"""The table of metrics: key, unit, which direction is better, and format."""
+"""The table of metrics: key, unit, which direction is better, and format; and the metrics of imported values."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +9,8 @@ from enum import StrEnum
 class Better(StrEnum):
     LOWER = "lower"
     HIGHER = "higher"
+    UNKNOWN = "unknown"
+    """The value is shown and never judged; only of imported values."""
 
 
 class Layer(StrEnum):
@@ -16,6 +19,8 @@ class Layer(StrEnum):
     MEASURED = "measured"
     ACCURACY = "accuracy"
     STATIC = "static"
+    IMPORTED = "imported"
+    """Values of other tools' files, whose metrics are not in the table."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class Metric:
 
     def is_worse(self, *, base: float, head: float) -> bool:
         return head > base if self.better is Better.LOWER else head < base
+
+    @property
+    def direction(self) -> str:
+        """For example `lower is better`."""
+        return "direction unknown" if self.better is Better.UNKNOWN else f"{self.better} is better"
 
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
@@ -96,13 +106,33 @@ _ROWS = (
 METRICS: Mapping[str, Metric] = {row.key: row for row in _ROWS}
 
 
+_IMPORTED_KEY = re.compile(r"(?P<title>.+) \((?P<unit>.*), (?P<better>lower|higher|unknown)\)", re.DOTALL)
+
+
+def imported_key(title: str, unit: str, better: Better) -> str:
+    """Key of an imported metric. Another unit or direction is another metric."""
+    return f"{title} ({unit}, {better})"
+
+
+def is_metric(key: str) -> bool:
+    return key in METRICS or _IMPORTED_KEY.fullmatch(key) is not None
+
+
 def metric(key: str) -> Metric:
-    """Look a metric up.
+    """Look a metric up, or read what the key of an imported metric says.
 
     Raises:
         KeyError: no such metric.
     """
     found = METRICS.get(key)
-    if found is None:
+    if found is not None:
+        return found
+    imported = _IMPORTED_KEY.fullmatch(key)
+    if imported is None:
         raise KeyError(f"metric {key!r} is not known; choose from {', '.join(METRICS)}")
-    return found
+    title, unit, better = imported.groups()
+
+    def write(value: float) -> str:
+        return f"{value:.4g} {unit}".rstrip()
+
+    return Metric(key, title, unit, Better(better), Layer.IMPORTED, write)

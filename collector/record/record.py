@@ -22,7 +22,7 @@ from roofwatch.collector.outbox.files import (
 )
 from roofwatch.collector.record.machine import Ceiling, Count, Environment, Name, Part, Sha, Telemetry, UtcDatetime
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, StaticFacts
+from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.0"
@@ -137,6 +137,7 @@ class RunRecord(Part):
     static_facts: tuple[StaticFacts, ...] = ()
     counters: tuple[Counters, ...] = ()
     profiles: tuple[CaseProfile, ...] = ()
+    imported: tuple[ImportedValue, ...] = ()
     telemetry: Telemetry | None = None
     """None if the device was not monitored, for example a CPU."""
     spent_ns: dict[Name, Count] = Field(default_factory=dict)
@@ -160,6 +161,7 @@ class RunRecord(Part):
             ("static facts", [(f.case_id, f.implementation, f.function, f.target) for f in self.static_facts]),
             ("counters", [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters]),
             ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
+            ("imported", [(v.case_id, v.implementation, v.key) for v in self.imported]),
         ):
             if len(set(keys)) != len(keys):
                 raise ValueError(f"two {kind} entries share one key")
@@ -217,7 +219,7 @@ class RunRecord(Part):
                 f"{name}: schema version {version[:20]} is not known here (this roofwatch reads {SCHEMA_MAJOR}.x); "
                 "read it with a roofwatch of that version"
             )
-        if _is_deeper(parsed, MAX_DEPTH):
+        if is_deeper(parsed, MAX_DEPTH):
             raise RecordError(f"{name}: more than {MAX_DEPTH} nested arrays and objects; not written by roofwatch")
         try:
             return cls.model_validate(parsed)
@@ -259,7 +261,7 @@ class RunRecord(Part):
             raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
 
 
-def _is_deeper(document: object, max_depth: int) -> bool:
+def is_deeper(document: object, max_depth: int) -> bool:
     """Whether arrays and objects are nested deeper; level by level, as recursion would overflow."""
     level: list[Any] = [document]
     for _ in range(max_depth + 1):

@@ -1,10 +1,11 @@
-"""Results other than times: accuracy, facts about machine code, hardware counters, profiles."""
+"""Results other than times: accuracy, facts about machine code, hardware counters, profiles, imported values."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from roofwatch.collector.record.machine import CaseResult, Count, Integer, Message, Name, Outcome, Part
+from roofwatch.collector.record.metrics import Better, imported_key
 
 
 class TensorError(Part):
@@ -188,4 +189,38 @@ class CaseProfile(CaseResult):
     def _busy_within_the_span(self) -> Self:
         if self.busy_ns > self.span_ns:
             raise ValueError(f"{self.case_id} {self.implementation}: busy {self.busy_ns} of {self.span_ns} ns")
+        return self
+
+
+_Number = Annotated[float, Field(allow_inf_nan=False)] | None
+
+
+class ImportedValue(CaseResult):
+    """A number from another tool's file. It compares only with numbers of that tool."""
+
+    metric: Name
+    statistic: Name
+    """For example `median` or `p99`; `sample` for the median of the file's samples, `value` if it names none."""
+    unit: Annotated[str, Field(max_length=100)]
+    better: Better
+    outcome: Outcome
+    message: Message | None = None
+    value: _Number = None
+    """In the file's unit; None unless the outcome is `ok`."""
+    low: _Number = None
+    """First quartile of the samples, if the file has several."""
+    high: _Number = None
+    """Third quartile."""
+    sample_count: Count | None = None
+
+    @property
+    def key(self) -> str:
+        """Metric of the series."""
+        title = self.metric if self.statistic == "value" else f"{self.metric} {self.statistic}"
+        return imported_key(title, self.unit, self.better)
+
+    @model_validator(mode="after")
+    def _a_value_only_if_ok(self) -> Self:
+        if (self.outcome is Outcome.OK) != (self.value is not None):
+            raise ValueError(f"{self.case_id} {self.key}: outcome {self.outcome} with value {self.value}")
         return self

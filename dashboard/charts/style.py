@@ -112,7 +112,7 @@ def part_marker(index: int) -> dict[str, object]:
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:
     """Return a title such as `time (s), lower is better`."""
     base_unit = "s" if unit.unit == "ns" else unit.unit
-    return f"{unit.title}{line_break}({base_unit}), {unit.better} is better"
+    return f"{unit.title}{line_break}({base_unit}), {unit.direction}"
 
 
 def calm_range(values: Iterable[float | None]) -> list[float] | None:

@@ -149,10 +149,10 @@ def series_names(series: Sequence[Series]) -> list[str]:
 
 def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
     unit, line_break = metric(name), " " if is_tall else "<br>"
-    axis, title = AXES[unit.unit], axis_title(unit, line_break=line_break)
+    axis, title = AXES.get(unit.unit, Axis()), axis_title(unit, line_break=line_break)
     if scale is Scale.RELATIVE:
         axis = Axis(tick_format=".3~f", tick_suffix="×")
-        title = f"{unit.title}{line_break}over the first, {unit.better} is better"
+        title = f"{unit.title}{line_break}over the first, {unit.direction}"
     has_least = axis.at_least is not None and scale is Scale.ABSOLUTE
     return {
         "title": title,
@@ -175,7 +175,7 @@ def _add_values(
     scale: Scale,
     zone: tzinfo,
 ) -> None:
-    factor = AXES[series.key.definition.unit].scale
+    factor = AXES.get(series.key.definition.unit, Axis()).scale
     if scale is Scale.RELATIVE:
         factor = 1 / next((point.value for point in series.points if point.value), 1.0)
     colour, symbol, dash = style_of(index)

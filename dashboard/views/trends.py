@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import METRICS
+from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
@@ -158,22 +158,19 @@ def _narrow(
             return []
         return link.choose_some(label, options, parameter=parameter, placeholder=placeholder, title=title, place=second)
 
-    def title_of(metric: str) -> str:
-        return METRICS[metric].title
-
     kernels = sorted({key.kernel for key in keys})
     start_kernel = None if start is None else start.kernel
     kernel = link.choose("Kernel", kernels, parameter="kernel", default=start_kernel, place=at_kernel)
     left = [key for key in keys if key.kernel == kernel]
     begun = start if start in left else None
     known = {key.metric for key in left}
-    metrics = [metric for metric in METRICS if metric in known]
+    metrics = [*(one for one in METRICS if one in known), *sorted(known - METRICS.keys())]
     start_metric = None if begun is None else begun.metric
-    metric = link.choose("Metric", metrics, parameter="metric", title=title_of, default=start_metric, place=at_metric)
+    metric = link.choose("Metric", metrics, parameter="metric", title=_title_of, default=start_metric, place=at_metric)
     cases = _cases_of(keys, kernel, metric)
     start_case = None if begun is None else begun.case_id
     case = link.choose("Case", cases, parameter="case", default=start_case, place=at_case)
-    further = choose_further("More metrics", [one for one in metrics if one != metric], "further", title=title_of)
+    further = choose_further("More metrics", [one for one in metrics if one != metric], "further", title=_title_of)
     further_kernels = choose_further("More kernels", [one for one in kernels if one != kernel], "kernels")
     cases_of = {one: _cases_of(keys, one, metric) for one in (kernel, *further_kernels)}
     other_cases = [one for own in cases_of.values() for one in own if one != case]
@@ -191,6 +188,11 @@ def _narrow(
             chosen = link.choose_some(label, parts, parameter=parameter, default=[default], place=second)
             left = [key for key in left if part_of(key) in {"", *chosen}]
     return sorted(left, key=lambda key: [metric, *further].index(key.metric))
+
+
+def _title_of(key: str) -> str:
+    known = metric(key)
+    return known.title if key in METRICS else f"{known.title} ({known.unit})"
 
 
 def _cases_of(keys: Sequence[SeriesKey], kernel: str, metric: str) -> list[str]:

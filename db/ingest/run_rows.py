@@ -17,6 +17,7 @@ from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
+    ImportedRow,
     MeasurementRow,
     ProfileActivityRow,
     ProfileRow,
@@ -74,9 +75,11 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     copy_parts(ProfileRow, ((one, at, one) for at, one in enumerate(record.profiles)))
     copy_parts(ProfileActivityRow, ((one, at, part) for one in record.profiles for at, part in enumerate(one.rows)))
     copy_parts(CountersRow, ((one, at, one) for at, one in enumerate(record.counters)))
+    copy_parts(ImportedRow, ((one, at, one) for at, one in enumerate(record.imported)))
 
 
 def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> int:
+    outcomes = [one.outcome for one in record.measurements] + [one.outcome for one in record.imported]
     values = {
         "run_id": record.run_id,
         "project_id": ids.project,
@@ -96,7 +99,7 @@ def _insert_run(connection: Connection, record: RunRecord, content_hash: str, id
         "unread_fields": _fields_without_column(record),
         "telemetry": None if record.telemetry is None else orjson.loads(as_json(record.telemetry)),
         "spent_ns": record.spent_ns,
-        "outcome_counts": dict(Counter(str(one.outcome) for one in record.measurements)),
+        "outcome_counts": dict(Counter(map(str, outcomes))),
         "case_version_ids": list(ids.case_versions),
         "series_ids": list(ids.series),
     }

@@ -28,6 +28,7 @@ _REFERENCES = (
     ("tensor_error", _CHECKED, "accuracy", _CHECKED),
     ("compilation", ("static_fact_id",), "static_fact", ("id",)),
     ("counters", ("case_id",), "case", ("id",)),
+    ("imported", ("case_id",), "case", ("id",)),
     ("profile", ("case_id",), "case", ("id",)),
     ("profile_row", _CHECKED, "profile", _CHECKED),
 )

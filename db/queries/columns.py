@@ -14,9 +14,9 @@ from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.run_filter import is_in_series
+from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.queries.series_keys import SECONDARY
-from roofwatch.db.schema.measurements import AccuracyRow, MeasurementRow, SeriesRow, TensorErrorRow
+from roofwatch.db.schema.measurements import AccuracyRow, ImportedRow, MeasurementRow, SeriesRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import SeriesKey
 
@@ -63,13 +63,15 @@ def list_case_row_ids(session: Session, project: str) -> list[int]:
 
 
 def count_analysed_values(session: Session, project: str) -> int:
-    """Count the measurements that an analysis of the project reads."""
+    """Count the measurements and imported values that an analysis of the project reads."""
     query = (
         select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0))
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(is_in_series(project, include_pairs=True))
     )
-    return int(session.scalars(query).one())
+    imported = select(func.count()).select_from(ImportedRow).join(RunRow, RunRow.number == ImportedRow.run_number)
+    of_project = imported.where(RunRow.project_id == project_id(project))
+    return int(session.scalars(query).one()) + int(session.scalars(of_project).one())
 
 
 def read_time_columns(

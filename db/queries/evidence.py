@@ -15,6 +15,7 @@ from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
+    ImportedRow,
     ProfileActivityRow,
     ProfileRow,
     StaticFactRow,
@@ -63,6 +64,17 @@ def list_failed_checks(session: Session, project: str, row_ids: Collection[int])
             AccuracyRow.outcome != Outcome.OK.value,
             is_number_of(AccuracyRow.run_number, is_in_series(project, include_pairs=True)),
         )
+        .distinct()
+    )
+    return {(name, implementation) for name, implementation in session.execute(query)}
+
+
+def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
+    """List subjects with values of other tools."""
+    query = (
+        select(CaseRow.name, ImportedRow.implementation)
+        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
+        .where(ImportedRow.case_id.in_(row_ids))
         .distinct()
     )
     return {(name, implementation) for name, implementation in session.execute(query)}

@@ -25,11 +25,12 @@ from sqlalchemy import (
 )
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import METRICS, Layer
+from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.queries.series_keys import COSTS, SECONDARY, metrics_of
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
+    ImportedRow,
     MeasurementRow,
     SeriesRow,
     StaticFactRow,
@@ -62,8 +63,13 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     """
     by_layer: dict[Layer, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
-        by_layer.setdefault(METRICS[key.metric].layer, []).append((number, key))
-    selects = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}
+        by_layer.setdefault(key.definition.layer, []).append((number, key))
+    selects = {
+        Layer.MEASURED: _measured,
+        Layer.ACCURACY: _accuracy,
+        Layer.STATIC: _static,
+        Layer.IMPORTED: _imported,
+    }
     parts = [selects[layer](project, _wanted(own)) for layer, own in by_layer.items()]
     if not parts:
         return None
@@ -161,6 +167,18 @@ def _static(project: str, wanted: FromClause) -> Select[Any]:
         message=found.c.message,
         code_hash=found.c.code_hash,
     ).join(CompilationRow, CompilationRow.static_fact_id == found.c.id)
+
+
+def _imported(project: str, wanted: FromClause) -> Select[Any]:
+    table = ImportedRow
+    found = _first(_cases(project, wanted, wanted.c.metric, wanted.c.implementation, CaseRow.id))
+    columns = {name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")}
+    return _points(found, table.run_number, **columns).join(
+        table,
+        (table.case_id == found.c.id)
+        & (table.implementation == found.c.implementation)
+        & (table.key == found.c.metric),
+    )
 
 
 def _by_metric(asked: FromClause, columns: dict[str, Any]) -> ColumnElement[float | None]:

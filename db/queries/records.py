@@ -18,6 +18,7 @@ from roofwatch.collector.record.results import (
     Accuracy,
     CaseProfile,
     Counters,
+    ImportedValue,
     ProfiledActivity,
     StaticFacts,
     TensorError,
@@ -29,6 +30,7 @@ from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
+    ImportedRow,
     MeasurementRow,
     ProfileActivityRow,
     ProfileRow,
@@ -164,6 +166,7 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
         "counters": [_of_case(Counters, row) for row in rows["counters"]],
         "profiles": _with_details(CaseProfile, rows["profiles"], "rows", ProfiledActivity, rows["profile_rows"]),
+        "imported": [_of_case(ImportedValue, row) for row in rows["imported"]],
         "telemetry": run.telemetry,
         "spent_ns": run.spent_ns,
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
@@ -255,7 +258,7 @@ def _static_facts() -> Select[Any]:
     )
 
 
-def _results(table: type[AccuracyRow | CountersRow | ProfileRow]) -> Select[Any]:
+def _results(table: type[AccuracyRow | CountersRow | ProfileRow | ImportedRow]) -> Select[Any]:
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)
@@ -274,6 +277,7 @@ _PARTS = {
     "profiles": _results(ProfileRow),
     "profile_rows": _details(ProfileActivityRow),
     "artefacts": _listed(RunArtefactRow),
+    "imported": _results(ImportedRow),
 }
 """Queries of all parts of a record except measurements."""
 _CASE_OF_PART: Mapping[str, Any] = {
@@ -285,6 +289,7 @@ _CASE_OF_PART: Mapping[str, Any] = {
     "counters": CountersRow.case_id,
     "profiles": ProfileRow.case_id,
     "profile_rows": ProfileActivityRow.case_id,
+    "imported": ImportedRow.case_id,
 }
 """The case row id in the query of each part."""
 

@@ -32,6 +32,7 @@ from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
+    ImportedRow,
     MeasurementRow,
     SeriesRow,
     StaticFactRow,
@@ -107,14 +108,17 @@ def list_series_keys(
         wanted = [name for name in names if metric in (None, name)]
         if wanted:
             queries.append(query(_Filter(project, subject, runs, wanted, names[0])))
-    rows = session.execute(union_all(*queries)).all() if queries else []
+    if metric not in METRICS:
+        queries.append(_imported(_Filter(project, subject, runs, [] if metric is None else [metric], "")))
+    rows = session.execute(union_all(*queries)).all()
     with_tensors = {row[:3] for row in rows if row.tensor}
+    of_tensors = metrics_of(Layer.ACCURACY)
     return sorted(
         SeriesKey(project, row.case_id, row.implementation, name, *row[2:6])
         for row in rows
         for name in row.metrics
         # a failed check has no tensors and counts for those of other runs
-        if row.tensor or METRICS[name].layer is not Layer.ACCURACY or row[:3] not in with_tensors
+        if row.tensor or name not in of_tensors or row[:3] not in with_tensors
     )
 
 
@@ -285,6 +289,24 @@ def _static(wanted: _Filter) -> Select[Any]:
         .where(ProjectRow.name == wanted.project, wanted.subject)
         .group_by(CaseRow.name, table.implementation, table.function, table.target)
     )
+
+
+def _imported(wanted: _Filter) -> Select[Any]:
+    """Look for imported metrics; without names, for all."""
+    table = ImportedRow
+    columns = _columns(wanted, table.implementation, lambda _: true(), runner_class=EnvironmentRow.runner_class)
+    run = _run(wanted, table.run_number)
+    query = (
+        select(*columns[:-1], func.array_agg(table.key.distinct(), type_=ARRAY(Text)).label("metrics"))
+        .select_from(table)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .join(run, true())
+        .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
+        .where(ProjectRow.name == wanted.project, wanted.subject)
+        .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class)
+    )
+    return query.where(table.key.in_(wanted.metrics)) if wanted.metrics else query
 
 
 _SUBJECTS = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}

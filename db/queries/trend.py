@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.metrics import METRICS
+from roofwatch.collector.record.metrics import is_metric
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Limit
 from roofwatch.db.queries.results import Trend
@@ -51,7 +51,7 @@ def _check(trend: TrendQuestion) -> TrendQuestion:
     """Limit what a client may ask for."""
     if len(trend.keys) > _MAX_KEYS:
         raise ValueError(f"{len(trend.keys)} series, at most {_MAX_KEYS} may be asked for at once")
-    if any(key.metric not in METRICS for key in trend.keys):
+    if not all(is_metric(key.metric) for key in trend.keys):
         raise ValueError("unknown metric")
     if trend.length is not None and not 1 <= trend.length <= 1_000_000:
         raise ValueError("a window has 1 to 1,000,000 commits")

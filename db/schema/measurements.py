@@ -22,6 +22,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
+from roofwatch.collector.record.metrics import Better
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
 from roofwatch.db.schema.table import Base, RowId, not_negative, one_of
 
@@ -253,3 +254,28 @@ class ProfileActivityRow(_CaseResult, Base):
     shared_bytes: Mapped[int | None]
     estimated_occupancy: Mapped[float | None]
     configuration_count: Mapped[int | None]
+
+
+class ImportedRow(_CaseResult, Base):
+    """A number from another tool's file. `key` is the metric of its series."""
+
+    __tablename__ = "imported"
+    __table_args__ = (
+        Index(None, "case_id"),
+        one_of("better", Better),
+        one_of("outcome", Outcome),
+        CheckConstraint("(outcome = 'ok') = (value IS NOT NULL)", name="value_only_if_ok"),
+    )
+
+    position: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str]
+    metric: Mapped[str]
+    statistic: Mapped[str]
+    unit: Mapped[str]
+    better: Mapped[str]
+    outcome: Mapped[str]
+    message: Mapped[str | None]
+    value: Mapped[float | None]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+    sample_count: Mapped[int | None] = mapped_column(BigInteger)

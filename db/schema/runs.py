@@ -66,6 +66,7 @@ class EnvironmentRow(Base):
     is_persistence_on: Mapped[bool | None]
     is_ecc_on: Mapped[bool | None]
     is_mig_on: Mapped[bool | None]
+    imported_from: Mapped[str | None]
 
 
 class CommitRow(Base):

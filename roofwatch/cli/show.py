@@ -74,11 +74,11 @@ def series(
     Noise is the standard deviation around the level. Detectable: the smallest step found nine times in ten.
     """
     from roofwatch.ci.history.steps import series_noise
-    from roofwatch.collector.record.metrics import METRICS
+    from roofwatch.collector.record.metrics import METRICS, is_metric
     from roofwatch.db.errors import StoreError
     from roofwatch.store.reading import check_project, open_source
 
-    if metric not in (None, *METRICS):
+    if metric is not None and not is_metric(metric):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
     with open_source(url) as source:
         found = source.read_series(
@@ -146,7 +146,7 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
 
 def series_table(found: Sequence[Series], noise_floors: Sequence[NoiseFloor | None]) -> Table:
     """One row per series: its newest value, and for times the noise and the detectable step."""
-    from roofwatch.collector.record.metrics import METRICS
+    from roofwatch.collector.record.metrics import is_metric
 
     rows = []
     for one, floor in zip(found, noise_floors, strict=True):
@@ -155,7 +155,7 @@ def series_table(found: Sequence[Series], noise_floors: Sequence[NoiseFloor | No
         if values:
             commit, value = values[-1]
             # a newer server may have metrics that this version does not know
-            newest = METRICS[one.key.metric].format(value) if one.key.metric in METRICS else f"{value:g}"
+            newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
         rows.append(
             (
                 *(one.key.label, one.key.metric, one.key.runner_class),

@@ -1,6 +1,6 @@
 """Create all tables of the models, and set storage options.
 
-Revision: 0002, after nothing
+Revision: 0003, after nothing
 """
 
 from alembic import op
@@ -8,7 +8,7 @@ from alembic import op
 from roofwatch.db.schema import Base
 
 # there is no release yet: a changed table changes this, and a store with another revision is refused
-revision = "0002"
+revision = "0003"
 down_revision = None
 branch_labels = None
 depends_on = None

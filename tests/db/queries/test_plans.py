@@ -91,7 +91,10 @@ GROWING = {
     *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
 }
 """Tables that grow with every run, commit, decision or message; they are small here."""
-RESULTS = {"measurement", "sample_set", "accuracy", "tensor_error", "compilation", "counters", "profile", "profile_row"}
+RESULTS = {
+    *("measurement", "sample_set", "accuracy", "tensor_error", "compilation"),
+    *("counters", "profile", "profile_row", "imported"),
+}
 RULES = """
 [channels]
 chat = { kind = "apprise", url_env = "CHAT" }

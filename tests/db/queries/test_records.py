@@ -23,6 +23,7 @@ from tests.builders import (
     make_case,
     make_commit,
     make_environment,
+    make_imported,
     make_measurement,
     make_record,
     make_static_facts,
@@ -85,6 +86,10 @@ def full_record(**fields: Any) -> RunRecord:
             ),
             make_accuracy(implementation="triton", executor="interpreter", outcome=Outcome.INCORRECT),
             make_accuracy(outcome=Outcome.CRASHED),
+        ],
+        imported=[
+            make_imported(low=1 / 3, high=2.0, sample_count=7),
+            make_imported(BACKWARD, outcome=Outcome.CRASHED, message="it failed", unit=""),
         ],
         static_facts=[
             make_static_facts(
@@ -250,7 +255,7 @@ def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
 
     found = {record.run_id: record for record in records}
     assert found[other.run_id].measurements == other.measurements
-    parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles")
+    parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "imported")
     narrowed = {name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD) for name in parts}
     assert narrowed["measurements"]
     assert len(narrowed["cases"]) < len(whole.cases)

@@ -1,0 +1,224 @@
+"""Importers of other tools' result files: the values they return, and which importer reads a file.
+
+An importer is an object with `sniff(head, name) -> float` and `read(path) -> ImportedRun`. Other packages add theirs by
+an entry point of the group `roofwatch.importers`.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.outbox.files import TooLargeError, read_document
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.metrics import Better
+from roofwatch.collector.record.record import MAX_DEPTH, MAX_RECORD_BYTES, is_deeper
+
+__all__ = [
+    *("HIGHER", "LOWER", "UNKNOWN", "FileImportError", "ImportedCommit", "ImportedRow", "ImportedRun", "Importer"),
+    *("JsonImporter", "Outcome", "import_file", "importers", "is_known", "number_of", "numbers_of", "parse_json"),
+    "read_bytes",
+]
+LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN
+MAX_VALUES = 2_000_000
+_HEAD_BYTES = 2**16
+_GROUP = "roofwatch.importers"
+
+
+class FileImportError(CollectorError):
+    """A file cannot be imported; nothing of it was."""
+
+
+@dataclass(frozen=True)
+class ImportedCommit:
+    """What a file says about the measured commit; empty where it says nothing."""
+
+    sha: str | None = None
+    committed_at: float | None = None
+    """Seconds since 1970."""
+    measured_at: float | None = None
+    branch: str | None = None
+    author: str = ""
+    subject: str = ""
+    is_dirty: bool = False
+
+
+@dataclass(frozen=True)
+class ImportedRow:
+    """One number of a file, or a failure without one."""
+
+    case: str
+    metric: str
+    value: float | None
+    """In `unit`; of a failure, what the file has in its place."""
+    unit: str = ""
+    better: Better = UNKNOWN
+    statistic: str = "value"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    sample_count: int | None = None
+    outcome: Outcome = Outcome.OK
+    message: str | None = None
+    implementation: str = ""
+    """What was measured, if the file tells several apart; the tool's name if empty."""
+    definition: str = ""
+    """What the metric means, where versions of a tool differ. Part of the series' identity."""
+    commit: ImportedCommit | None = None
+    """If it is another than the file's."""
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """The content of one file."""
+
+    tool: str
+    """Name of the tool that measured."""
+    rows: tuple[ImportedRow, ...]
+    tool_version: str | None = None
+    commit: ImportedCommit = ImportedCommit()
+    project: str | None = None
+    device: str | None = None
+    """Model of the device, or name of the machine."""
+
+
+class Importer(Protocol):
+    """Reads files of one format."""
+
+    def sniff(self, head: bytes, name: str, /) -> float:
+        """How likely a file is of this format, from 0 to 1.
+
+        Args:
+            head: First 64 KiB, decompressed.
+            name: File name.
+        """
+
+    def read(self, path: Path, /) -> ImportedRun:
+        """Read a file whole.
+
+        Raises:
+            FileImportError: it is truncated, or of another format.
+        """
+
+
+@dataclass(frozen=True)
+class JsonImporter:
+    """An importer of JSON documents, recognised by words near the beginning."""
+
+    parse: Callable[[Any, Path], ImportedRun]
+    words: tuple[bytes, ...]
+    """The head of the file holds all of these."""
+    certainty: float = 0.9
+
+    def sniff(self, head: bytes, _name: str, /) -> float:
+        return self.certainty if all(word in head for word in self.words) else 0.0
+
+    def read(self, path: Path, /) -> ImportedRun:
+        return self.parse(parse_json(read_bytes(path), path), path)
+
+
+def importers() -> dict[str, Importer]:
+    """All importers by format, those of other packages first."""
+    from roofwatch.importers.histories import HISTORIES
+    from roofwatch.importers.kernels import KERNELS
+    from roofwatch.importers.programs import PROGRAMS
+    from roofwatch.importers.serving import SERVING
+
+    plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
+    return {**plug_ins, **KERNELS, **SERVING, **PROGRAMS, **HISTORIES}
+
+
+def import_file(path: Path, format_name: str | None = None) -> tuple[str, ImportedRun]:
+    """Read a file by the importer that recognises it, or by the named one; returns the format's name too.
+
+    Raises:
+        FileImportError: no importer knows the file, or it is damaged.
+    """
+    known = importers()
+    name = format_name or _recognised(path, known)
+    if name not in known:
+        what = f"{path}: of no known format; name it with --as" if name is None else f"--as {name}: unknown; choose one"
+        raise FileImportError(f"{what}: {', '.join(known)}")
+    try:
+        run = known[name].read(path)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        kind = type(error).__name__
+        raise FileImportError(f"{path}: not a complete {name} file ({kind}: {error}); copy it again") from None
+    if not run.rows:
+        raise FileImportError(f"{path}: the {name} file holds no results")
+    if len(run.rows) > MAX_VALUES:
+        raise FileImportError(f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file")
+    return name, run
+
+
+def is_known(path: Path) -> bool:
+    """Whether an importer recognises a file and it holds results."""
+    return not path.name.endswith("benchmarks.json") and _recognised(path, importers()) is not None
+
+
+def _recognised(path: Path, known: Mapping[str, Importer]) -> str | None:
+    head = read_bytes(path)[:_HEAD_BYTES]
+    certainties = {name: one.sniff(head, path.name) for name, one in known.items()}
+    best = max(certainties, key=lambda name: certainties[name])
+    return best if certainties[best] > 0 else None
+
+
+# --- reading
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file, compressed with gzip or not, within the size limit of records.
+
+    Raises:
+        FileImportError: it is too large, damaged or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_document(file, max_bytes=MAX_RECORD_BYTES)
+    except TooLargeError as error:
+        raise FileImportError(f"{path}: {error}, the maximum size") from None
+    except ValueError as error:
+        raise FileImportError(f"{path}: {error}; copy it again") from None
+    except OSError as error:
+        raise FileImportError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def parse_json(document: bytes, path: Path) -> Any:
+    """Parse one JSON document, or one a line. NaN and infinity are read, because several tools write them.
+
+    Raises:
+        FileImportError: it is truncated, no JSON, or nested too deeply.
+    """
+    try:
+        text = document.decode("utf-8-sig")
+        try:
+            parsed = json.loads(text)
+        except json.JSONDecodeError as error:
+            lines = [line for line in text.splitlines() if line.strip()]
+            if error.msg != "Extra data" or len(lines) < 2:
+                raise
+            parsed = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise FileImportError(f"{path}: not a complete JSON document ({error}); copy it again") from None
+    if is_deeper(parsed, MAX_DEPTH):
+        raise FileImportError(f"{path}: more than {MAX_DEPTH} nested arrays and objects")
+    return parsed
+
+
+def number_of(value: object) -> float | None:
+    """A JSON number, or a string that holds one; None for anything else, and for NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def numbers_of(values: object) -> list[float]:
+    """The numbers of a list; what is no number is left out."""
+    listed: Iterable[object] = values if isinstance(values, list) else ()
+    return [number for number in map(number_of, listed) if number is not None]

@@ -1,0 +1,239 @@
+"""Imported files as records, and as the mapping that `--dry-run` prints."""
+
+import hashlib
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from roofwatch.collector.errors import GitError
+from roofwatch.collector.git import find_repository, read_commit
+from roofwatch.collector.record.machine import Environment, Outcome
+from roofwatch.collector.record.measurement import CaseRecord
+from roofwatch.collector.record.metrics import Better
+from roofwatch.collector.record.record import Commit, RunRecord, utc_now
+from roofwatch.collector.record.results import ImportedValue
+from roofwatch.importers import FileImportError, ImportedCommit, ImportedRow, ImportedRun
+
+_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_MAX_TEXT = 100
+_MAX_NAME = 300
+_FIELDS = ("case", "parameters", "metric", "unit", "direction", "statistic", "value", "sample_count", "outcome")
+
+
+def turned(run: ImportedRun, directions: Mapping[str, Better]) -> ImportedRun:
+    """Set the directions that a person gives, by metric.
+
+    Raises:
+        FileImportError: the file has no such metric.
+    """
+    unknown = directions.keys() - {row.metric for row in run.rows}
+    if unknown:
+        known = ", ".join(sorted({row.metric for row in run.rows})[:50])
+        raise FileImportError(f"--direction {min(unknown)}: no such metric; the file has {known}")
+    return replace(run, rows=tuple(replace(row, better=directions.get(row.metric, row.better)) for row in run.rows))
+
+
+def mapping(format_name: str, run: ImportedRun) -> dict[str, Any]:
+    """What `--dry-run --json` prints: one row for every number."""
+    return {
+        "format": format_name,
+        "tool_version": run.tool_version,
+        "commit": run.commit.sha,
+        "dirty": run.commit.is_dirty,
+        "rows": [dict(zip(_FIELDS, row, strict=True)) for row in map(_mapped, run.rows)],
+    }
+
+
+def _mapped(row: ImportedRow) -> tuple[Any, ...]:
+    shown = dict(row.parameters)
+    shown |= {name: getattr(row, name) for name in ("implementation", "definition") if getattr(row, name)}
+    if row.commit is not None:
+        shown["commit"] = row.commit.sha
+    direction = (row.unit, str(row.better), row.statistic)
+    return row.case, shown, row.metric, *direction, row.value, row.sample_count, str(row.outcome)
+
+
+def to_records(
+    run: ImportedRun, path: Path, *, project: str | None, revision: str | None, folder: Path
+) -> Iterator[RunRecord]:
+    """Turn a file into records, one for each commit and time. Equal content gives equal records.
+
+    Args:
+        run: The file's content.
+        path: The file.
+        project: Project of the records; None for the one that the file names.
+        revision: Commit of the records; None for the one that the file names.
+        folder: Its repository knows the commits' parents and dates, if it has them.
+
+    Raises:
+        FileImportError: the file names no commit or project, and neither is given.
+    """
+    name = project or _project(run, path)
+    groups: dict[ImportedCommit, list[ImportedRow]] = defaultdict(list)
+    for row in run.rows:
+        groups[row.commit or run.commit].append(row)
+    if revision is not None and len(groups) > 1:
+        raise FileImportError(f"{path}: has results of {len(groups)} commits, so --commit cannot name one")
+    commits = _commits(groups, path, revision, folder)
+    for told, rows in groups.items():
+        commit = commits[told]
+        measured_at = told.measured_at if told.measured_at is not None else commit.committed_at.timestamp()
+        started_at = datetime.fromtimestamp(measured_at, UTC)
+        cases, values = _results(rows, run.tool)
+        record = RunRecord(
+            run_id=uuid5(NAMESPACE_URL, "roofwatch"),
+            project=name,
+            commit=commit,
+            started_at=started_at,
+            finished_at=started_at,
+            harness_version=_shortened(f"{run.tool} {run.tool_version or 'of unknown version'}", _MAX_NAME),
+            environment=_environment(run),
+            cases=cases,
+            imported=values,
+        )
+        yield record.model_copy(update={"run_id": uuid5(NAMESPACE_URL, record.content_hash)})
+
+
+def _project(run: ImportedRun, path: Path) -> str:
+    named = re.sub(r"[^\w./-]", "-", run.project or "").lstrip("-./")[:200]
+    if not named:
+        raise FileImportError(f"{path}: names no project; name it with --project")
+    return named
+
+
+def _commits(
+    told: Iterable[ImportedCommit], path: Path, revision: str | None, folder: Path
+) -> dict[ImportedCommit, Commit]:
+    """The commits as git knows them. If it lacks any, as the file tells them all, in the order of their times."""
+    wanted = {one: revision or one.sha for one in told}
+    if None in wanted.values():
+        raise FileImportError(f"{path}: names no commit; name it with --commit, or look at the file with --dry-run")
+    repository = find_repository(folder)
+    try:
+        if repository is not None:
+            return {one: _in_git(one, sha, repository) for one, sha in wanted.items() if sha is not None}
+    except GitError:
+        if revision is not None and not _SHA.fullmatch(revision):
+            raise
+    return {one: _by_time(one, sha or "", path) for one, sha in wanted.items()}
+
+
+def _in_git(told: ImportedCommit, sha: str, repository: Path) -> Commit:
+    # the work tree says nothing of what was measured earlier
+    return read_commit(repository, sha).model_copy(update={"is_dirty": told.is_dirty, "branch": told.branch})
+
+
+def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
+    if not _SHA.fullmatch(sha):
+        raise FileImportError(f"{path}: {sha[:50]!r} is no full sha, and no repository here knows it; use --commit")
+    time = told.committed_at if told.committed_at is not None else told.measured_at
+    committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
+    return Commit(
+        sha=sha,
+        first_parent_count=max(0, int(committed_at.timestamp())),
+        committed_at=committed_at,
+        author=told.author[:500],
+        subject=told.subject[:1_000],
+        branch=told.branch,
+        is_dirty=told.is_dirty,
+    )
+
+
+def _environment(run: ImportedRun) -> Environment:
+    unknown = "unknown"
+    return Environment(
+        device_kind="cpu",
+        device_name=_shortened(run.device or "unknown device", _MAX_NAME),
+        device_memory_bytes=0,
+        cpu_name=unknown,
+        core_count=0,
+        thread_count=0,
+        os=unknown,
+        python_version=unknown,
+        torch_version=unknown,
+        imported_from=run.tool,
+    )
+
+
+def _results(rows: Iterable[ImportedRow], tool: str) -> tuple[tuple[CaseRecord, ...], tuple[ImportedValue, ...]]:
+    cases: dict[str, CaseRecord] = {}
+    groups: dict[tuple[str, str, str, str, str, Better], list[ImportedRow]] = defaultdict(list)
+    for row in rows:
+        case = _case(row)
+        cases[case.case_id] = case
+        implementation = row.implementation or tool
+        if row.definition:
+            implementation += f" ({row.definition})"
+        key = (case.case_id, _shortened(implementation, _MAX_NAME), _shortened(row.metric, _MAX_NAME))
+        groups[*key, row.statistic[:_MAX_TEXT], row.unit[:_MAX_TEXT], row.better].append(row)
+    return tuple(cases.values()), tuple(_value(*key, group) for key, group in groups.items())
+
+
+def _case(row: ImportedRow) -> CaseRecord:
+    kernel = _shortened(row.case.replace("/", ".") or "unnamed", _MAX_TEXT)
+    shape = {_shortened(str(key), 50): _length(value) for key, value in row.parameters.items() if str(key)}
+    listed = ",".join(f"{key}={value}" for key, value in shape.items())
+    return CaseRecord(
+        case_id=_shortened(f"{kernel}/{listed}" if listed else kernel, _MAX_NAME),
+        kernel=kernel,
+        family="imported",
+        shape=shape,
+        dtype="unknown",
+        direction="fwd",
+        flop_count=0,
+        memory_bytes=0,
+    )
+
+
+def _length(value: object) -> int | str:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value
+    return _shortened(str(value), _MAX_TEXT) or "(empty)"
+
+
+def _shortened(text: str, length: int) -> str:
+    """The text on one line; the end of a longer one gives way to a hash of it."""
+    line = " ".join(text.replace("\0", "�").split())
+    if len(line) <= length:
+        return line
+    return f"{line[: length - 9]}…{hashlib.sha256(line.encode()).hexdigest()[:8]}"
+
+
+def _value(
+    case_id: str,
+    implementation: str,
+    metric: str,
+    statistic: str,
+    unit: str,
+    better: Better,
+    rows: Sequence[ImportedRow],
+) -> ImportedValue:
+    good = [row.value for row in rows if row.outcome is Outcome.OK and row.value is not None]
+    failed = next((row for row in rows if row.outcome is not Outcome.OK), rows[0])
+    low, high = _quartiles(good) if len(good) > 1 else (None, None)
+    count = len(good) if len(good) > 1 else rows[0].sample_count
+    return ImportedValue(
+        case_id=case_id,
+        implementation=implementation,
+        metric=metric,
+        statistic=statistic,
+        unit=unit,
+        better=better,
+        outcome=Outcome.OK if good else failed.outcome,
+        message=None if good else (failed.message or "")[:4_000] or None,
+        value=statistics.median(good) if good else None,
+        low=low,
+        high=high,
+        sample_count=count if isinstance(count, int) and good else None,
+    )
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high

@@ -1,0 +1,183 @@
+"""Serving benchmarks: `vllm bench serve` and SGLang's `bench_serving`.
+
+Sources: vllm/benchmarks/serve.py and sglang/bench_serving.py. Both write `<statistic>_<metric>_ms` and throughputs; if
+no request succeeds, vLLM writes 0 for every latency.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.importers import (
+    HIGHER,
+    LOWER,
+    UNKNOWN,
+    ImportedCommit,
+    ImportedRow,
+    ImportedRun,
+    JsonImporter,
+    number_of,
+)
+
+_Json = Mapping[str, Any]
+
+_LATENCY = re.compile(r"(?P<statistic>mean|median|std|min|max|p\d+(?:\.\d+)?)_(?P<metric>\w+)_ms")
+_NUMBERS = {
+    "duration": ("s", UNKNOWN),
+    "completed": ("requests", HIGHER),
+    "failed": ("requests", LOWER),
+    "total_input_tokens": ("tokens", UNKNOWN),
+    "total_input_text_tokens": ("tokens", UNKNOWN),
+    "total_input_vision_tokens": ("tokens", UNKNOWN),
+    "total_output_tokens": ("tokens", UNKNOWN),
+    "total_output_tokens_retokenized": ("tokens", UNKNOWN),
+    "request_throughput": ("requests/s", HIGHER),
+    "request_goodput": ("requests/s", HIGHER),
+    "input_throughput": ("tokens/s", HIGHER),
+    "output_throughput": ("tokens/s", HIGHER),
+    "output_throughput_retokenized": ("tokens/s", HIGHER),
+    "total_throughput": ("tokens/s", HIGHER),
+    "total_throughput_retokenized": ("tokens/s", HIGHER),
+    "total_token_throughput": ("tokens/s", HIGHER),
+    "input_sequence_throughput": ("sequences/s", HIGHER),
+    "max_output_tokens_per_s": ("tokens/s", HIGHER),
+    "max_concurrent_requests": ("requests", UNKNOWN),
+    "concurrency": ("requests", UNKNOWN),
+    "rtfx": ("ratio", HIGHER),
+    "accept_length": ("tokens", HIGHER),
+    "spec_decode_acceptance_rate": ("%", HIGHER),
+    "spec_decode_acceptance_length": ("tokens", HIGHER),
+}
+_LISTS = {
+    "ttfts": ("ttft", "s", LOWER),
+    "itls": ("itl", "s", LOWER),
+    "latencies": ("e2el", "s", LOWER),
+    "queue_times": ("client_queue_time", "s", LOWER),
+    "start_times": ("start_time", "s", UNKNOWN),
+    "input_lens": ("input_len", "tokens", UNKNOWN),
+    "output_lens": ("output_len", "tokens", UNKNOWN),
+}
+"""Lists with one entry a request. That of `itls` is a list itself."""
+_PARAMETERS = frozenset(
+    (
+        *("num_prompts", "request_rate", "burstiness", "max_concurrency", "best_of", "random_input_len"),
+        *("random_output_len", "random_range_ratio", "sharegpt_output_len", "fixed_output_len"),
+        *("num_processes", "ramp_up_start_rps", "ramp_up_end_rps"),
+    )
+)
+_NOT_PARAMETERS = frozenset({"date", "model_id", "server_info"})
+_COUNTED_ANYWAY = frozenset({"completed", "failed", "duration"})
+"""Numbers that are right even if no request succeeded."""
+_ITL_EACH = "ITL by token"
+_ITL_CHUNK = "ITL by streamed chunk"
+"""Speculative decoding and batching put several tokens into one chunk."""
+
+
+def _vllm(document: Any, _path: Path) -> ImportedRun:
+    return _serving("vLLM", document, lambda _: _ITL_CHUNK)
+
+
+def _sglang(document: Any, _path: Path) -> ImportedRun:
+    def itl_of(run: _Json) -> str:
+        backend = str(run.get("backend"))
+        # only SGLang's own endpoint says how many tokens a chunk has
+        return _ITL_EACH if backend.startswith("sglang") and "oai" not in backend else _ITL_CHUNK
+
+    return _serving("SGLang", document, itl_of)
+
+
+def _serving(tool: str, document: Any, itl_of: Any) -> ImportedRun:
+    runs = document if isinstance(document, list) else [document]
+    if not all("completed" in run or any(map(_LATENCY.fullmatch, run)) for run in runs):
+        raise ValueError("a run without latencies and requests")
+    measured_at = _date(runs[0].get("date"))
+    return ImportedRun(
+        tool=tool,
+        tool_version=runs[0].get("vllm_version") or (runs[0].get("server_info") or {}).get("version"),
+        rows=tuple(row for run in runs for row in _rows(run, itl_of(run))),
+        commit=ImportedCommit(measured_at=measured_at),
+    )
+
+
+def _date(text: object) -> float | None:
+    """VLLM's `20250304-014141`, taken as UTC."""
+    try:
+        return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _rows(run: _Json, itl: str) -> Iterator[ImportedRow]:
+    case = str(run.get("model_id") or (run.get("server_info") or {}).get("model_path") or run.get("model") or "serving")
+    parameters = {
+        key: value
+        for key, value in run.items()
+        if key not in _NOT_PARAMETERS
+        and (key in _PARAMETERS or isinstance(value, str))
+        and not (isinstance(value, str) and number_of(value) is None and len(value) > 1_000)
+    }
+    failure = _failure(run)
+    errors = run.get("errors") or []
+
+    def row(metric: str, value: float, unit: str, statistic: str = "value", **more: Any) -> ImportedRow:
+        is_itl = metric in ("itl", "max_itl")
+        found = {"parameters": parameters, "definition": itl if is_itl else ""} | more
+        if failure is not None and metric not in _COUNTED_ANYWAY:
+            found |= {"outcome": Outcome.CRASHED, "message": failure}
+        return ImportedRow(case, metric, value, unit, statistic=statistic, **found)
+
+    for key, value in run.items():
+        name = key.removesuffix(":")  # vLLM once wrote `request_goodput:`
+        if key in _PARAMETERS:
+            continue
+        if isinstance(value, list):
+            yield from _requests(key, value, errors, row)
+            continue
+        number = None if isinstance(value, str) else number_of(value)
+        latency = _LATENCY.fullmatch(name)
+        if number is None:
+            continue
+        if latency is not None:
+            statistic = latency["statistic"]
+            count = run.get("completed")
+            better = UNKNOWN if statistic == "std" else LOWER
+            yield row(latency["metric"], number, "ms", statistic, better=better, sample_count=count)
+        else:
+            unit, better = _NUMBERS.get(name, ("", UNKNOWN))
+            yield row(name, number, unit, better=better)
+
+
+def _requests(key: str, values: list[Any], errors: list[Any], row: Any) -> Iterator[ImportedRow]:
+    """The numbers of each request; those of a failed request are no results."""
+    metric, unit, better = _LISTS.get(key, (key, "", UNKNOWN))
+    for at, own in enumerate(values):
+        error = errors[at] if at < len(errors) else None
+        more = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
+        for value in own if isinstance(own, list) else [own]:
+            number = None if isinstance(value, str) else number_of(value)
+            if number is not None:
+                yield row(metric, number, unit, "sample", better=better, sample_count=1, **more)
+
+
+def _failure(run: _Json) -> str | None:
+    """Why the numbers of a run are no results: no request succeeded."""
+    completed = run.get("completed")
+    if completed is not None:
+        asked = run.get("num_prompts")
+        return None if completed else f"none of {asked if asked is not None else 'its'} requests succeeded"
+    latencies = [value for key, value in run.items() if _LATENCY.fullmatch(key)]
+    return "every latency is 0, as of a run without a successful request" if latencies and not any(latencies) else None
+
+
+class _Serving(JsonImporter):
+    def sniff(self, head: bytes, _name: str, /) -> float:
+        marks = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_tokens"')
+        is_serving = any(word in head for word in marks)
+        is_sglang = any(word in head for word in (b"retokenized", b"_e2e_latency_ms", b'"sharegpt_output_len"'))
+        return 0.9 if is_serving and is_sglang is (self.words == (b"sglang",)) else 0.0
+
+
+SERVING = {"vllm": _Serving(_vllm, ()), "sglang": _Serving(_sglang, (b"sglang",))}
