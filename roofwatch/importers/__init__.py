@@ -1,4 +1,4 @@
-"""Importers of other tools' result files: the values they return, and which importer reads a file.
+"""What an importer of another tool's result files returns, and how it reads a file.
 
 An importer is an object with `sniff(head, name) -> float` and `read(path) -> ImportedRun`. Other packages add theirs by
 an entry point of the group `roofwatch.importers`.
@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,13 +19,9 @@ from roofwatch.collector.record.record import MAX_DEPTH, MAX_RECORD_BYTES, is_de
 
 __all__ = [
     *("HIGHER", "LOWER", "UNKNOWN", "FileImportError", "ImportedCommit", "ImportedRow", "ImportedRun", "Importer"),
-    *("JsonImporter", "Outcome", "import_file", "importers", "is_known", "number_of", "numbers_of", "parse_json"),
-    "read_bytes",
+    *("JsonImporter", "Outcome", "number_of", "numbers_of", "parse_json", "read_bytes"),
 ]
 LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN
-MAX_VALUES = 2_000_000
-_HEAD_BYTES = 2**16
-_GROUP = "roofwatch.importers"
 
 
 class FileImportError(CollectorError):
@@ -117,52 +112,6 @@ class JsonImporter:
 
     def read(self, path: Path, /) -> ImportedRun:
         return self.parse(parse_json(read_bytes(path), path), path)
-
-
-def importers() -> dict[str, Importer]:
-    """All importers by format, those of other packages first."""
-    from roofwatch.importers.histories import HISTORIES
-    from roofwatch.importers.kernels import KERNELS
-    from roofwatch.importers.programs import PROGRAMS
-    from roofwatch.importers.serving import SERVING
-
-    plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **KERNELS, **SERVING, **PROGRAMS, **HISTORIES}
-
-
-def import_file(path: Path, format_name: str | None = None) -> tuple[str, ImportedRun]:
-    """Read a file by the importer that recognises it, or by the named one; returns the format's name too.
-
-    Raises:
-        FileImportError: no importer knows the file, or it is damaged.
-    """
-    known = importers()
-    name = format_name or _recognised(path, known)
-    if name not in known:
-        what = f"{path}: of no known format; name it with --as" if name is None else f"--as {name}: unknown; choose one"
-        raise FileImportError(f"{what}: {', '.join(known)}")
-    try:
-        run = known[name].read(path)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        kind = type(error).__name__
-        raise FileImportError(f"{path}: not a complete {name} file ({kind}: {error}); copy it again") from None
-    if not run.rows:
-        raise FileImportError(f"{path}: the {name} file holds no results")
-    if len(run.rows) > MAX_VALUES:
-        raise FileImportError(f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file")
-    return name, run
-
-
-def is_known(path: Path) -> bool:
-    """Whether an importer recognises a file and it holds results."""
-    return not path.name.endswith("benchmarks.json") and _recognised(path, importers()) is not None
-
-
-def _recognised(path: Path, known: Mapping[str, Importer]) -> str | None:
-    head = read_bytes(path)[:_HEAD_BYTES]
-    certainties = {name: one.sniff(head, path.name) for name, one in known.items()}
-    best = max(certainties, key=lambda name: certainties[name])
-    return best if certainties[best] > 0 else None
 
 
 # --- reading

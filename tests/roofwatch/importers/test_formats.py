@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.importers import FileImportError, ImportedRow, ImportedRun, import_file
+from roofwatch.importers import FileImportError, ImportedRow, ImportedRun
+from roofwatch.importers.registry import import_file
 
 DATA = Path(__file__).parents[2] / "data" / "imports"
 EXPECTED = json.loads((DATA / "expected.json").read_text())

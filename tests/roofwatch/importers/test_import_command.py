@@ -23,8 +23,9 @@ from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.values import Regression
-from roofwatch.importers import FileImportError, import_file
+from roofwatch.importers import FileImportError
 from roofwatch.importers.records import to_records, turned
+from roofwatch.importers.registry import import_file
 from tests.builders import make_record, sha_of
 from tests.docs.markdown import ROOT, fences
 from tests.roofwatch.command import roofwatch
