@@ -63,6 +63,7 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
     count = run_git(repository, "rev-list", "--first-parent", "--count", sha)
     status = run_git(repository, "status", "--porcelain", "--untracked-files=no")
     branch = run_git(repository, "rev-parse", "--abbrev-ref", "HEAD").strip()
+    tags = run_git(repository, "tag", "--points-at", sha).split()
     return Commit(
         sha=sha,
         parents=tuple(parents.split()),
@@ -72,6 +73,7 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
         subject=subject[:1_000],
         branch=None if branch == "HEAD" else branch[:500],
         is_dirty=bool(status.strip()),
+        tags=tuple(tag for tag in tags if len(tag) <= 200),
     )
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from roofwatch.ci.alerts.rules import PLACES, AlertRules, CodeOwners, Ownership, parse_codeowners, parse_rules
+from roofwatch.ci.alerts.rules import PLACES, AlertRules, Ownership, parse_codeowners, parse_rules
 from roofwatch.ci.messages import AlertError, GitHubError
 from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, DeliveryState, Message, Severity
 from roofwatch.settings import Settings
 
 if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
+    from codeowners import CodeOwners
+
     from roofwatch.ci.alerts.delivery import Sender
     from roofwatch.ci.alerts.evaluation import AlertSetup
 
@@ -71,7 +73,7 @@ def trial_delivery(channel: str) -> Delivery:
         channel=channel,
         event=AlertEvent.FIRED,
         episode=1,
-        alert=Alert("roofwatch", "test", "test", Severity.INFO, AlertState.FIRING, 1, message, now),
+        alert=Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now),
         message=message,
         state=DeliveryState.SENDING,
         attempt_count=1,

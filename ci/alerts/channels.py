@@ -8,6 +8,9 @@ mentions, links or tags; in Markdown they are code spans; in the JSON of a webho
 """
 
 import contextlib
+import hashlib
+import hmac
+import json
 import logging
 import os
 import re
@@ -26,8 +29,11 @@ from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, GitHubError
 from roofwatch.ci.report.markdown import code, plain
-from roofwatch.db.alerts.values import AlertEvent, Delivery
+from roofwatch.collector.record.metrics import metric
+from roofwatch.db.alerts.values import AlertEvent, AlertState, Change, Delivery
 
+SIGNATURE = "X-Roofwatch-Signature-256"
+_MIN_SECRET = 16
 _TIMEOUT_S = 30.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ISSUE_LABEL = "roofwatch"
@@ -35,9 +41,15 @@ _ISSUE_LABEL = "roofwatch"
 _MAX_TITLE = 150
 """With the project and the prefix it fits into the 256 characters of an issue's title."""
 _MAX_FACT = 500
+_MAX_CHANGES = 6
 _HARMLESS = str.maketrans({"@": "＠", "<": "‹", ">": "›", "`": "'", "*": "∗", "|": "¦", "[": "(", "]": ")"})
 _SCHEME = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\bwww\.")
-_PREFIXES = {AlertEvent.FIRED: "", AlertEvent.ESCALATED: "not acknowledged: ", AlertEvent.RESOLVED: "resolved: "}
+_PREFIXES = {
+    AlertEvent.FIRED: "",
+    AlertEvent.REMINDED: "still firing: ",
+    AlertEvent.ESCALATED: "not acknowledged: ",
+    AlertEvent.RESOLVED: "resolved: ",
+}
 
 
 def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
@@ -60,7 +72,7 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
         except GitHubError as error:
             raise AlertError(str(error)) from None
     url = _read_address(channel, folder)
-    return WebhookSender(url) if channel.kind == "webhook" else AppriseSender(url)
+    return AppriseSender(url) if channel.kind == "apprise" else WebhookSender(url, _read_secret(channel))
 
 
 def _read_address(channel: AddressedChannel, folder: Path) -> str:
@@ -74,6 +86,15 @@ def _read_address(channel: AddressedChannel, folder: Path) -> str:
     if len(words) != 1:
         raise AlertError(f"{name} must contain one address; it {'has several' if words else 'is missing or empty'}")
     return words[0]
+
+
+def _read_secret(channel: AddressedChannel) -> bytes | None:
+    if channel.secret_env is None:
+        return None
+    secret = os.environ.get(channel.secret_env, "")
+    if len(secret) < _MIN_SECRET:
+        raise AlertError(f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or more")
+    return secret.encode()
 
 
 class AppriseSender:
@@ -99,9 +120,14 @@ class AppriseSender:
 
 
 class WebhookSender:
-    """A receiver of JSON, by its https URL; plain http only on this machine."""
+    """A receiver of JSON, by its https URL; plain http only on this machine.
 
-    def __init__(self, url: str) -> None:
+    With a secret, the header `X-Roofwatch-Signature-256` has the HMAC-SHA256 of the body, as GitHub's webhooks do. The
+    body contains the key of the message, so a receiver that drops known keys is safe from repeated ones.
+    """
+
+    def __init__(self, url: str, secret: bytes | None = None) -> None:
+        self._secret = secret
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every URL
         with contextlib.suppress(ValueError):
             parts = urllib.parse.urlsplit(url)
@@ -112,9 +138,12 @@ class WebhookSender:
 
     def send(self, delivery: Delivery) -> None:
         """Post it; a status of 2xx means that it arrived."""
-        headers = {"Idempotency-Key": str(delivery.key), "User-Agent": "roofwatch"}
+        body = json.dumps(to_document(delivery)).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": str(delivery.key), "User-Agent": "roofwatch"}
+        if self._secret is not None:
+            headers[SIGNATURE] = f"sha256={hmac.new(self._secret, body, hashlib.sha256).hexdigest()}"
         try:
-            answer = httpx.post(self._url, json=to_document(delivery), headers=headers, timeout=_TIMEOUT_S)
+            answer = httpx.post(self._url, content=body, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
             raise SendError(f"no answer: {type(error).__name__}", is_uncertain=True) from None
         if not answer.is_success:
@@ -170,7 +199,7 @@ def _marker(delivery: Delivery) -> str:
 def to_title(delivery: Delivery) -> str:
     """Write one line of plain text."""
     project, title = _inert(delivery.alert.project, 80), _inert(delivery.message.title, _MAX_TITLE)
-    return f"[{project}] {_PREFIXES[delivery.event]}{title}"
+    return f"[{project}] {delivery.alert.severity}: {_PREFIXES[delivery.event]}{title}"
 
 
 def to_text(delivery: Delivery) -> str:
@@ -200,24 +229,40 @@ def to_document(delivery: Delivery) -> dict[str, Any]:
     alert = delivery.alert
     return {
         "version": 1,
+        "key": str(delivery.key),
         "event": delivery.event,
         "alert_id": str(alert.alert_id),
         "episode": delivery.episode,
         "project": alert.project,
-        "rule": alert.rule,
+        "rules": alert.rules,
         "severity": alert.severity,
+        "regression_id": None if alert.regression_id is None else str(alert.regression_id),
+        "fired_at": alert.fired_at.isoformat(),
         **asdict(delivery.message),
     }
 
 
 def _facts(delivery: Delivery) -> list[tuple[str, str]]:
-    alert, owners = delivery.alert, ", ".join(delivery.message.owners)
+    alert, message = delivery.alert, delivery.message
+    changes, acknowledge = message.changes[:_MAX_CHANGES], f"roofwatch alert acknowledge {alert.alert_id}"
+    facts = {"Owner": ", ".join(message.owners), "Rule": f"{', '.join(alert.rules)} ({alert.severity})"}
+    facts["Alert"] = f"{alert.alert_id}, episode {delivery.episode}"
+    if alert.state is AlertState.FIRING:
+        facts["Acknowledge"] = f"{acknowledge} --person NAME --reason REASON"
     return [
-        *((fact.name, fact.text) for fact in delivery.message.facts),
-        *([("Owner", owners)] if owners else []),
-        ("Rule", f"{alert.rule} ({alert.severity})"),
-        ("Alert", f"{alert.alert_id}, episode {delivery.episode}"),
+        *([("Device", ", ".join(message.devices))] if message.devices else []),
+        *(("Change", _change_text(one)) for one in changes),
+        *((fact.name, fact.text) for fact in message.facts),
+        *((name, text) for name, text in facts.items() if text),
     ]
+
+
+def _change_text(change: Change) -> str:
+    """Write the values with their units: `gemm/… · triton: compute rate 612 TFLOP/s to 562 TFLOP/s (-8.2%)`."""
+    definition = metric(change.metric)
+    values = " to ".join("failed" if one is None else definition.format(one) for one in (change.before, change.after))
+    relative = "" if change.relative_change is None else f" ({change.relative_change:+.1%})"
+    return f"{change.case_id} · {change.implementation}: {definition.title} {values}{relative}"
 
 
 def _inert(text: str, limit: int) -> str:

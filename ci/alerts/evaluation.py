@@ -1,35 +1,36 @@
-"""Evaluate the rules on the projects of a store, and update their alerts: fired, escalated, resolved.
+"""Evaluate the rules on the projects of a store, and update their alerts: fired, reminded, escalated, resolved.
 
-There is one alert for each rule and cause. Channels are notified once per episode, and at most once per cool-down.
-Notifications go to the outbox in the transaction that changes the alert; `roofwatch.ci.alerts.delivery` sends them.
+There is one alert for each cause, however many rules report it. A channel gets it once per episode and cool-down.
+Notifications go to the outbox in the transaction that changes the alert; `roofwatch.ci.alerts.delivery`
+sends them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 
+from codeowners import CodeOwners
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.conditions import (
-    MessageContext,
-    level_conditions,
-    regression_conditions,
-    runs_needed,
-    silence_conditions,
-    why_not_alerting,
-)
+from roofwatch.ci.alerts.conditions import ProjectState, conditions_at, why_not_alerting
 from roofwatch.ci.alerts.delivery import Sender
-from roofwatch.ci.alerts.rules import AlertRules, CodeOwners, Ownership, RegressionRule, Rule, SilenceRule
+from roofwatch.ci.alerts.rules import AlertRules, MetricRule, Ownership, RegressionRule, Rule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
-from roofwatch.db.queries.runners import RunnerRun, read_runner_history, read_source_files, read_tags
-from roofwatch.db.queries.runs import list_cases_of_run, list_projects
+from roofwatch.db.queries.results import CaseFacts
+from roofwatch.db.queries.runners import read_cases, read_runner_history, read_source_files
+from roofwatch.db.queries.runs import find_commit, list_cases_of_run, list_projects
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
+
+REPLAY_DAYS = 30
+"""How far back `replay` goes."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,6 @@ class AlertSetup:
     """What cannot be used, and why."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What the rules report of a project."""
-
-    conditions: tuple[AlertCondition, ...]
-    endings: Mapping[str, str]
-    """By cause, why it raises no alert."""
-
-
 def raise_alerts(
     engine: Engine, setup: AlertSetup, now: datetime, projects: Sequence[str] | None = None
 ) -> list[AlertStep]:
@@ -65,46 +57,73 @@ def raise_alerts(
     for project in projects:
         with Session(engine) as session, session.begin():
             known = lock_alerts(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
-            found = evaluate(session, project, setup, now)
-            steps = next_steps(project, known, found.conditions, rules=setup.rules, endings=found.endings, now=now)
+            state = read_state(session, project, setup)
+            conditions = [one for rule in setup.rules.of(project) for one in conditions_at(rule, state, now)]
+            steps = next_steps(project, known, conditions, rules=setup.rules, endings=endings_of(state), now=now)
             write_steps(session, steps, now)
             _request_bisections(session, project, setup.rules, steps)
             changed += steps
     return changed
 
 
-def evaluate(session: Session, project: str, setup: AlertSetup, now: datetime) -> Evaluation:
-    """Evaluate the rules on a project now; nothing is written."""
-    rules = [rule for rule in setup.rules.rules if rule.covers_project(project)]
-    if not rules:
-        return Evaluation((), {})
-    history = read_runner_history(session, project)
-    regressions = list_triaged(session, project)
-    context = _message_context(session, project, setup, history, now)
+def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectState:
+    """Read what the rules need to know of a project; results are read on demand, while the session is open."""
+    rules = setup.rules.of(project)
+    runs = read_runner_history(session, project) if rules else {}
+    cases: dict[str, CaseFacts] = {}
+    files: dict[str, str] = {}
+    for newest in (own[-1] for own in runs.values()):
+        cases |= read_cases(session, newest.run_id)
+        files |= read_source_files(session, newest.run_id)
+    names = {name for rule in rules if isinstance(rule, MetricRule) and (name := rule.against_commit) is not None}
+    return ProjectState(
+        project=project,
+        regressions=list_triaged(session, project) if rules else (),
+        runs=runs,
+        results=cache(partial(list_cases_of_run, session)),
+        cases=cases,
+        commits={name: find_commit(session, project, name) for name in names},
+        ownership=Ownership(setup.rules.owners, setup.codeowners, files),
+        dashboard_url=setup.dashboard_url,
+    )
 
-    cases_of_run = cache(partial(list_cases_of_run, session))
-    conditions: list[AlertCondition] = []
-    for rule in rules:
-        if isinstance(rule, RegressionRule):
-            conditions += regression_conditions(rule, regressions, context)
-        elif isinstance(rule, SilenceRule):
-            times = {runner: [run.started_at for run in runs] for runner, runs in history.items()}
-            conditions += silence_conditions(rule, times, context)
-        else:
-            count = runs_needed(rule)
-            newest = {runner: [cases_of_run(run.run_id) for run in runs[-count:]] for runner, runs in history.items()}
-            conditions += level_conditions(rule, newest, context)
-    reasons = {one.regression_id: why_not_alerting(one) for one in regressions}
-    return Evaluation(tuple(conditions), {cause: why for cause, why in reasons.items() if why is not None})
+
+def replay(rule: Rule, state: ProjectState, now: datetime) -> list[tuple[datetime, str]]:
+    """Return what would have fired in the last 30 days, evaluated once a day without cool-down: times and titles."""
+    told = []
+    before: set[str] | None = None
+    for at in (now - timedelta(days=days) for days in range(REPLAY_DAYS, -1, -1)):
+        found = {one.cause: one for one in conditions_at(rule, _as_of(state, at), at) if not one.is_past}
+        told += [(at, one.message.title) for cause, one in found.items() if before is not None and cause not in before]
+        before = set(found)
+    return told
+
+
+def _as_of(state: ProjectState, at: datetime) -> ProjectState:
+    """Return the regressions as they were: without later ones, later recoveries and what closed them."""
+    regressions = []
+    for one in state.regressions:
+        regression, triage = one.regression, one.triage
+        if regression.recovered_at is not None and regression.recovered_at.committed_at > at:
+            regression = replace(regression, recovered_at=None)
+            triage = replace(triage, state=TriageState.NEW) if triage.state is TriageState.FIXED else triage
+        if regression.commit.committed_at <= at:
+            regressions.append(replace(one, regression=regression, triage=triage))
+    return replace(state, regressions=regressions)
+
+
+def endings_of(state: ProjectState) -> dict[str, str | None]:
+    """Return, by cause of each regression, why it raises no alert; None if it does."""
+    return {one.regression_id: why_not_alerting(one) for one in state.regressions}
 
 
 def _request_bisections(session: Session, project: str, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
     """Request a bisection of each regression that a rule with `bisects` reports for the first time."""
     bisecting = {rule.name for rule in rules.rules if isinstance(rule, RegressionRule) and rule.bisects}
     wanted = {
-        step.alert.regression_id: step.alert.rule
+        step.alert.regression_id: next(iter(bisecting.intersection(step.alert.rules)))
         for step in steps
-        if step.alert.rule in bisecting and any(one.event is AlertEvent.FIRED for one in step.notifications)
+        if bisecting.intersection(step.alert.rules) and any(one.event is AlertEvent.FIRED for one in step.notifications)
     }
     for one in list_triaged(session, project) if wanted else ():
         regression_id = one.triage.regression_id
@@ -113,18 +132,6 @@ def _request_bisections(session: Session, project: str, rules: AlertRules, steps
             continue
         commits = range_of(project, point, read_series(session, project, [point.series]))
         request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=regression_id)
-
-
-def _message_context(
-    session: Session, project: str, setup: AlertSetup, history: Mapping[str, Sequence[RunnerRun]], now: datetime
-) -> MessageContext:
-    tags: dict[str, frozenset[str]] = {}
-    files: dict[str, str] = {}
-    for runs in history.values():
-        tags |= read_tags(session, runs[-1].run_id)
-        files |= read_source_files(session, runs[-1].run_id)
-    ownership = Ownership(setup.rules.owners, setup.codeowners, files)
-    return MessageContext(project, now, ownership, tags, setup.dashboard_url)
 
 
 # --- from conditions to alerts
@@ -136,7 +143,7 @@ def next_steps(
     conditions: Sequence[AlertCondition],
     *,
     rules: AlertRules,
-    endings: Mapping[str, str],
+    endings: Mapping[str, str | None],
     now: datetime,
 ) -> list[AlertStep]:
     """Return the alerts of a project that change, with their notifications. Pure.
@@ -146,47 +153,51 @@ def next_steps(
         known: All of its alerts.
         conditions: What its rules report now.
         rules: All rules.
-        endings: By cause, why an alert ended, if known.
+        endings: By cause of each regression, why it raises no alert; None if it does.
         now: The time.
     """
-    by_name = {rule.name: rule for rule in rules.rules if rule.covers_project(project)}
-    alerts = {(alert.rule, alert.cause): alert for alert in known}
-    holding = {(condition.rule, condition.cause): condition for condition in conditions}
+    by_name = {rule.name: rule for rule in rules.of(project)}
+    alerts = {alert.cause: alert for alert in known}
+    holding: dict[str, list[AlertCondition]] = defaultdict(list)
+    for condition in sorted(conditions, key=lambda one: -one.severity.rank):
+        holding[condition.cause].append(condition)
     steps = []
-    for key, condition in holding.items():
-        before = alerts.get(key)
+    for cause, found in holding.items():
+        before, names = alerts.get(cause), tuple(dict.fromkeys(one.rule for one in found))
         if before is not None and before.state is not AlertState.RESOLVED:
-            alert = replace(before, severity=condition.severity, message=condition.message)
-        elif not condition.is_past:
-            alert = _new_episode(project, before, condition, now)
+            alert = replace(before, rules=names, severity=found[0].severity, message=found[0].message)
+            is_worse = found[0].severity.rank > before.severity.rank
+        elif not all(one.is_past for one in found):
+            alert, is_worse = _new_episode(project, before, found[0], names, now), False
         else:
             continue
-        steps.append(_notify(alert, condition, by_name[condition.rule], now))
-    for key, alert in alerts.items():
-        if key not in holding and alert.state is not AlertState.RESOLVED:
-            ending = endings.get(alert.cause, "the rule no longer reports it")
-            steps.append(_resolve(alert, by_name.get(alert.rule), ending, now))
-    return [one for one in steps if one.notifications or one.alert != alerts.get((one.alert.rule, one.alert.cause))]
+        steps.append(_notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse))
+    for cause, alert in alerts.items():
+        if cause not in holding and alert.state is not AlertState.RESOLVED:
+            steps.append(_resolve(alert, by_name, rules.channels, _ending(alert, endings), now))
+    return [one for one in steps if one.notifications or one.alert != alerts.get(one.alert.cause)]
 
 
-def _new_episode(project: str, before: Alert | None, condition: AlertCondition, now: datetime) -> Alert:
+def _new_episode(
+    project: str, before: Alert | None, condition: AlertCondition, names: tuple[str, ...], now: datetime
+) -> Alert:
     return Alert(
         project=project,
-        rule=condition.rule,
         cause=condition.cause,
+        rules=names,
         severity=condition.severity,
         state=AlertState.FIRING,
         episode=1 if before is None else before.episode + 1,
         message=condition.message,
         fired_at=now,
         regression_id=condition.regression_id,
-        notified_at=None if before is None else before.notified_at,
+        told_at={} if before is None else before.told_at,
     )
 
 
-def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) -> AlertStep:
+def _notify(alert: Alert, found: Sequence[tuple[AlertCondition, Rule]], now: datetime, *, is_worse: bool) -> AlertStep:
     """Add the notifications that are due for a firing alert."""
-    if condition.is_acknowledged and alert.state is AlertState.FIRING:
+    if alert.state is AlertState.FIRING and any(condition.is_acknowledged for condition, _ in found):
         alert = replace(
             alert,
             state=AlertState.ACKNOWLEDGED,
@@ -194,27 +205,48 @@ def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) 
             acknowledged_by="triage",
             acknowledged_reason="its regression is acknowledged",
         )
+    is_open, told_at, escalated_to = alert.state is AlertState.FIRING, dict(alert.told_at), [*alert.escalated_to]
     notifications: list[Notification] = []
-    if not alert.is_notified and (alert.notified_at is None or now >= alert.notified_at + rule.cool_down):
-        notifications += [Notification(channel, AlertEvent.FIRED) for channel in rule.channels]
-        alert = replace(alert, notified_at=now)
-    if _must_escalate(alert, rule, now):
-        notifications += [Notification(channel, AlertEvent.ESCALATED) for channel in rule.escalate_to]
-        alert = replace(alert, escalated_at=now)
-    return AlertStep(alert, tuple(dict.fromkeys(notifications)))
+    for condition, rule in found:
+        told = [at for channel in rule.channels if (at := told_at.get(channel)) and at >= alert.fired_at]
+        if is_open and rule.escalate_after_hours is not None and told:
+            late = [one for one in rule.escalate_to if one not in escalated_to]
+            if late and now >= min(told) + timedelta(hours=rule.escalate_after_hours):
+                notifications += [Notification(channel, AlertEvent.ESCALATED) for channel in late]
+                escalated_to += late
+        for channel in rule.channels:
+            last = told_at.get(channel)
+            if last is None or last < alert.fired_at:
+                is_due = not condition.is_past and (last is None or now >= last + rule.cool_down)
+                event = AlertEvent.FIRED
+            else:
+                remind_at = last + timedelta(days=rule.remind_after_days)
+                is_due = is_open and last < now and (is_worse or (rule.remind_after_days > 0 and now >= remind_at))
+                event = AlertEvent.REMINDED
+            if is_due:
+                notifications.append(Notification(channel, event))
+                told_at[channel] = now
+    return AlertStep(replace(alert, told_at=told_at, escalated_to=tuple(escalated_to)), tuple(notifications))
 
 
-def _must_escalate(alert: Alert, rule: Rule, now: datetime) -> bool:
-    is_waiting = alert.state is AlertState.FIRING and alert.is_notified and alert.escalated_at is None
-    if rule.escalate_after_hours is None or alert.notified_at is None or not is_waiting:
-        return False
-    return now >= alert.notified_at + timedelta(hours=rule.escalate_after_hours)
+def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
+    """Return why an alert ended."""
+    if alert.cause in endings:
+        return endings[alert.cause] or "no rule covers it any more"
+    return "the newer results no longer show it" if alert.regression_id else "back within limits, or no rule covers it"
 
 
-def _resolve(alert: Alert, rule: Rule | None, ending: str, now: datetime) -> AlertStep:
+def _resolve(
+    alert: Alert, rules: Mapping[str, Rule], channels: Collection[str], ending: str, now: datetime
+) -> AlertStep:
+    """Tell everybody who was told, except through rules without `notify_resolved`."""
     message = replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts))
-    resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message)
-    if rule is None or not rule.notify_resolved or not alert.is_notified:
-        return AlertStep(resolved)
-    channels = dict.fromkeys([*rule.channels, *(rule.escalate_to if alert.escalated_at is not None else ())])
-    return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in channels))
+    resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message, escalated_to=())
+    own = [rules[name] for name in alert.rules if name in rules]
+    is_wanted = {
+        channel: rule.notify_resolved
+        for rule in sorted(own, key=lambda rule: rule.notify_resolved)
+        for channel in (*rule.channels, *rule.escalate_to)
+    }
+    told = [one for one in alert.told_channels if one in channels and is_wanted.get(one, True)]
+    return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in told))

@@ -8,19 +8,65 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from codeowners import CodeOwners
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from roofwatch.ci.messages import AlertError
+from roofwatch.collector.record.metrics import Better, Metric, metric
 from roofwatch.db.alerts.values import Severity
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
+RuleName = Annotated[str, StringConstraints(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Repository = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")]
+_JUDGED = (
+    *("flop_per_s", "memory_bytes_per_s", "bus_bytes_per_s", "tokens_per_s", "utilisation"),
+    *("median_ns", "host_ns", "peak_allocated_bytes", "rmse_ratio"),
+)
+"""Metrics of rules."""
 RunCount = Annotated[int, Field(ge=1, le=200)]
+
+
+def _percentage(value: object) -> float:
+    """Read `"5%"` as 0.05. A bare number is refused: 5 could mean 5 % or five times."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError('write a percentage in quotes, such as "5%"')
+    return float(found[1]) / 100
+
+
+def _limit(value: object) -> object:
+    return _percentage(value) if isinstance(value, str) else value
+
+
+def _known_metric(name: str) -> str:
+    if name not in _JUDGED:
+        raise ValueError(f"unknown metric{_suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}")
+    return name
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+Percentage = Annotated[float, BeforeValidator(_percentage), Field(ge=0)]
+Limit = Annotated[float, BeforeValidator(_limit), Field(gt=0)]
 
 
 class _Table(BaseModel):
@@ -35,11 +81,15 @@ class AddressedChannel(_Table):
     """Environment variable with the address."""
     url_file: str | None = None
     """File with the address, relative to the rules."""
+    secret_env: Variable | None = None
+    """Environment variable with the key that signs a webhook's messages."""
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:
         if (self.url_env is None) == (self.url_file is None):
             raise ValueError("name where the address is: either url_env or url_file")
+        if self.secret_env is not None and self.kind != "webhook":
+            raise ValueError("secret_env is only for webhooks")
         return self
 
 
@@ -57,7 +107,7 @@ Channel = Annotated[AddressedChannel | IssueChannel, Field(discriminator="kind")
 
 
 class _Rule(_Table):
-    name: Name
+    name: RuleName
     severity: Severity = Severity.WARNING
     channels: tuple[Name, ...] = Field(min_length=1)
     cool_down_hours: float = Field(default=24.0, ge=0)
@@ -65,6 +115,8 @@ class _Rule(_Table):
     escalate_after_hours: float | None = Field(default=None, gt=0)
     """Notify `escalate_to` if nobody acknowledged the alert by then."""
     escalate_to: tuple[Name, ...] = ()
+    remind_after_days: float = Field(default=7.0, ge=0)
+    """Repeat the message until somebody acknowledges the alert; 0 for never."""
     notify_resolved: bool = True
     within_days: float = Field(default=30.0, gt=0)
     """What began earlier raises no alert; an alert that is firing continues."""
@@ -92,49 +144,88 @@ class _Rule(_Table):
 class _KernelRule(_Rule):
     kernels: tuple[str, ...] = ("*",)
     """Patterns of kernels."""
+    families: tuple[str, ...] = ("*",)
+    """Patterns of families of kernels."""
     tags: tuple[str, ...] = ()
     """Only cases with all of these."""
 
-    def covers_case(self, kernel: str, tags: Collection[str]) -> bool:
-        return matches(kernel, self.kernels) and set(self.tags) <= set(tags)
+    def covers_case(self, kernel: str, family: str, tags: Collection[str]) -> bool:
+        return matches(kernel, self.kernels) and matches(family, self.families) and set(self.tags) <= set(tags)
 
 
 class RegressionRule(_KernelRule):
     """A regression that is certain enough for an alert."""
 
     kind: Literal["regression"]
-    min_relative_change: float = Field(default=0.0, ge=0)
+    min_relative_change: Percentage = 0.0
     """Smallest change of a time or of memory; failures and wrong results are always reported."""
     bisects: bool = False
     """Request a bisection."""
 
 
-class LevelRule(_KernelRule):
-    """A metric above or below a limit, or grown against older runs, by the median of the newest runs."""
+class MetricRule(_KernelRule):
+    """A metric beyond a fixed limit, or worse than it was: the median of the newest runs counts.
 
-    kind: Literal["level"]
-    metric: Literal[
-        "flop_per_s",
-        "memory_bytes_per_s",
-        "utilisation",
-        "median_ns",
-        "host_ns",
-        "peak_allocated_bytes",
-        "rmse_ratio",
-    ]
-    at_least: float | None = Field(default=None, gt=0)
-    """In the metric's unit."""
-    at_most: float | None = Field(default=None, gt=0)
-    grown_by: float | None = Field(default=None, gt=0)
-    """Relative: 0.5 is half as much again."""
+    A metric with "higher is better" has a lower limit, `at_least` or `drops_by`; all others have an upper one.
+    """
+
+    kind: Literal["throughput", "level"]
+    """The same rule: `throughput` reads better for rates, `level` for times, memory and errors."""
+    metric: Annotated[str, AfterValidator(_known_metric)]
+    at_least: Limit | None = None
+    """In the metric's unit; a share is a percentage."""
+    at_most: Limit | None = None
+    drops_by: Annotated[Percentage, Field(lt=1)] | None = None
+    grows_by: Percentage | None = None
+    against: Annotated[str, StringConstraints(pattern=r"^\S(.{0,198}\S)?$")] = "14 days"
+    """What `drops_by` and `grows_by` are compared with: `N days` before the newest runs, a tag or commit, or `change`:
+    what was before a regression that the analysis found."""
+    over: Literal["any", "geomean"] = "any"
+    """Judge each case, or the geometric mean of all covered cases of a device."""
     runs: RunCount = 3
-    against_runs: RunCount = 20
-    """Earlier runs, whose median is the usual value for `grown_by`."""
+
+    @property
+    def definition(self) -> Metric:
+        return metric(self.metric)
+
+    @property
+    def limit(self) -> float | None:
+        """The fixed limit, if there is one."""
+        return self.at_least or self.at_most
+
+    @property
+    def against_days(self) -> float | None:
+        """How many days of earlier runs to compare with, if `against` says so."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?) days?", self.against)
+        return None if found is None else float(found[1])
+
+    @property
+    def against_commit(self) -> str | None:
+        """Tag or commit to compare with, if `against` is one."""
+        return None if self.against_days is not None or self.against == "change" else self.against
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether a lower value is worse."""
+        return self.definition.better is Better.HIGHER
+
+    def is_beyond(self, ratio: float) -> bool:
+        """Return whether a ratio of the new value to its reference is worse than allowed."""
+        return ratio < 1 - (self.drops_by or 0.0) if self.is_floor else ratio > 1 + (self.grows_by or 0.0)
 
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
-        if [self.at_least, self.at_most, self.grown_by].count(None) != 2:
-            raise ValueError("set one of at_least, at_most and grown_by")
+        allowed = ("at_least", "drops_by") if self.is_floor else ("at_most", "grows_by")
+        given = [name for name in ("at_least", "at_most", "drops_by", "grows_by") if getattr(self, name) is not None]
+        if len(given) != 1 or given[0] not in allowed:
+            better = f"{self.definition.better} is better for {self.metric}"
+            raise ValueError(f"{better}: set either {' or '.join(allowed)}")
+        if self.limit is not None and "against" in self.model_fields_set:
+            raise ValueError(f"against is only for {allowed[1]}")
+        if self.limit is not None and self.limit > 1 and self.definition.unit == "share":
+            raise ValueError(f'{given[0]} is a share: write a percentage, such as "70%"')
+        if self.against == "change" and self.over == "geomean":
+            raise ValueError('against = "change" judges each case: remove over = "geomean", or compare with days')
         return self
 
 
@@ -146,7 +237,7 @@ class SilenceRule(_Rule):
     """Default: three times its usual longest interval."""
 
 
-Rule = Annotated[RegressionRule | LevelRule | SilenceRule, Field(discriminator="kind")]
+Rule = Annotated[RegressionRule | MetricRule | SilenceRule, Field(discriminator="kind")]
 
 
 class KernelOwners(_Table):
@@ -168,35 +259,79 @@ class AlertRules(_Table):
     codeowners_repository: Repository | None = None
     """Repository on GitHub whose CODEOWNERS is read."""
 
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        names = [rule.name for rule in self.rules]
-        if len(set(names)) < len(names):
-            raise ValueError(f"two rules have the same name: {', '.join(names)}")
-        for rule in self.rules:
-            unknown = next((name for name in (*rule.channels, *rule.escalate_to) if name not in self.channels), None)
-            if unknown is not None:
-                known = ", ".join(self.channels) or "none"
-                raise ValueError(f"rule {rule.name!r}: unknown channel {unknown!r}; there is: {known}")
-        if self.codeowners is not None and self.codeowners_repository is not None:
-            raise ValueError("set either codeowners or codeowners_repository")
-        return self
+    def of(self, project: str) -> list[Rule]:
+        """Return the rules that cover a project."""
+        return [rule for rule in self.rules if rule.covers_project(project)]
 
 
 def parse_rules(text: str) -> AlertRules:
     """Read a file of rules.
 
     Raises:
-        AlertError: it is not valid; the message has the place, but not the value, which may be a secret address.
+        AlertError: it is not valid; the message has every fault and its place, but no value, which may be a secret.
     """
     try:
-        return AlertRules.model_validate(tomllib.loads(text))
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise AlertError(f"not TOML: {error}") from None
+    try:
+        rules, faults = AlertRules.model_validate(document), []
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
-        raise AlertError(f"{place or 'the file'}: {first['msg'].removeprefix('Value error, ')}") from None
+        rules = None
+        faults = [_in_words(one, document) for one in error.errors(include_url=False, include_input=False)]
+    faults += _inconsistencies(document)
+    if rules is None or faults:
+        raise AlertError("; ".join(dict.fromkeys(faults)))
+    return rules
+
+
+def _inconsistencies(document: Mapping[str, Any]) -> list[str]:
+    """List names that are used twice or do not exist; works on a document with other faults too."""
+    channels, rules = document.get("channels", {}), document.get("rules", [])
+    tables = [one for one in rules if isinstance(one, dict)] if isinstance(rules, list) else []
+    names = [str(one.get("name")) for one in tables]
+    faults = [f"two rules have the name {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
+    for table, name in zip(tables, names, strict=True):
+        lists = [own for key in ("channels", "escalate_to") if isinstance(own := table.get(key), list)]
+        unknown = [used for own in lists for used in own if isinstance(channels, dict) and used not in channels]
+        faults += [
+            f"rule {name!r}: unknown channel {one!r}; there is: {', '.join(channels) or 'none'}" for one in unknown
+        ]
+    if "codeowners" in document and "codeowners_repository" in document:
+        faults.append("set either codeowners or codeowners_repository")
+    return faults
+
+
+_TABLES = (AlertRules, AddressedChannel, IssueChannel, RegressionRule, MetricRule, SilenceRule, KernelOwners)
+_KEYS = {key for table in _TABLES for key in table.model_fields}
+_PLAIN = {
+    "missing": "is missing",
+    "tuple_type": 'must be a list, such as ["*"]',
+    "union_tag_not_found": "must be a table with a kind",
+    "string_pattern_mismatch": "has a character that is not allowed here",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "must be a table"),
+}
+
+
+def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
+    """Write a fault in plain words: where it is, what is wrong, and what is probably meant."""
+    context, text = fault.get("ctx", {}), _PLAIN.get(fault["type"], fault["msg"].replace("Input should", "must"))
+    if fault["type"] == "extra_forbidden":
+        text = f"unknown key{_suggestion(str(fault['loc'][-1]), _KEYS)}"
+    elif fault["type"] == "union_tag_invalid":
+        kinds = context["expected_tags"].replace("'", "")
+        text = f"unknown kind{_suggestion(context['tag'], kinds.split(', '))}; the kinds are {kinds}"
+    elif fault["type"] == "value_error":
+        text = str(context["error"])
+    place = [one if isinstance(one, str) else f"number {one + 1}" for one in fault["loc"]]
+    match fault["loc"]:
+        case ["rules", int(number), *_]:
+            table = document["rules"][number]
+            name = table.get("name", number + 1) if isinstance(table, dict) else number + 1
+            place[:3] = [f"rule {name!r}"]
+        case ["channels", str(name), *_]:
+            place[:3] = [f"channel {name!r}"]
+    return f"{': '.join(place) or 'the file'}: {text}"
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
@@ -209,17 +344,6 @@ def matches(text: str, patterns: Iterable[str]) -> bool:
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for the file, in this order."""
 OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
-
-
-@dataclass(frozen=True)
-class CodeOwners:
-    """The valid lines of a CODEOWNERS file."""
-
-    lines: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = ()
-
-    def owners_of(self, path: str) -> tuple[str, ...]:
-        """Return the owners of a path from the root of the repository: those of the last matching line."""
-        return next((owners for pattern, owners in reversed(self.lines) if pattern.fullmatch(path)), ())
 
 
 @dataclass(frozen=True)
@@ -238,37 +362,14 @@ class Ownership:
             if matches(kernel, line.kernels):
                 return line.owners
         path = self.source_paths.get(kernel)
-        return () if path is None or self.codeowners is None else self.codeowners.owners_of(path)
+        return [] if path is None or self.codeowners is None else [owner for _, owner in self.codeowners.of(path)]
 
 
 def parse_codeowners(text: str) -> CodeOwners:
-    """Read a CODEOWNERS file; invalid lines are skipped, and a pattern without owners has none.
-
-    Patterns are gitignore's without `!`, `[ ]` and escapes; `docs/*` matches only files directly in `docs`.
-
-    Source: GitHub's "About code owners", and git's gitignore(5).
-    """
-    lines = []
+    """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without owners has none."""
+    valid = []
     for line in text.splitlines():
         pattern, *owners = line.partition("#")[0].split() or [""]
-        is_supported = pattern and not set("!\\[]") & set(pattern)
-        if is_supported and all(OWNER.fullmatch(owner) for owner in owners):
-            lines.append((_compiled(pattern), tuple(owners)))
-    return CodeOwners(tuple(lines))
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Translate a pattern to a regular expression for whole paths."""
-    *steps, last = pattern.strip("/").split("/")
-    expression = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
-    expression += "".join("(?:[^/]+/)*" if step == "**" else f"{_translated(step)}/" for step in steps)
-    expression += ".+" if last == "**" else _translated(last)
-    if pattern.endswith("/"):
-        expression += "/.*"
-    elif last != "**" and (last != "*" or not steps):
-        expression += "(?:/.*)?"
-    return re.compile(expression, re.DOTALL)
-
-
-def _translated(step: str) -> str:
-    return re.escape(step).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+        if not set("!\\[]") & set(pattern) and all(map(OWNER.fullmatch, owners)):
+            valid.append(" ".join((pattern, *owners)))
+    return CodeOwners("\n".join(valid))

@@ -42,7 +42,7 @@ def source_digests(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> dict[s
 
 
 def _defining_modules(spec: KernelSpec, suite: set[str]) -> set[str]:
-    functions = [spec.inputs, spec.reference, spec.flop_count, spec.memory_bytes, spec.bus_bytes]
+    functions = [spec.inputs, spec.reference, spec.flop_count, spec.memory_bytes, spec.bus_bytes, spec.token_count]
     functions += [implementation.launch for implementation in spec.implementations.values()]
     defining = {str(getattr(function, "__module__", "")) for function in functions}
     holding = {name for name in suite if any(value is spec for value in vars(sys.modules[name]).values())}

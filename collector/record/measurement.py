@@ -34,6 +34,8 @@ class CaseRecord(Part):
     memory_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     bus_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """For a collective: bytes that each link must carry."""
+    token_count: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Tokens that one call processes."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
     """Words such as `quick` or `70b`."""
 
@@ -241,6 +243,8 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
         values["memory_bytes_per_s"] = case.memory_bytes / median_ns * 1e9
     if case.bus_bytes:
         values["bus_bytes_per_s"] = case.bus_bytes / median_ns * 1e9
+    if case.token_count:
+        values["tokens_per_s"] = case.token_count / median_ns * 1e9
     if measurement.utilisation is not None:
         values["utilisation"] = measurement.utilisation
     joules = measurement.joules_per_launch

@@ -67,6 +67,10 @@ def _format_bytes_per_s(value: float) -> str:
     return _scaled(value, _RATE_STEPS, "") + "B/s"
 
 
+def _format_tokens_per_s(value: float) -> str:
+    return _scaled(value, _RATE_STEPS, "") + " tokens/s"
+
+
 def _format_joules(value: float) -> str:
     return _scaled(value * 1e9, _ENERGY_STEPS, "nJ")
 
@@ -86,6 +90,7 @@ _ROWS = (
     Metric("flop_per_s", "compute rate", "FLOP/s", Better.HIGHER, Layer.MEASURED, _format_flop_per_s),
     Metric("memory_bytes_per_s", "memory rate", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
     Metric("bus_bytes_per_s", "bus bandwidth", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
+    Metric("tokens_per_s", "token rate", "tokens/s", Better.HIGHER, Layer.MEASURED, _format_tokens_per_s),
     Metric("utilisation", "utilisation of the roof", "share", Better.HIGHER, Layer.MEASURED, _format_share),
     Metric("joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules),
     Metric("host_ns", "host time of a launch", "ns", Better.LOWER, Layer.MEASURED, format_ns),

@@ -108,6 +108,8 @@ class Commit(Part):
     branch: Annotated[str, Field(max_length=500)] | None = None
     is_dirty: bool = False
     """The work tree differed from the commit."""
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
+    """Git tags at this commit when it was measured."""
 
 
 class Pairing(Part):

@@ -79,6 +79,7 @@ def case_record(spec: KernelSpec, case: Case) -> CaseRecord:
             flop_count=float(spec.flop_count(case)),
             memory_bytes=float(spec.memory_bytes(case)),
             bus_bytes=None if spec.bus_bytes is None else float(spec.bus_bytes(case)),
+            token_count=None if spec.token_count is None else float(spec.token_count(case)),
             tags=tuple(sorted(case.tags)),
         )
     except Exception as error:  # a user's cost model may raise anything

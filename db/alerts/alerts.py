@@ -26,8 +26,9 @@ from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
 
-_COLUMNS = [field.name for field in fields(Alert) if field.name not in {"project", "message"}]
+_COLUMNS = [field.name for field in fields(Alert) if field.name not in {"project", "message", "told_at"}]
 _MESSAGE = TypeAdapter(Message)
+_TIMES = TypeAdapter(dict[str, datetime])
 _UNSENT = (DeliveryState.WAITING, DeliveryState.SENDING)
 
 
@@ -63,8 +64,9 @@ def write_steps(session: Session, steps: Sequence[AlertStep], now: datetime) -> 
         alert, message = step.alert, asdict(step.alert.message)
         project_id = select(ProjectRow.id).where(ProjectRow.name == alert.project).scalar_subquery()
         values = {name: getattr(alert, name) for name in _COLUMNS} | {"project_id": project_id, "message": message}
+        values["told_at"] = _TIMES.dump_python(dict(alert.told_at), mode="json")
         new = upsert(AlertRow).values(values)
-        keys = [AlertRow.project_id, AlertRow.rule, AlertRow.cause]
+        keys = [AlertRow.project_id, AlertRow.cause]
         alert_row_id = session.scalars(
             new.on_conflict_do_update(index_elements=keys, set_=values).returning(AlertRow.id)
         ).one()
@@ -104,7 +106,7 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
         row = session.scalars(
             select(AlertRow)
             .join(ProjectRow, ProjectRow.id == AlertRow.project_id)
-            .where(ProjectRow.name == project, AlertRow.rule == alert.rule, AlertRow.cause == alert.cause)
+            .where(ProjectRow.name == project, AlertRow.cause == alert.cause)
         ).one()
         row.state, row.acknowledged_at = AlertState.ACKNOWLEDGED, now
         row.acknowledged_by, row.acknowledged_reason = person, reason
@@ -127,7 +129,15 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
 
 
 def _to_alert(row: AlertRow, project: str) -> Alert:
-    return to_value(Alert, row, project=project, message=_MESSAGE.validate_python(row.message))
+    return to_value(
+        Alert,
+        row,
+        project=project,
+        rules=tuple(row.rules),
+        message=_MESSAGE.validate_python(row.message),
+        told_at=_TIMES.validate_python(row.told_at),
+        escalated_to=tuple(row.escalated_to),
+    )
 
 
 class Claim:

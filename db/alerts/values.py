@@ -1,6 +1,7 @@
 """Values of alerts: conditions, alerts with their state, messages and deliveries."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID, uuid5
@@ -13,6 +14,11 @@ class Severity(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
+    @property
+    def rank(self) -> int:
+        """The more severe, the higher."""
+        return list(Severity).index(self)
+
 
 class AlertState(StrEnum):
     FIRING = "firing"
@@ -23,6 +29,8 @@ class AlertState(StrEnum):
 
 class AlertEvent(StrEnum):
     FIRED = "fired"
+    REMINDED = "reminded"
+    """It still fires, or became more severe."""
     ESCALATED = "escalated"
     RESOLVED = "resolved"
 
@@ -52,14 +60,39 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A value of a case, and what it is compared with: the old value, or the limit of a rule."""
+
+    kernel: str
+    case_id: str
+    implementation: str
+    runner_class: str
+    metric: str
+    unit: str
+    before: float | None
+    after: float | None
+    relative_change: float | None
+    """(after − before) / before."""
+
+
+@dataclass(frozen=True)
 class Message:
-    """The text of an alert. All of it is untrusted; channels escape it."""
+    """The text of an alert, and the same as data. All of it is untrusted; channels escape the text."""
 
     title: str
     facts: tuple[Fact, ...] = ()
     owners: tuple[str, ...] = ()
     """`@name`, `@organisation/team` or an address."""
     links: tuple[Link, ...] = ()
+    kernels: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Names of the GPUs or CPUs."""
+    base_sha: str | None = None
+    """The last commit before the change."""
+    head_sha: str | None = None
+    """The first commit with it."""
+    changes: tuple[Change, ...] = ()
+    """The largest ones, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +101,7 @@ class AlertCondition:
 
     rule: str
     cause: str
-    """Identifies the condition among those of the rule."""
+    """Identifies the condition in its project, whichever rule reports it."""
     severity: Severity
     message: Message
     regression_id: UUID | None = None
@@ -79,11 +112,12 @@ class AlertCondition:
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule and a cause. Each time it fires is a new episode."""
+    """A cause that rules report. Each time it fires is a new episode."""
 
     project: str
-    rule: str
     cause: str
+    rules: tuple[str, ...]
+    """Names of the rules that report it, or reported it last."""
     severity: Severity
     state: AlertState
     episode: int
@@ -93,10 +127,10 @@ class Alert:
     fired_at: datetime
     """In this episode."""
     regression_id: UUID | None = None
-    notified_at: datetime | None = None
-    """Last message that it fires, in any episode."""
-    escalated_at: datetime | None = None
-    """In this episode."""
+    told_at: Mapping[str, datetime] = field(default_factory=dict)
+    """By channel, the last message that it fires, in any episode."""
+    escalated_to: tuple[str, ...] = ()
+    """Channels, in this episode."""
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     acknowledged_reason: str | None = None
@@ -104,13 +138,14 @@ class Alert:
 
     @property
     def alert_id(self) -> UUID:
-        """Depends only on project, rule and cause."""
-        return uuid5(_NAMESPACE, "\n".join((self.project, self.rule, self.cause)))
+        """Depends only on project and cause."""
+        return uuid5(_NAMESPACE, "\n".join((self.project, self.cause)))
 
     @property
-    def is_notified(self) -> bool:
-        """Whether a message was sent in this episode."""
-        return self.notified_at is not None and self.notified_at >= self.fired_at
+    def told_channels(self) -> tuple[str, ...]:
+        """Channels that were told in this episode."""
+        told = (channel for channel, at in self.told_at.items() if at >= self.fired_at)
+        return tuple(dict.fromkeys([*told, *self.escalated_to]))
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
     )
     known = connection.execute(find).one_or_none()
     if known is None or known[1] < commit.first_parent_count or known[2] < len(commit.parents):
-        row = {name: getattr(commit, name) for name in Commit.model_fields if name not in {"branch", "is_dirty"}}
+        row = {name: getattr(commit, name) for name in Commit.model_fields if name in CommitRow.__table__.columns}
         connection.execute(_STORE_COMMIT, row | {"project_id": project, "parents": list(commit.parents)})
         known = connection.execute(find).one()
     return int(known[0])
@@ -197,6 +197,7 @@ def _store_cases(connection: Connection, project: int, record: RunRecord) -> tup
             "flop_count": one.flop_count,
             "memory_bytes": one.memory_bytes,
             "bus_bytes": one.bus_bytes,
+            "token_count": one.token_count,
             "tags": one.tags,
         }
         for one in record.cases

@@ -179,7 +179,7 @@ def _cases() -> Select[Any]:
         select(
             *(CaseVersionRow.id, CaseRow.name.label("case_id"), CaseRow.kernel, CaseRow.shape, CaseRow.dtype),
             *(CaseRow.direction, CaseVersionRow.family, CaseVersionRow.flop_count, CaseVersionRow.memory_bytes),
-            *(CaseVersionRow.bus_bytes, CaseVersionRow.tags),
+            *(CaseVersionRow.bus_bytes, CaseVersionRow.token_count, CaseVersionRow.tags),
         )
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(CaseVersionRow.id == func.any(RunRow.case_version_ids))

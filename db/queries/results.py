@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from uuid import UUID
 
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.results import CaseProfile, Counters
@@ -164,6 +165,26 @@ class RunnerCoverage:
     """Newest run of a clean work tree outside a pair."""
     cases: tuple[CaseCoverage, ...]
     """Cases of that run."""
+
+
+@dataclass(frozen=True)
+class RunnerRun:
+    """A run on the default branch."""
+
+    run_id: UUID
+    device_name: str
+    started_at: datetime
+    commit: CommitRef
+
+
+@dataclass(frozen=True)
+class CaseFacts:
+    """What a case is, apart from its results."""
+
+    family: str
+    tags: frozenset[str]
+    costs: Mapping[str, float | None]
+    """Work of one launch by the metric of its rate, such as `flop_per_s`."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +12,13 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.filter_options import source_files_of
 from roofwatch.db.queries.question import Word, Words
-from roofwatch.db.queries.results import CaseCoverage, RunnerCoverage
+from roofwatch.db.queries.results import CaseCoverage, CaseFacts, RunnerCoverage, RunnerRun
 from roofwatch.db.queries.run_filter import is_in_series, is_on
+from roofwatch.db.queries.series import COMMIT_COLUMNS
+from roofwatch.db.queries.series_keys import COSTS
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import CommitRef
 
 _MAX_TIMES = 51
 """Result times per runner class: fifty gaps show the usual interval."""
@@ -72,39 +73,35 @@ def list_runner_coverage(
     ]
 
 
-@dataclass(frozen=True)
-class RunnerRun:
-    run_id: UUID
-    place: int
-    """First-parent count of the commit."""
-    started_at: datetime
-
-
 def read_runner_history(session: Session, project: str) -> dict[str, list[RunnerRun]]:
     """Read runs by runner class, ordered by commit, then by time."""
+    runner = EnvironmentRow
     query = (
-        select(EnvironmentRow.runner_class, RunRow.run_id, CommitRow.first_parent_count, RunRow.started_at)
+        select(runner.runner_class, RunRow.run_id, runner.device_name, RunRow.started_at, *COMMIT_COLUMNS)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .join(runner, runner.id == RunRow.environment_id)
         .where(is_in_series(project))
         .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
     )
     runs: defaultdict[str, list[RunnerRun]] = defaultdict(list)
-    for runner_class, run_id, place, started_at in session.execute(query):
-        runs[runner_class].append(RunnerRun(run_id, place, started_at))
+    for runner_class, run_id, device_name, started_at, *commit in session.execute(query):
+        runs[runner_class].append(RunnerRun(run_id, device_name, started_at, CommitRef(*commit)))
     return dict(runs)
 
 
-def read_tags(session: Session, run_id: UUID) -> dict[str, frozenset[str]]:
-    """Read the tags of a run's cases by case id."""
+def read_cases(session: Session, run_id: UUID) -> dict[str, CaseFacts]:
+    """Read the cases of a run by case id."""
     query = (
-        select(CaseRow.name, CaseVersionRow.tags)
+        select(CaseRow.name, CaseVersionRow.family, CaseVersionRow.tags, *COSTS.values())
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .join(RunRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
         .where(RunRow.run_id == run_id)
     )
-    return {name: frozenset(tags) for name, tags in session.execute(query)}
+    return {
+        name: CaseFacts(family, frozenset(tags), dict(zip(COSTS, costs, strict=True)))
+        for name, family, tags, *costs in session.execute(query)
+    }
 
 
 def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:

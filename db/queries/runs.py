@@ -1,12 +1,14 @@
 """Projects, commits and runs, and everything that one run found."""
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, collate, func, or_, select
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, func, or_, select
 from sqlalchemy.orm import Session, load_only
 
 from roofwatch.collector.record.machine import Ceiling, Outcome
@@ -101,6 +103,15 @@ def list_commits(session: Session, project: Word, *, runner_classes: Words = ())
         for row, is_unreachable in session.execute(query)
     ]
     return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
+
+
+def find_commit(session: Session, project: str, name: str) -> str | None:
+    """Return the sha of a measured commit, given its sha, the first digits of it, or a git tag; None if unknown."""
+    is_named = cast(RunRow.commit_as_recorded["tags"], Text).contains(json.dumps(name), autoescape=True)
+    if re.fullmatch(r"[0-9a-f]{7,64}", name):
+        is_named |= CommitRow.sha.startswith(name)
+    query = select(CommitRow.sha).join(RunRow).join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+    return session.scalar(query.where(ProjectRow.name == project, is_named).order_by(*NEWEST_FIRST).limit(1))
 
 
 def list_runs(

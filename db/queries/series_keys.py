@@ -45,6 +45,7 @@ COSTS = {
     "flop_per_s": CaseVersionRow.flop_count,
     "memory_bytes_per_s": CaseVersionRow.memory_bytes,
     "bus_bytes_per_s": CaseVersionRow.bus_bytes,
+    "tokens_per_s": CaseVersionRow.token_count,
 }
 """Metrics computed as a cost of the case over its time."""
 SECONDARY = {

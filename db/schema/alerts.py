@@ -13,11 +13,11 @@ from roofwatch.db.schema.table import Base
 
 
 class AlertRow(Base):
-    """One row per rule and cause. Each time it fires is an episode."""
+    """One row per cause. Each time it fires is an episode."""
 
     __tablename__ = "alert"
     __table_args__ = (
-        UniqueConstraint("project_id", "rule", "cause"),
+        UniqueConstraint("project_id", "cause"),
         CheckConstraint("episode > 0", name="episode_positive"),
         CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at_a_time"),
         CheckConstraint(
@@ -28,8 +28,8 @@ class AlertRow(Base):
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
-    rule: Mapped[str]
     cause: Mapped[str]
+    rules: Mapped[list[str]]
     severity: Mapped[Severity]
     state: Mapped[AlertState]
     episode: Mapped[int]
@@ -37,8 +37,8 @@ class AlertRow(Base):
     # no foreign key: analyses replace regressions
     regression_id: Mapped[UUID | None]
     fired_at: Mapped[datetime]
-    notified_at: Mapped[datetime | None]
-    escalated_at: Mapped[datetime | None]
+    told_at: Mapped[dict[str, Any]]
+    escalated_to: Mapped[list[str]]
     acknowledged_at: Mapped[datetime | None]
     acknowledged_by: Mapped[str | None]
     acknowledged_reason: Mapped[str | None]
@@ -51,7 +51,7 @@ class DeliveryRow(Base):
     __tablename__ = "delivery"
     __table_args__ = (
         UniqueConstraint("key"),
-        UniqueConstraint("alert_id", "episode", "event", "channel"),
+        Index(None, "alert_id"),
         Index(None, "next_attempt_at", postgresql_where=text("state IN ('waiting', 'sending')")),
         CheckConstraint("(state = 'sent') = (sent_at IS NOT NULL)", name="sent_at_a_time"),
         CheckConstraint("state <> 'sending' OR attempt_id IS NOT NULL", name="sending_is_an_attempt"),

@@ -119,7 +119,7 @@ class CaseVersionRow(Base):
     __tablename__ = "case_version"
     __table_args__ = (
         UniqueConstraint("case_id", "fingerprint"),
-        *not_negative("flop_count", "memory_bytes", "bus_bytes"),
+        *not_negative("flop_count", "memory_bytes", "bus_bytes", "token_count"),
     )
 
     id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
@@ -129,6 +129,7 @@ class CaseVersionRow(Base):
     flop_count: Mapped[float]
     memory_bytes: Mapped[float]
     bus_bytes: Mapped[float | None]
+    token_count: Mapped[float | None]
     tags: Mapped[list[str]]
 
 

@@ -79,9 +79,9 @@ def list_(
 
 @alert_app.command("check")
 def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson = False) -> None:
-    """Check the rules and their channels, and show what each rule reports now. Nothing is sent or stored.
+    """Check rules and channels. Show what each rule covers, reports now, and would have told in the last 30 days.
 
-    Exit status 1: a channel or CODEOWNERS cannot be used. 2: the rules cannot be read.
+    Exit status 1: a channel or CODEOWNERS cannot be used, or a rule matches nothing. 2: the rules cannot be read.
     """
     from datetime import UTC, datetime
 
@@ -89,26 +89,35 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.alerts.evaluation import evaluate
+    from roofwatch.ci.alerts.conditions import conditions_at, coverage, coverage_text, is_idle
+    from roofwatch.ci.alerts.evaluation import REPLAY_DAYS, read_state, replay
     from roofwatch.db.queries.runs import list_projects
     from roofwatch.settings import load_settings
 
-    configured = read_alerts(rules, load_settings())
+    configured, now = read_alerts(rules, load_settings()), datetime.now(UTC)
     with open_configured_store() as engine, Session(engine) as session:
         projects = [name for name in list_projects(session) if project in (None, name)]
-        conditions = {name: evaluate(session, name, configured, datetime.now(UTC)).conditions for name in projects}
-    rows = []
-    for rule in configured.rules.rules:
-        for name in filter(rule.covers_project, conditions):
-            found = [one for one in conditions[name] if one.rule == rule.name]
-            titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
-            rows.append((rule.name, rule.kind, name, "; ".join(titles) or "nothing"))
-    shown = [make_table(("rule", "kind", "project", "reports now"), rows)] if rows else []
-    document = {"rules": configured.rules, "faults": configured.faults, "conditions": conditions}
-    print_result(document, *shown, as_json=as_json)
-    for fault in configured.faults:
+        states = [read_state(session, name, configured) for name in projects]
+        faults, rows, checks = [*configured.faults], [], []
+        for rule in configured.rules.rules:
+            covered = {state.project: coverage(rule, state) for state in states if rule.covers_project(state.project)}
+            if states and all(map(is_idle, covered.values())):
+                where = [f"{coverage_text(one)}, in {name}" for name, one in covered.items()]
+                faults.append(f"rule {rule.name!r}: {'; '.join(where) or f'matches none of the projects {projects}'}")
+            for state in (one for one in states if one.project in covered):
+                found, told = conditions_at(rule, state, now), replay(rule, state, now)
+                extent, past = covered[state.project], [f"{at:%m-%d} {title}" for at, title in told]
+                titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
+                texts = ("; ".join(each) or "nothing" for each in (titles, past))
+                rows.append((rule.name, state.project, coverage_text(extent), *texts))
+                checked = {"rule": rule.name, "project": state.project, "covers": extent}
+                checks.append(checked | {"conditions": found, "would_have_told": told})
+    columns = ("rule", "project", "covers", "reports now", f"would have told in {REPLAY_DAYS} days")
+    shown = [make_table(columns, rows)] if rows else []
+    print_result({"rules": configured.rules, "faults": faults, "checks": checks}, *shown, as_json=as_json)
+    for fault in faults:
         print_error(fault)
-    if configured.faults:
+    if faults:
         raise typer.Exit(EXIT_WRONG)
 
 
@@ -159,8 +168,9 @@ def _tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Tab
         for alert in alerts:
             state = f"{alert.state} by {alert.acknowledged_by}" if alert.state == "acknowledged" else alert.state
             since = f"{alert.fired_at:%Y-%m-%d %H:%M}"
-            rows.append((alert.alert_id, alert.project, alert.rule, alert.severity, state, since, alert.message.title))
-        shown.append(make_table(("alert", "project", "rule", "severity", "state", "since", "what"), rows))
+            named = ", ".join(alert.rules)
+            rows.append((alert.alert_id, alert.project, named, alert.severity, state, since, alert.message.title))
+        shown.append(make_table(("alert", "project", "rules", "severity", "state", "since", "what"), rows))
     if deliveries:
         sent = [
             (

@@ -57,6 +57,7 @@ class KernelSpec:
             returns their expected values. Repeating a call on the changed inputs must give the same result.
         bus_bytes: For a collective, bytes that each link carries in one call: the size of the data times the
             operation's factor (NVIDIA/nccl-tests doc/PERFORMANCE.md).
+        token_count: Tokens that one call processes, for rates in tokens per second.
         rank_dimension: Dimension with the number of ranks that make one call together, at least 2. Each is a process
             in torch.distributed's default group with its own GPU, or on the CPU; `make.rank` is its rank.
         tolerances: Replaces entries of the tolerance table, by dtype.
@@ -76,6 +77,7 @@ class KernelSpec:
     gradients: tuple[str, ...] | None = None
     mutates: tuple[str, ...] = ()
     bus_bytes: Callable[[Case], float] | None = None
+    token_count: Callable[[Case], float] | None = None
     rank_dimension: str | None = None
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     family: str = "other"

@@ -111,13 +111,14 @@ def test_a_full_disk_leaves_the_old_file_unchanged(tmp_path: Path, monkeypatch: 
 
 
 def test_measured_values_are_the_median_and_its_rates() -> None:
-    case = make_case(flop_count=2_000.0, memory_bytes=8_000.0, bus_bytes=1_000.0)
+    case = make_case(flop_count=2_000.0, memory_bytes=8_000.0, bus_bytes=1_000.0, token_count=500.0)
     measurement = make_measurement(blocks=make_blocks([100.0]), utilisation=0.5)
     assert measured_values(measurement, case) == {
         "median_ns": 100.0,
         "flop_per_s": 20e9,
         "memory_bytes_per_s": 80e9,
         "bus_bytes_per_s": 10e9,
+        "tokens_per_s": 5e9,
         "utilisation": 0.5,
     }
 

@@ -27,7 +27,7 @@ def test_the_tolerances_are_those_of_the_code() -> None:
 
 def test_the_example_of_alert_rules_is_valid_and_has_every_kind() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "how-to" / "alerts.md").read_text(), re.DOTALL)
-    kinds = {get_args(rule.model_fields["kind"].annotation)[0] for rule in get_args(get_args(Rule)[0])}
+    kinds = {kind for rule in get_args(get_args(Rule)[0]) for kind in get_args(rule.model_fields["kind"].annotation)}
 
     assert {rule.kind for rule in parse_rules(text).rules} == kinds
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from roofwatch.ci.alerts.channels import SIGNATURE
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_record, make_regression
@@ -22,6 +23,8 @@ class Hook:
     url: str = ""
     documents: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    signatures: list[str] = field(default_factory=list)
     status: int = 204
     headers: dict[str, str] = field(default_factory=dict)
     is_deaf: bool = False
@@ -30,6 +33,8 @@ class Hook:
     def answer(self, request: Request) -> Answer:
         if not self.is_deaf:
             self.documents.append(json.loads(request.body))
+            self.bodies.append(request.body)
+            self.signatures.append(request.headers.get(SIGNATURE, ""))
             self.keys.append(request.headers.get("Idempotency-Key", ""))
         self.arrived.set()
         return Answer(self.status, headers=self.headers)

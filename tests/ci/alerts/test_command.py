@@ -58,21 +58,31 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(command: Callable[..., 
     checked = command("check", "--json")
 
     assert checked.status == 0, checked.error
-    titles = {one["rule"]: one["message"]["title"] for one in checked.parsed["conditions"][PROJECT]}
-    assert titles["slower"] == "rms_norm became 20 % slower on 1 series"
+    titles = {one["rule"]: one["conditions"][0]["message"]["title"] for one in checked.parsed["checks"]}
+    assert titles["slower"] == "rms_norm became 20 % slower on 1 series on Example CPU"
     assert titles["silent"].startswith("no results from ")
     assert hook.documents == []
     assert command("list", "--json").parsed == {"alerts": [], "deliveries": []}
 
 
+def test_a_rule_that_matches_nothing_is_a_fault(command: Callable[..., Done], folder: Path) -> None:
+    rules = RULES.replace('kind = "regression"', 'kind = "regression"\nkernels = ["flashattn_*"]')
+    (folder / "alerts.toml").write_text(rules)
+
+    checked = command("check")
+
+    assert checked.status == 1
+    assert "rule 'slower': matches 0 of 1 kernel: rms_norm" in checked.error
+
+
 def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., Done], hook: Hook) -> None:
     first, second = command("run"), command("run")
     listed = command("list", "--json").parsed["alerts"]
-    (slower,) = [one for one in listed if one["alert"]["rule"] == "slower"]
+    (slower,) = [one for one in listed if one["alert"]["rules"] == ["slower"]]
     acknowledged = command("acknowledge", slower["alert_id"], "--person", "A Person", "--reason", "at it")
 
     assert (first.status, second.status, acknowledged.status) == (0, 0, 0), first.error + acknowledged.error
-    assert sorted(document["rule"] for document in hook.documents) == ["silent", "silent", "slower"]
+    assert sorted(document["rules"][0] for document in hook.documents) == ["silent", "silent", "slower"]
     assert "nothing changed" in second.output
     assert "acknowledged by A Person" in command("list").output
 

@@ -1,22 +1,26 @@
-"""What rules report: regressions, levels and silent runners."""
+"""What rules report: regressions, metrics and silent runners."""
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from roofwatch.ci.alerts.conditions import (
-    MessageContext,
-    level_conditions,
-    regression_conditions,
+    ProjectState,
+    conditions_at,
+    coverage,
+    coverage_text,
+    is_idle,
     report_interval,
-    silence_conditions,
 )
-from roofwatch.ci.alerts.rules import LevelRule, RegressionRule, SilenceRule
+from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
-from roofwatch.db.queries.results import MeasuredCase
+from roofwatch.db.queries.results import CaseFacts, MeasuredCase, RunnerRun
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
 from tests.builders import (
     CASE_ID,
@@ -29,18 +33,23 @@ from tests.builders import (
 )
 from tests.dashboard.values import make_measured_case
 
-HERE = MessageContext(PROJECT, NOON + timedelta(days=1), dashboard_url="https://dash.example")
+NOW = NOON + timedelta(days=1)
+COSTS = {"flop_per_s": 1e6, "memory_bytes_per_s": 64_000.0, "bus_bytes_per_s": None}
+FACTS = CaseFacts("normalisation", frozenset({"decode", "70b"}), COSTS)
+HERE = ProjectState(PROJECT, cases={CASE_ID: FACTS}, dashboard_url="https://dash.example")
 ID = UUID(int=1)
-SLOWER = RegressionRule(name="slower", kind="regression", channels=("chat",), min_relative_change=0.1)
+CHANNELS: dict[str, Any] = {"name": "rule", "channels": ("chat",)}
+SLOWER = RegressionRule.model_validate({"kind": "regression", "min_relative_change": "10%", **CHANNELS})
 
 
-def reported(rule: RegressionRule = SLOWER, context: MessageContext = HERE, **fields: Any) -> list[AlertCondition]:
+def reported(rule: Rule = SLOWER, **fields: Any) -> list[AlertCondition]:
     triage = Triage(ID, fields.pop("triage", TriageState.NEW), "A Person", "why")
-    return regression_conditions(
-        rule,
-        [TriagedRegression(str(triage.regression_id), make_regression(1, **{"is_alert": True, **fields}), triage)],
-        context,
-    )
+    regression = make_regression(1, **{"is_alert": True, **fields})
+    return conditions_at(rule, replace(HERE, regressions=[TriagedRegression(str(ID), regression, triage)]), NOW)
+
+
+def metric_rule(metric: str, **fields: Any) -> MetricRule:
+    return MetricRule.model_validate({"kind": "throughput", "metric": metric, **CHANNELS, **fields})
 
 
 def change(metric: str, before: float, after: float | None) -> ChangePoint:
@@ -82,31 +91,46 @@ def test_uncertain_improved_dismissed_small_or_triaged_regressions_are_not_repor
     assert reported(**fields) == []
 
 
-def test_a_rule_reports_its_kernels_tags_and_runners_alone() -> None:
-    tagged = MessageContext(PROJECT, HERE.now, tags={CASE_ID: frozenset({"decode", "70b"})})
-
+def test_a_rule_reports_its_kernels_families_tags_and_runners_alone() -> None:
     def reports(**fields: object) -> bool:
-        return bool(reported(SLOWER.model_copy(update=fields), tagged))
+        return bool(reported(SLOWER.model_copy(update=fields)))
 
-    assert reports(kernels=("rms_*",), tags=("decode",))
+    assert reports(kernels=("rms_*",), families=("norm*",), tags=("decode",))
     assert not reports(kernels=("flash_*",))
+    assert not reports(families=("attention",))
     assert not reports(tags=("decode", "8b"))
     assert not reports(runners=("*H200*",))
 
 
+def test_a_drop_of_throughput_at_a_change_is_told_in_rates() -> None:
+    """The time grew from 10 to 12 µs, so the rate fell by 16.7 %."""
+    (one,) = reported(metric_rule("flop_per_s", drops_by="16%", against="change"))
+
+    assert reported(metric_rule("flop_per_s", drops_by="17%", against="change")) == []
+    assert one.cause == reported()[0].cause
+    rate = one.message.changes[1]
+    assert (rate.metric, rate.before) == ("flop_per_s", 1e11)
+    assert rate.relative_change == pytest.approx(1 / 1.2 - 1)
+
+
 def test_a_message_has_commit_suspects_and_links() -> None:
-    suspects = (Suspect(Cause.CODE, 0.75, "the machine code changed"),)
+    suspects = (Suspect(Cause.CODE, 0.75, "the machine code changed"), Suspect(Cause.UNKNOWN, 0.25, "not recorded"))
     (one,) = reported(suspects=suspects)
 
     facts = {fact.name: fact.text for fact in one.message.facts}
     base, head = make_commit_ref(0), make_commit_ref(1)
     assert facts["Range"] == f"{base.short_sha}..{head.short_sha}"
     assert facts["Since"] == f"{head.short_sha} Change number 1 (Test Author, 2026-03-01)"
-    assert facts["Suspect: code (75%)"] == "the machine code changed"
+    assert {name: text for name, text in facts.items() if "Suspect" in name} == {
+        "Suspect: code (75%)": "the machine code changed"
+    }
     opened = "https://dash.example/regression?project=example%2Fproject&regression=00000000-0000-0000-0000-000000000001"
     assert one.message.links[0].url == opened
     assert one.message.links[1].url.startswith("https://dash.example/trends?project=example%2Fproject&kernel=rms_norm&")
     assert one.cause == str(ID)
+    assert (one.message.base_sha, one.message.head_sha, one.message.kernels) == (base.sha, head.sha, ("rms_norm",))
+    assert one.message.changes[0].relative_change == pytest.approx(0.2)
+    assert "Example CPU" in one.message.title
 
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -120,85 +144,174 @@ def test_a_nightly_runner_is_silent_after_several_nights_and_not_before() -> Non
     assert interval.is_silent(NOON + DAY * 12)
 
 
-def nightly(count: int) -> list[datetime]:
-    return [NOON + timedelta(days=day) for day in range(count)]
+def nightly(count: int, device: str = "GPU A", first: int = 0) -> list[RunnerRun]:
+    days = range(first, first + count)
+    return [RunnerRun(uuid4(), device, NOON + timedelta(days=day), make_commit_ref(day)) for day in days]
 
 
-@pytest.mark.parametrize(
-    ("fields", "silent_after_days"),
-    [({"after_hours": 36}, 1.5), ({}, 3)],
-)
+@pytest.mark.parametrize(("fields", "silent_after_days"), [({"after_hours": 36}, 1.5), ({}, 3)])
 def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float], silent_after_days: float) -> None:
-    rule = SilenceRule(name="silent", kind="silence", channels=("chat",), **fields)
-    last = nightly(10)[-1]
+    rule = SilenceRule(kind="silence", **CHANNELS, **fields)
+    state = ProjectState(PROJECT, runs={"GPU A, driver 580": nightly(10)})
+    last = NOON + timedelta(days=9)
 
     def is_reported(days: float) -> bool:
-        at = MessageContext(PROJECT, last + timedelta(days=days))
-        return bool(silence_conditions(rule, {"runner": nightly(10)}, at))
+        return bool(conditions_at(rule, state, last + timedelta(days=days)))
 
     assert not is_reported(silent_after_days - 0.01)
     assert is_reported(silent_after_days)
 
 
-def make_measured(value: float = 0.5, case_id: str = "rms_norm/n=1/float32/fwd", **fields: Any) -> MeasuredCase:
-    """A case at a utilisation; it moves 64 kB in 10 us."""
-    return make_measured_case(case_id, utilisation=value, rmse_ratio=value, memory_bytes=64_000.0, **fields)
+UPGRADED = {"GPU A, driver 580": nightly(20), "GPU A, driver 590": nightly(11, first=20)}
 
 
-def runs(*values: float, **fields: Any) -> dict[str, list[list[MeasuredCase]]]:
-    return {"gpu": [[make_measured(value, **fields)] for value in values]}
+def test_a_new_driver_does_not_make_a_device_silent() -> None:
+    state = ProjectState(PROJECT, runs=UPGRADED)
+
+    assert conditions_at(SilenceRule(kind="silence", **CHANNELS), state, NOON + timedelta(days=30)) == []
 
 
-OBJECTIVE = LevelRule(name="roof", kind="level", channels=("chat",), metric="utilisation", at_least=0.6)
+def test_a_runner_that_never_reported_is_silent() -> None:
+    rule = SilenceRule(kind="silence", runners=("*B200*",), **CHANNELS)
+
+    (one,) = conditions_at(rule, ProjectState(PROJECT, runs=UPGRADED), NOON + timedelta(days=30))
+
+    assert "*B200*" in one.message.title
+
+
+def measured(metric: str, value: float, case_id: str = CASE_ID, **fields: Any) -> MeasuredCase:
+    """A case that has this value of a metric."""
+    cost = COSTS.get(metric)
+    if cost is not None:
+        fields["median_ns"] = cost / value * 1e9
+    else:
+        fields |= {metric: value, "accuracy_outcome": Outcome.OK}
+    return make_measured_case(case_id, **fields)
+
+
+def judged(rule: MetricRule, *values: float, cases: Sequence[str] = (CASE_ID,), **fields: Any) -> list[AlertCondition]:
+    """What a rule reports after one run per hour, in each of which all cases have one of the values."""
+    runs = [RunnerRun(uuid4(), "GPU A", NOON + timedelta(hours=n), make_commit_ref(n)) for n in range(len(values))]
+    found = [[measured(rule.metric, value, case) for case in cases] for value in values]
+    results = dict(zip((run.run_id for run in runs), found, strict=True))
+    facts = dict.fromkeys(cases, FACTS)
+    given = {"runs": {"GPU A, driver 580": runs}, "results": results.__getitem__, "cases": facts, **fields}
+    return conditions_at(rule, replace(HERE, **given), NOW)
 
 
 def test_the_median_of_the_newest_runs_counts() -> None:
-    assert len(level_conditions(OBJECTIVE, runs(0.8, 0.5, 0.5), HERE)) == 1
-    assert level_conditions(OBJECTIVE, runs(0.8, 0.8, 0.1), HERE) == []
+    roof = metric_rule("utilisation", at_least="60%")
+
+    assert len(judged(roof, 0.8, 0.5, 0.5)) == 1
+    assert judged(roof, 0.8, 0.8, 0.1) == []
 
 
 @pytest.mark.parametrize(
-    ("metric", "limit", "sentence", "title"),
+    ("metric", "limit", "value", "title"),
     [
-        (
-            *("memory_bytes_per_s", {"at_least": 7e9}, "6.4 GB/s, below the limit of 7 GB/s"),
-            "memory rate below 7 GB/s",
-        ),
-        ("host_ns", {"at_most": 8_000}, "9 µs, above the limit of 8 µs", "host time of a launch above 8 µs"),
-        (
-            *("peak_allocated_bytes", {"at_most": 2**20}, "2 MiB, above the limit of 1 MiB"),
-            "peak allocated memory above 1 MiB",
-        ),
+        ("memory_bytes_per_s", {"at_least": 7e9}, 6.4e9, "memory rate below 7 GB/s: 6.4 GB/s, in 1 case on"),
+        ("host_ns", {"at_most": 8_000}, 9_000.0, "host time of a launch above 8 µs: 9 µs"),
+        ("peak_allocated_bytes", {"at_most": 2**20}, 2.0**21, "peak allocated memory above 1 MiB: 2 MiB"),
     ],
 )
 def test_a_level_beyond_its_limit_is_reported_in_its_unit(
-    metric: str, limit: dict[str, float], sentence: str, title: str
+    metric: str, limit: dict[str, float], value: float, title: str
 ) -> None:
-    rule = LevelRule.model_validate(
-        {"name": "limit", "kind": "level", "channels": ("chat",), "metric": metric, "runs": 3, **limit}
-    )
-    measured = runs(0.5, host_ns=9_000.0, peak_allocated_bytes=2.0**21)
+    (one,) = judged(metric_rule(metric, **limit), value)
 
-    (one,) = level_conditions(rule, measured, HERE)
+    assert title in one.message.title
+    assert judged(metric_rule(metric, **limit), next(iter(limit.values()))) == []
 
-    assert one.message.facts[2].text == f"rms_norm/n=1/float32/fwd · eager: {sentence}"
-    assert one.message.title == f"rms_norm: {title} in 1 case on gpu"
-    met = rule.model_copy(update={"at_least": limit.get("at_least") and 6e9, "at_most": limit.get("at_most") and 3e6})
-    assert level_conditions(met, measured, HERE) == []
+
+def test_a_rate_is_compared_with_the_days_before() -> None:
+    drop = metric_rule("flop_per_s", drops_by="5%", against="14 days")
+
+    (one,) = judged(drop, *[6e14] * 10, 5.6e14, 5.6e14, 5.6e14)
+
+    assert one.message.title.startswith("rms_norm: compute rate fell 6.7%, 600 TFLOP/s to 560 TFLOP/s, in 1 case on ")
+    assert one.message.head_sha == make_commit_ref(10).sha
+    assert one.message.base_sha == make_commit_ref(9).sha
+    assert judged(drop, *[6e14] * 10, 5.8e14, 5.8e14, 5.8e14) == []
+    assert judged(drop, 6e14, 5.6e14, 5.6e14) == [], "nothing to compare with"
+    assert judged(metric_rule("flop_per_s", drops_by="5%", against="0.1 days"), *[6e14] * 5, *[5.6e14] * 6) == []
+
+
+def test_a_rate_is_compared_with_a_tag() -> None:
+    drop = metric_rule("flop_per_s", drops_by="5%", against="v1.2")
+    values = (6e14, *[5.6e14] * 20)
+
+    assert len(judged(drop, *values, commits={"v1.2": make_commit_ref(0).sha})) == 1
+    assert judged(drop, *values, commits={"v1.2": make_commit_ref(1).sha}) == []
+    assert judged(drop, *values) == []
 
 
 def test_an_error_that_grows_slowly_is_compared_with_older_runs() -> None:
-    rule = LevelRule(name="error", kind="level", channels=("chat",), metric="rmse_ratio", grown_by=0.5)
+    rule = metric_rule("rmse_ratio", grows_by="50%")
 
-    assert level_conditions(rule, runs(*[1.0] * 10, 1.2, 1.4, 1.4), HERE) == []
-    assert len(level_conditions(rule, runs(*[1.0] * 10, 1.4, 1.6, 1.8, 2.0), HERE)) == 1
-    assert level_conditions(rule, runs(1.0, 9.0, 9.0), HERE) == [], "too few runs to know what is usual"
+    assert judged(rule, *[1.0] * 10, 1.2, 1.4, 1.4) == []
+    assert len(judged(rule, *[1.0] * 10, 1.4, 1.6, 1.8, 2.0)) == 1
 
 
-def test_cases_of_one_kernel_on_one_runner_are_one_alert() -> None:
-    both = [make_measured(0.1), make_measured(0.1, "rms_norm/n=2/float32/fwd")]
-    other = [make_measured(0.1, "gemm/n=1/float32/fwd")]
+def test_values_of_another_timer_are_not_compared() -> None:
+    drop = metric_rule("flop_per_s", drops_by="5%")
+    runs = nightly(10)
+    state = replace(HERE, runs={"GPU A, driver 580": runs})
 
-    conditions = level_conditions(OBJECTIVE, {"a": [both], "b": [both, other]}, HERE)
+    def reports(**fields: Any) -> bool:
+        cases = [[measured("flop_per_s", 6e14)]] * 7 + [[measured("flop_per_s", 5e14, **fields)]] * 3
+        results = dict(zip((run.run_id for run in runs), cases, strict=True))
+        return bool(conditions_at(drop, replace(state, results=results.__getitem__), NOON + timedelta(days=10)))
 
-    assert sorted(one.cause for one in conditions) == ["gemm\nb", "rms_norm\na", "rms_norm\nb"]
+    assert reports()
+    assert not reports(timer="cuda_event")
+
+
+def test_the_geometric_mean_of_a_family_is_one_alert() -> None:
+    """Twelve kernels lost 4 % each."""
+    mean = metric_rule("flop_per_s", drops_by="3%", over="geomean", families=["norm*"])
+    cases = [f"norm_{n}/n=1/float32/fwd" for n in range(12)]
+
+    (one,) = judged(mean, *[6e14] * 10, *[5.76e14] * 3, cases=cases)
+
+    assert one.message.title.startswith("norm*: compute rate fell 4.0%, 600 TFLOP/s to 576 TFLOP/s, over 12 cases")
+    assert judged(mean.model_copy(update={"drops_by": 0.05}), *[6e14] * 10, *[5.76e14] * 3, cases=cases) == []
+    assert judged(mean.model_copy(update={"families": ("attention",)}), *[6e14] * 10, *[5.76e14] * 3, cases=cases) == []
+
+
+def test_cases_of_one_kernel_on_one_device_are_one_alert() -> None:
+    runs = {"a": nightly(1, "GPU A"), "a2": nightly(1, "GPU A"), "b": nightly(1, "GPU B")}
+    cases = [measured("flop_per_s", 1e9, case) for case in (CASE_ID, CASE_ID.replace("64", "65"), "gemm/n=1/f/fwd")]
+    state = replace(HERE, runs=runs, results=lambda _: cases, cases={case.case_id: FACTS for case in cases})
+
+    conditions = conditions_at(metric_rule("flop_per_s", at_least=1e10), state, NOW)
+
+    assert len({one.cause for one in conditions}) == len(conditions) == 4
+
+
+def test_levels_of_a_driver_that_was_replaced_end() -> None:
+    low = metric_rule("flop_per_s", at_least=6e14)
+    old = {run.run_id for run in UPGRADED["GPU A, driver 580"]}
+    state = replace(HERE, results=lambda run: [measured("flop_per_s", 5e14 if run in old else 7e14)])
+
+    def reports(runs: dict[str, list[RunnerRun]], day: int) -> bool:
+        return bool(conditions_at(low, replace(state, runs=runs), NOON + timedelta(days=day)))
+
+    alone = {"GPU A, driver 580": UPGRADED["GPU A, driver 580"]}
+    assert reports(UPGRADED, 20)
+    assert not reports(UPGRADED, 30)
+    assert reports(alone, 30), "a broken machine is not a new driver"
+    assert not reports(alone, 60)
+
+
+def test_a_rule_that_matches_nothing_says_what_exists() -> None:
+    cases = {f"{kernel}/n=1/f/fwd": FACTS for kernel in ("gemm", "softmax", "rms_norm")}
+    state = ProjectState(PROJECT, cases=cases, runs={"GPU A, 80 GiB, driver 580": nightly(1)})
+
+    def covered(**fields: Any) -> str | None:
+        found = coverage(metric_rule(fields.pop("metric", "flop_per_s"), at_least=1, **fields), state)
+        return coverage_text(found) if is_idle(found) else None
+
+    assert covered() is None
+    assert covered(kernels=["flashattn_*"]) == "matches 0 of 3 kernels: gemm, rms_norm, softmax, 1 of 1 runner"
+    assert covered(runners=["H100"]) == "matches 3 of 3 kernels, 0 of 1 runner: GPU A"
+    assert "0 of 3 kernels" in (covered(metric="bus_bytes_per_s") or "")

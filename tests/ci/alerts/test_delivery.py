@@ -1,5 +1,6 @@
 """Delivery of messages, and retries."""
 
+import hmac
 import logging
 import signal
 import subprocess
@@ -78,16 +79,40 @@ def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None
     Service(judged, "hook").at(LATER)
 
     (document,) = hook.documents
-    assert (document["event"], document["rule"], document["project"]) == ("fired", "slower", PROJECT)
+    assert (document["event"], document["rules"], document["project"]) == ("fired", ["slower"], PROJECT)
+    assert (document["base_sha"], document["head_sha"]) == (make_commit_ref(0).sha, make_commit_ref(1).sha)
+    change = document["changes"][0]
+    assert (change["kernel"], change["before"], change["after"]) == ("rms_norm", 10_000.0, 12_000.0)
     with Session(judged) as session:
         assert hook.keys == [str(one.key) for one in list_deliveries(session)]
+
+
+def test_a_webhook_is_signed_with_its_secret(judged: Engine, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "correct horse battery staple")
+    rules = parse_rules(RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook")
+    raise_alerts(judged, AlertSetup(rules), LATER)
+
+    channels: dict[str, Sender | str] = {"hook": open_channel(rules.channels["hook"], Path(), api_url="")}
+    deliver_waiting(judged, channels, lambda: LATER)
+
+    expected = hmac.new(b"correct horse battery staple", hook.bodies[0], "sha256").hexdigest()
+    assert hook.signatures == [f"sha256={expected}"]
+    assert hook.documents[0]["key"] == hook.keys[0]
+
+
+def test_a_missing_secret_is_refused(monkeypatch: pytest.MonkeyPatch, hook: Hook) -> None:
+    monkeypatch.delenv("SECRET", raising=False)
+    rules = parse_rules(RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook")
+
+    with pytest.raises(AlertError, match="SECRET must have 16 characters"):
+        open_channel(rules.channels["hook"], Path(), api_url="")
 
 
 def test_apprise_services_are_notified(judged: Engine, hook: Hook) -> None:
     Service(judged, "chat").at(LATER)
 
     (document,) = hook.documents
-    assert document["title"] == "[example/project] rms_norm became 20 % slower on 1 series"
+    assert document["title"] == "[example/project] warning: rms_norm became 20 % slower on 1 series on Example CPU"
     assert document["type"] == "failure"
 
 
@@ -161,7 +186,7 @@ class _Broken:
     """A channel with a bug."""
 
     def send(self, delivery: Delivery) -> None:
-        raise ZeroDivisionError(f"{delivery.alert.rule} {delivery.key}")
+        raise ZeroDivisionError(f"{delivery.alert.rules} {delivery.key}")
 
 
 def test_an_unexpected_error_does_not_block_other_messages(judged: Engine) -> None:

@@ -1,12 +1,15 @@
 """Evaluation of rules on a store, and the life of an alert."""
 
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.evaluation import AlertSetup, evaluate, next_steps
+from roofwatch.ci.alerts.conditions import conditions_at
+from roofwatch.ci.alerts.evaluation import AlertSetup, next_steps, raise_alerts, read_state, replay
 from roofwatch.ci.alerts.rules import AlertRules, parse_codeowners, parse_rules
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Notification, Severity
@@ -31,13 +34,15 @@ channels = ["chat"]
 runs = 1
 kind = "%s"
 """
-OBJECTIVE = RULES % "level" + 'metric = "utilisation"\nat_least = 0.4\n'
+DAY_LATER = NOON + timedelta(days=1)
+OBJECTIVE = RULES % "throughput" + 'metric = "utilisation"\nat_least = "40%"\n'
 PLAN = AlertSetup(parse_rules(OBJECTIVE), parse_codeowners("/kernels/ @example/kernels"))
 
 
 def seen(engine: Engine, setup: AlertSetup = PLAN, project: str = PROJECT) -> list[AlertCondition]:
     with Session(engine) as session:
-        return list(evaluate(session, project, setup, NOON + timedelta(days=1)).conditions)
+        state = read_state(session, project, setup)
+        return [one for rule in setup.rules.rules for one in conditions_at(rule, state, DAY_LATER)]
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_t
 
     (one,) = seen(history)
 
-    assert one.message.title.startswith("rms_norm: utilisation of the roof below 40.0% in 1 case on ")
+    assert one.message.title.startswith("rms_norm: utilisation of the roof below 40.0%: 10.0%, in 1 case on ")
     assert one.message.owners == ("@example/kernels",)
 
 
@@ -76,7 +81,9 @@ def test_quarantined_records_raise_no_alert(history: Engine) -> None:
 
 
 def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
-    rule = RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level" + 'metric = "rmse_ratio"\ngrown_by = 0.5\n'
+    rule = (
+        RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level" + 'metric = "rmse_ratio"\ngrows_by = "50%"\n'
+    )
     case = make_case(tags=("quick",))
     for number, ratio in enumerate([1e-7, 1e-7, 1.1e-7, 3e-7]):
         checked = make_accuracy(rmse_ratio=ratio)
@@ -84,7 +91,7 @@ def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
 
     (one,) = seen(store, AlertSetup(parse_rules(rule)))
 
-    assert "grew by more than 50%" in one.message.title
+    assert "error (RMSE / RMS) grew 200.0%" in one.message.title
     assert seen(store, AlertSetup(parse_rules(rule.replace("quick", "decode")))) == []
 
 
@@ -103,13 +110,16 @@ ESCALATING = parse_rules(
     cool_down_hours = 24
     escalate_after_hours = 4
     escalate_to = ["lead"]
+    [[rules]]
+    name = "much slower"
+    kind = "regression"
+    channels = ["chat"]
     """
 )
 
 
-def condition(cause: str = "one", **fields: object) -> AlertCondition:
-    message = Message(title=f"{cause} is slower")
-    return AlertCondition("slower", cause, Severity.WARNING, message, **fields)  # type: ignore[arg-type]  # its fields
+def condition(cause: str = "one", rule: str = "slower", severity: Severity = Severity.WARNING, **fields: object) -> Any:
+    return AlertCondition(rule, cause, severity, Message(title=f"{cause} is slower"), **fields)  # type: ignore[arg-type]
 
 
 ONE, TWO, FIRED = condition(), condition("two"), ["fired chat one"]
@@ -134,6 +144,19 @@ Timeline = list[tuple[float, list[AlertCondition], list[str]]]
             (10, [ONE], []),
             (24, [ONE], FIRED),
         ],
+        # somebody is reminded of one that fires for long, unless it is acknowledged
+        [
+            (0, [ONE], FIRED),
+            (167, [ONE], ["escalated lead one"]),
+            (168, [ONE], ["reminded chat one"]),
+            (169, [ONE], []),
+        ],
+        [(0, [ONE], FIRED), (1, [condition(is_acknowledged=True)], []), (500, [ONE], [])],
+        # a more severe rule tells it again
+        [
+            (0, [ONE], FIRED),
+            (1, [ONE, condition(rule="much slower", severity=Severity.CRITICAL)], ["reminded chat one"]),
+        ],
         # what lies too far back begins nothing and ends nothing
         [(0, [condition(is_past=True)], []), (1, [ONE], FIRED), (2, [condition(is_past=True)], [])],
     ],
@@ -153,6 +176,67 @@ def test_a_resolution_has_its_reason_and_a_removed_rule_resolves_silently() -> N
 
     assert alerts["one"].message.facts[0].text == "back where it was at abc"
     assert (alerts["two"].state, notified) == (AlertState.RESOLVED, [])
+
+
+def test_one_cause_is_told_once_per_channel_whichever_rules_report_it() -> None:
+    both = [condition(), condition(rule="much slower")]
+    alerts: dict[str, Alert] = {}
+
+    first = step(alerts, 0, both)
+
+    assert [f"{one.event} {one.channel}" for _, one in first] == ["fired chat"]
+    assert alerts["one"].rules == ("slower", "much slower")
+
+
+def test_a_renamed_rule_tells_nothing_anew_and_ends_what_it_told() -> None:
+    alerts: dict[str, Alert] = {}
+    renamed = AlertRules.model_validate(
+        {
+            "channels": ESCALATING.channels,
+            "rules": [{"name": "renamed", "kind": "regression", "channels": ["chat"]}],
+        }
+    )
+    step(alerts, 0, [ONE])
+
+    assert step(alerts, 1, [condition(rule="renamed")], rules=renamed) == []
+    ended = step(alerts, 2, [], rules=renamed)
+
+    assert [f"{one.event} {one.channel}" for _, one in ended] == ["resolved chat"]
+
+
+def test_a_regression_that_newer_results_do_not_show_ends_with_that_reason() -> None:
+    alerts: dict[str, Alert] = {}
+    step(alerts, 0, [condition(regression_id=UUID(int=1))])
+
+    step(alerts, 1, [])
+
+    assert alerts["one"].message.facts[0].text == "the newer results no longer show it"
+
+
+def test_a_rule_is_replayed_day_by_day(store: Engine) -> None:
+    """The utilisation was low on two days, apart from each other."""
+    for number, value in enumerate([0.5, 0.1, 0.5, 0.5, 0.1, 0.5]):
+        commit = make_commit(number, committed_at=NOON + number * timedelta(days=1))
+        measured = make_measurement(utilisation=value)
+        ingest_record(store, make_record(number, commit=commit, measurements=[measured]))
+    now = NOON + timedelta(days=6)
+
+    with Session(store) as session:
+        told = replay(PLAN.rules.rules[0], read_state(session, PROJECT, PLAN), now)
+
+    assert [at for at, _ in told] == [NOON + timedelta(days=2), NOON + timedelta(days=5)]
+
+
+def test_a_rule_compares_with_the_run_of_a_tag(store: Engine) -> None:
+    rules = parse_rules(RULES % "throughput" + 'metric = "flop_per_s"\ndrops_by = "5%"\nagainst = "v1.0"\n')
+    for number, time_ns in enumerate([10_000.0, 12_000.0, 12_000.0]):
+        commit = make_commit(number, tags=("v1.0",) if number == 0 else ())
+        ingest_record(store, make_record(number, commit=commit, measurements=[make_measurement(median_ns=time_ns)]))
+
+    (one,) = seen(store, AlertSetup(rules))
+
+    assert (one.message.base_sha, one.message.head_sha) == (make_commit(0).sha, make_commit(2).sha)
+    assert raise_alerts(store, AlertSetup(rules), DAY_LATER)[0].alert.rules == ("rule",)
 
 
 def step(

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from roofwatch.alerting import trial_delivery
 from roofwatch.ci.alerts.channels import to_markdown, to_text, to_title
-from roofwatch.db.alerts.values import AlertEvent, Delivery, Fact, Link, Message
+from roofwatch.db.alerts.values import AlertEvent, Change, Delivery, Fact, Link, Message
 from tests.builders import PROJECT
 
 HOSTILE = (
@@ -25,7 +25,7 @@ def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED, project:
         links=(Link("Trend", "https://dash.example/trends?kernel=a"),),
     )
     trial = trial_delivery("chat")
-    return replace(trial, event=event, message=message, alert=replace(trial.alert, rule=text, project=project))
+    return replace(trial, event=event, message=message, alert=replace(trial.alert, rules=(text,), project=project))
 
 
 @pytest.mark.parametrize("write", [to_title, to_text])
@@ -51,7 +51,20 @@ def test_hostile_text_is_code_in_markdown() -> None:
 
 
 def test_events_and_possible_repetitions_are_marked() -> None:
-    assert to_title(delivery("x", AlertEvent.RESOLVED)) == "[example/project] resolved: rms_norm x"
+    assert to_title(delivery("x", AlertEvent.RESOLVED)) == "[example/project] info: resolved: rms_norm x"
+    assert "still firing: " in to_title(delivery("x", AlertEvent.REMINDED))
     assert "not acknowledged: " in to_title(delivery("x", AlertEvent.ESCALATED))
     assert "may be a repetition" in to_text(replace(delivery("x"), is_uncertain=True))
     assert "may be a repetition" not in to_text(delivery("x"))
+
+
+def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
+    change = Change(
+        "gemm", "gemm/m=1/f16/fwd", "triton", "H100, driver 580", "flop_per_s", "FLOP/s", 6e14, 5.4e14, -0.1
+    )
+    told = delivery("x")
+    text = to_text(replace(told, message=replace(told.message, devices=("NVIDIA H100",), changes=(change,))))
+
+    assert "Device: NVIDIA H100" in text
+    assert "gemm/m=1/f16/fwd · triton: compute rate 600 TFLOP/s to 540 TFLOP/s (-10.0%)" in text
+    assert f"roofwatch alert acknowledge {told.alert.alert_id} --person NAME" in text

@@ -4,6 +4,11 @@ import pytest
 
 from roofwatch.ci.alerts.rules import KernelOwners, Ownership, parse_codeowners
 
+
+def owners_of(text: str, path: str) -> tuple[str, ...]:
+    return Ownership(codeowners=parse_codeowners(text), source_paths={"kernel": path}).owners_of(["kernel"])
+
+
 EXAMPLE = """
 *       @default
 *.js    @js-owner # an inline comment
@@ -22,7 +27,7 @@ apps/github
     ],
 )
 def test_the_last_matching_pattern_owns_a_file(path: str, owners: tuple[str, ...]) -> None:
-    assert parse_codeowners(EXAMPLE).owners_of(path) == owners
+    assert owners_of(EXAMPLE, path) == owners
 
 
 @pytest.mark.parametrize(
@@ -45,17 +50,15 @@ def test_the_last_matching_pattern_owns_a_file(path: str, owners: tuple[str, ...
     ],
 )
 def test_a_pattern_means_what_gitignore_says(pattern: str, matching: str, other: str | None) -> None:
-    owners = parse_codeowners(f"{pattern} @owner")
-
-    assert owners.owners_of(matching) == ("@owner",)
-    assert other is None or owners.owners_of(other) == ()
+    assert owners_of(f"{pattern} @owner", matching) == ("@owner",)
+    assert other is None or owners_of(f"{pattern} @owner", other) == ()
 
 
 @pytest.mark.parametrize(
     "line", ["!*.py @other", "[ab].py @other", r"\#a.py @other", "*.py other", "*.py @other nobody", "# *.py @other"]
 )
 def test_a_line_that_is_not_valid_is_skipped_alone(line: str) -> None:
-    assert parse_codeowners(f"* @owner\n{line}\n").owners_of("a.py") == ("@owner",)
+    assert owners_of(f"* @owner\n{line}\n", "a.py") == ("@owner",)
 
 
 def test_a_kernel_is_owned_by_its_source_file_unless_the_table_says_otherwise() -> None:

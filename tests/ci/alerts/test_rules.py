@@ -2,11 +2,12 @@
 
 import pytest
 
-from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, parse_rules
 from roofwatch.ci.messages import AlertError
 
 CHANNEL = '[channels]\nchat = { kind = "apprise", url_env = "CHAT" }\n'
 RULE = '[[rules]]\nname = "slower"\nkind = "regression"\nchannels = ["chat"]\n'
+THROUGHPUT = RULE.replace("regression", "throughput") + 'metric = "flop_per_s"\n'
 
 
 def test_a_file_with_every_kind_of_rule_is_read() -> None:
@@ -14,12 +15,32 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
         CHANNEL
         + RULE
         + '[[rules]]\nname = "floor"\nkind = "level"\nchannels = ["chat"]\nmetric = "flop_per_s"\nat_least = 1e12\n'
-        + '[[rules]]\nname = "error"\nkind = "level"\nchannels = ["chat"]\nmetric = "rmse_ratio"\ngrown_by = 0.5\n'
+        + '[[rules]]\nname = "error"\nkind = "level"\nchannels = ["chat"]\nmetric = "rmse_ratio"\ngrows_by = "50%"\n'
         + '[[rules]]\nname = "silent"\nkind = "silence"\nchannels = ["chat"]\nafter_hours = 48\n'
+        + '[[rules]]\nname = "attention TFLOP/s, H100"\nkind = "throughput"\nchannels = ["chat"]\n'
+        + 'metric = "flop_per_s"\ndrops_by = "5%"\nagainst = "14 days"\nfamilies = ["attention"]\nover = "geomean"\n'
         + '[[owners]]\nkernels = ["flash_*"]\nowners = ["@example/attention"]\n'
     )
 
-    assert [rule.kind for rule in rules.rules] == ["regression", "level", "level", "silence"]
+    assert [rule.kind for rule in rules.rules] == ["regression", "level", "level", "silence", "throughput"]
+    drop = rules.rules[-1]
+    assert isinstance(drop, MetricRule)
+    assert (drop.name, drop.drops_by, drop.against_days) == ("attention TFLOP/s, H100", 0.05, 14)
+
+
+def test_percentages_are_written_as_percentages() -> None:
+    rules = parse_rules(
+        CHANNEL
+        + RULE
+        + 'min_relative_change = "2.5%"\n'
+        + THROUGHPUT.replace("slower", "roof").replace("flop_per_s", "utilisation")
+        + 'at_least = "70%"\n'
+    )
+
+    slower, roof = rules.rules
+    assert isinstance(slower, RegressionRule)
+    assert isinstance(roof, MetricRule)
+    assert (slower.min_relative_change, roof.at_least) == (0.025, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -27,19 +48,29 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
     [
         ("[[rules", "not TOML"),
         (RULE, r"rule 'slower': unknown channel 'chat'; there is: none"),
-        (CHANNEL + RULE + RULE, "two rules have the same name"),
-        (
-            CHANNEL + RULE + "min_relative_change = -1\n",
-            r"rules\[0\]\.regression\.min_relative_change: .*greater than or equal to 0",
-        ),
-        (CHANNEL + RULE + "colour = 1\n", r"rules\[0\]\.regression\.colour: Extra inputs are not permitted"),
-        (CHANNEL + RULE.replace("regression", "mood"), r"rules\[0\]: .*'regression'"),
+        (CHANNEL + RULE + RULE, "two rules have the name 'slower'"),
+        (CHANNEL + RULE + "min_relative_change = 5\n", "rule 'slower': min_relative_change: .* such as \"5%\""),
+        (CHANNEL + RULE + 'min_relative_change = "-1%"\n', "rule 'slower': min_relative_change: .* such as \"5%\""),
+        (CHANNEL + THROUGHPUT + "drops_by = 5\n", "rule 'slower': drops_by: .* such as \"5%\""),
+        (CHANNEL + THROUGHPUT + 'drops_by = "500%"\n', "rule 'slower': drops_by: must be less than 1"),
+        (CHANNEL + THROUGHPUT.replace("flop_per_s", "utilisation") + "at_least = 70\n", 'such as "70%"'),
+        (CHANNEL + RULE + "colour = 1\n", "rule 'slower': colour: unknown key"),
+        (CHANNEL + RULE + "cooldown_hours = 1\n", "rule 'slower': cooldown_hours: unknown key; .*'cool_down_hours'"),
+        (CHANNEL + RULE + 'kernels = "flash_*"\n', "rule 'slower': kernels: must be a list"),
+        (CHANNEL + RULE.replace("regression", "regresion"), "rule 'slower': unknown kind; did you mean 'regression'?"),
+        ("rules = [5]\n", "rule 1: must be a table"),
         (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to need each other"),
+        (CHANNEL + THROUGHPUT.replace("flop_per_s", "flops_per_s"), "metric: unknown metric; .*'flop_per_s'"),
+        (CHANNEL + THROUGHPUT, "higher is better for flop_per_s: set either at_least or drops_by"),
         (
-            '[channels]\nx = { kind = "webhook" }\n',
-            r"channels\.x\.webhook: name where the address is: either",
+            CHANNEL + THROUGHPUT.replace("flop_per_s", "median_ns") + 'drops_by = "5%"\n',
+            "set either at_most or grows_by",
         ),
-        ('[channels]\nx = { kind = "pigeon" }\n', r"channels\.x: .*'github'"),
+        (CHANNEL + THROUGHPUT + 'at_least = 1e9\nagainst = "14 days"\n', "against is only for drops_by"),
+        (CHANNEL + THROUGHPUT + 'drops_by = "5%"\nagainst = "change"\nover = "geomean"\n', "judges each case"),
+        ('[channels]\nx = { kind = "webhook" }\n', r"channel 'x': name where the address is: either"),
+        ('[channels]\nx = { kind = "apprise", url_env = "X", secret_env = "Y" }\n', "secret_env is only for webhooks"),
+        ('[channels]\nx = { kind = "pigeon" }\n', r"channel 'x': unknown kind; the kinds are .*github"),
     ],
 )
 def test_an_invalid_file_is_refused_with_the_place(text: str, message: str) -> None:
@@ -47,10 +78,18 @@ def test_an_invalid_file_is_refused_with_the_place(text: str, message: str) -> N
         parse_rules(text)
 
 
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(AlertError) as caught:
+        parse_rules(CHANNEL + RULE + 'cooldown_hours = 4\nkernels = "gemm"\nescalate_to = ["nobody"]\n')
+
+    for word in ("cool_down_hours", "must be a list", "unknown channel 'nobody'"):
+        assert word in str(caught.value)
+
+
 def test_an_address_in_the_file_is_refused_without_showing_it() -> None:
     secret = "https://hooks.example.com/T0KEN"
 
-    with pytest.raises(AlertError, match=r"channels\.x\.webhook\.url: Extra inputs") as caught:
+    with pytest.raises(AlertError, match=r"channel 'x': url: unknown key") as caught:
         parse_rules(f'[channels]\nx = {{ kind = "webhook", url = "{secret}" }}\n')
 
     assert "T0KEN" not in str(caught.value)

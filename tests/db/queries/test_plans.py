@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill, fill_checks, fill_evidence, settle
-from roofwatch.ci.alerts.evaluation import AlertSetup, evaluate
+from roofwatch.ci.alerts.conditions import conditions_at
+from roofwatch.ci.alerts.evaluation import AlertSetup, read_state
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.alerts.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, DeliveryState
@@ -107,20 +108,29 @@ name = "wasteful"
 kind = "level"
 metric = "utilisation"
 runs = 3
-at_least = 0.4
+at_least = "40%"
 channels = ["chat"]
 [[rules]]
 name = "less accurate"
 kind = "level"
 metric = "rmse_ratio"
 runs = 3
-grown_by = 0.5
+grows_by = "50%"
 channels = ["chat"]
 [[rules]]
 name = "silent"
 kind = "silence"
 channels = ["chat"]
 """
+
+
+def _report(session: Session) -> object:
+    rules = parse_rules(RULES)
+    state = read_state(session, PROJECT, AlertSetup(rules))
+    newest = max((run.started_at for own in state.runs.values() for run in own), default=NOON)
+    return [conditions_at(rule, state, newest) for rule in rules.rules]
+
+
 QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_projects": list_projects,
     "list_commits": lambda session: list_commits(session, PROJECT),
@@ -185,7 +195,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_artefacts": lambda session: list_artefacts(session, _run_id(session)),
     "read_bisection": lambda session: read_bisection(session, _run_id(session)),
     "read_newest_bisection": lambda session: read_newest_bisection(session, _run_id(session)),
-    "look for alerts": lambda session: evaluate(session, PROJECT, AlertSetup(parse_rules(RULES)), NOON),
+    "look for alerts": lambda session: _report(session),
     "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
     "resolve_revisions": lambda session: resolve_revisions(session, PROJECT, *[run_of(session)[1][:12]] * 2),
     "read_runs": lambda session: read_runs(session, *[_run_id(session)] * 2),

@@ -75,7 +75,7 @@ def full_record(**fields: Any) -> RunRecord:
             make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
             make_measurement(bound=None, utilisation=None),
         ],
-        cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3), make_case(BACKWARD)],
+        cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3, token_count=64.0), make_case(BACKWARD)],
         accuracies=[
             make_accuracy(
                 BACKWARD,
