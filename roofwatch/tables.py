@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, measured_values
@@ -296,6 +297,4 @@ def _compiled(fact: StaticFacts) -> Text:
 
 def _widest(fact: StaticFacts, kind: str) -> int:
     """Width of the widest access of a kind, in bits; 0 without any."""
-    from roofwatch.collector.compile.instructions import widths  # imports torch
-
     return max((width for width, _ in widths(fact.instructions, kind)), default=0)

@@ -6,13 +6,18 @@ tensor-core instruction. Counts are static: how often an instruction runs does n
 Sources: NVIDIA, CUDA Binary Utilities, instruction set reference; AMD, CDNA 3 and CDNA 4 instruction set architecture.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from roofwatch.collector.compile.binary import instruction_bytes, sass
-from roofwatch.collector.compile.launches import Compiled
 from roofwatch.collector.compile.targets import parse_target
+
+if TYPE_CHECKING:  # imports torch, which nobody needs to print instruction counts
+    from roofwatch.collector.compile.launches import Compiled
 
 Counts = dict[str, int]
 TOTAL = "total"

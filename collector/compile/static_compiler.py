@@ -93,7 +93,6 @@ def compile_subjects(
         SuiteError: the suite cannot be loaded.
     """
     cache = cache or DiskCache.of_user()
-    workers.load_compilers()
     codes = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
     if codes is None:
         raise CollectorError("the source files of the suite cannot be read")
@@ -110,6 +109,7 @@ def compile_subjects(
             yield CompiledSubject(subject, facts, was_cached=True)
     if not missing:
         return
+    workers.load_compilers()
     worker_count = len(os.sched_getaffinity(0))
     for job, reply in workers.compile_all(missing, worker_count=worker_count, timeout_s=plan.compile_timeout_s):
         subject = Subject(job.case_id, job.implementation)

@@ -31,6 +31,12 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_tables_of_compiled_kernels_load_no_torch() -> None:
+    script = "import sys, roofwatch.collector.compile.instructions, roofwatch.tables; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_every_command_is_listed_and_has_help() -> None:
     listing = roofwatch("--help").output
     for command in (
