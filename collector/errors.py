@@ -21,6 +21,14 @@ class SuiteError(CollectorError):
     """A benchmark file cannot be loaded."""
 
 
+class SideError(SuiteError):
+    """The suite of one side of a pair cannot be loaded."""
+
+    def __init__(self, side: str, error: SuiteError) -> None:
+        super().__init__(f"{side}: {error}")
+        self.side = side
+
+
 class TimerError(CollectorError):
     """The requested timer or cache state is not available."""
 

@@ -1,6 +1,7 @@
 """Git: read commits and check them out in another folder. The user's work tree is never changed."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -122,15 +123,40 @@ def project_name(folder: Path) -> str:
 def checked_out(repository: Path, revision: str, folder: Path) -> Iterator[Path]:
     """Check out a commit into a detached work tree in `folder`; removed at the end.
 
+    A locked file next to it shows that it is in use. Work trees that a killed process left are removed.
+
     Raises:
         GitError: the commit is unknown, or the folder exists.
     """
-    run_git(repository, "worktree", "add", "--quiet", "--detach", str(folder), revision)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        run_git(repository, "worktree", "prune")
+    _remove_abandoned(repository)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock_file(folder).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run_git(repository, "worktree", "add", "--quiet", "--detach", str(folder), revision)
+        try:
+            yield folder
+        finally:
+            _remove_work_tree(repository, folder)
+
+
+def _lock_file(work_tree: Path) -> Path:
+    return work_tree.with_name(f"{work_tree.name}.lock")
+
+
+def _remove_abandoned(repository: Path) -> None:
+    listed = run_git(repository, "worktree", "list", "--porcelain", "-z")
+    for name in re.findall(r"^worktree (.*)$", listed.replace("\0", "\n"), re.MULTILINE):
+        folder = Path(name)
+        with contextlib.suppress(OSError), _lock_file(folder).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_work_tree(repository, folder)
+            folder.parent.rmdir()
+
+
+def _remove_work_tree(repository: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _lock_file(folder).unlink(missing_ok=True)
+    run_git(repository, "worktree", "prune")
 
 
 def _has_commits(repository: Path) -> bool:

@@ -79,6 +79,9 @@ def collect_run(
     run = SuiteRun(suite.source, plan, journal, session)
     with session, _device_workers(fork_server, run) as workers:
         steps.say("loading the suite")
+        with run.spent.on(Activity.START):
+            info = workers.start()
+        run.select(info)
         _prepare(fork_server, run, session, workers, steps, plan.block_count)
         if plan.has_fresh_processes:
             _load_torch_compile(fork_server, run)
@@ -129,7 +132,7 @@ def measure_pair(
         The records of base and head; block i of one ran next to block i of the other.
 
     Raises:
-        SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
+        SuiteError: a suite cannot be loaded, or nothing in both matches the plan.
         CollectorError: the machine cannot be measured.
         JournalError: a result cannot be stored, or the job was started on another machine.
     """
@@ -150,9 +153,14 @@ def measure_pair(
 
     with session, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
         pair = _Pair(fork_server, runs, Path(folder), random.Random(pair_id.int), steps)  # noqa: S311  no secret
+        has_results = False
         for side, run in runs.items():
             with pair.workers(side) as workers:
                 steps.say(f"loading the suite of the {side}")
+                with run.spent.on(Activity.START):
+                    info = workers.start()
+                # a new kernel is missing in the base, a removed one in the head
+                has_results |= run.select(info, may_be_empty=side is Side.BASE or has_results)
                 _prepare(fork_server, run, session, workers, steps)
                 _load_torch_compile(fork_server, run)
         share_ceilings(list(runs.values()))
@@ -243,10 +251,7 @@ def _prepare(
     steps: _Steps,
     blocks_per_subject: int = 0,
 ) -> None:
-    """Do everything before the first block: load the suite, measure the machine, compile and check."""
-    with run.spent.on(Activity.START):
-        info = workers.start()
-    run.select(info)
+    """Do everything between selecting and the first block: measure the machine, compile and check."""
     run.describe_machine(workers)
     if run.chosen is not None and run.chosen.was_a_choice:
         steps.note(str(run.chosen))

@@ -1,5 +1,6 @@
 """Load a suite of kernels, bundled or from a benchmark file, today's or at a revision."""
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -208,6 +209,10 @@ class SuiteAt:
     source: SuiteSource
     commit: Commit
     project: str
+    is_replaced: bool = False
+    """Benchmark files of the head take the place of its own."""
+    has_own: bool = True
+    """The commit has the benchmark file or folder."""
 
 
 def import_roots(repository: Path | None) -> tuple[Path, ...]:
@@ -219,7 +224,12 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def suite_at_revision(
-    path: Path | None, revision: str, folder: Path, *, project: str | None = None
+    path: Path | None,
+    revision: str,
+    folder: Path,
+    *,
+    project: str | None = None,
+    benchmarks: Path | None = None,
 ) -> Iterator[SuiteAt]:
     """Check out a revision and return the same suite in it. A captured file is used as it is now.
 
@@ -228,6 +238,7 @@ def suite_at_revision(
         revision: Any git revision.
         folder: Created for the checkout, removed at the end.
         project: Project name; default the repository's folder.
+        benchmarks: The suite at the head, whose benchmark files are used as far as `replace_benchmarks` allows.
 
     Raises:
         GitError: the path is not in a repository, or the revision is unknown.
@@ -241,12 +252,57 @@ def suite_at_revision(
         if path is None:
             yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
             return
-        then = work_tree / own.relative_to(repository.resolve())
+        commit, then = read_commit(work_tree), work_tree / own.relative_to(repository.resolve())
+        has_own = then.exists()
         if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):
+            benchmarks = None
             then.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(own, then)
+        is_replaced = benchmarks is not None and replace_benchmarks(then, benchmarks)
         if not then.exists():
             raise SuiteError(f"{own.relative_to(repository.resolve())}: missing at {revision}")
-        yield SuiteAt(
-            SuiteSource(then, import_roots(work_tree)), read_commit(work_tree), project or project_of(repository)
-        )
+        source = SuiteSource(then, import_roots(work_tree))
+        yield SuiteAt(source, commit, project or project_of(repository), is_replaced, has_own)
+
+
+# --- the head's benchmark files at another commit
+
+
+def replace_benchmarks(own: Path, heads: Path) -> bool:
+    """Replace the benchmark files of a checkout by those of the head; return whether any file changed.
+
+    Files with code that the head changed or removed stay, as does a folder with a file that the head lacks. Otherwise
+    both sides would run the head's code, and its change would not be measured.
+    """
+    old, new = _files_by_name(own), _files_by_name(heads)
+    if old.keys() - new.keys():
+        return False
+    is_replaced = False
+    for name, file in new.items():
+        if name not in old or (old[name].read_bytes() != file.read_bytes() and _code_of(old[name]) <= _code_of(file)):
+            (own / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, own / name)
+            is_replaced = True
+    return is_replaced
+
+
+def _files_by_name(suite: Path) -> dict[Path, Path]:
+    with contextlib.suppress(SuiteError):
+        return {file.relative_to(suite): file for file in benchmark_files(suite)}
+    return {}
+
+
+def _code_of(file: Path) -> set[str]:
+    """Return the syntax tree of each statement of a benchmark file that does not declare a kernel."""
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return set()
+    code = set()
+    for node in statements:
+        if isinstance(node, ast.Import | ast.ImportFrom):  # the head may import more
+            module = getattr(node, "module", "")
+            code |= {f"{module} {getattr(node, 'level', 0)} {alias.name} {alias.asname}" for alias in node.names}
+        elif not (isinstance(node, ast.Assign) and "KernelSpec(" in ast.unparse(node.value)):
+            code.add(ast.dump(node))
+    return code

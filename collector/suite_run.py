@@ -7,7 +7,7 @@ from typing import Any
 
 from roofwatch.collector.compile.static_compiler import compile_subjects
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.errors import JournalError, TimerError
+from roofwatch.collector.errors import JournalError, SuiteError, TimerError
 from roofwatch.collector.outbox.journal import ALONE, CompiledCase, Entry, Journal, TimedStep, changes
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
@@ -77,17 +77,22 @@ class SuiteRun:
         self._timings: dict[Subject, CaseTiming] = {}
         self._profiles: dict[Subject, CaseProfile] = {}
 
-    def select(self, info: SuiteInfo) -> None:
-        """Select what to measure, and restore results of an interrupted run.
+    def select(self, info: SuiteInfo, *, may_be_empty: bool = False) -> bool:
+        """Select what to measure, and restore results of an interrupted run; return whether there is something.
 
         Raises:
-            SuiteError: no kernel or implementation matches the plan.
+            SuiteError: no kernel or implementation matches the plan, and `may_be_empty` is false.
         """
         self._device = info.device
-        self._selected = {found.subject: found for found in select(info, self.plan)}
+        try:
+            self._selected = {found.subject: found for found in select(info, self.plan)}
+        except SuiteError:
+            if not may_be_empty:
+                raise
         self._timings = {subject: CaseTiming() for subject in self._selected}
         for entry in () if self._journal is None else self._journal.entries(self._side):
             self._restore(entry)
+        return bool(self._selected)
 
     def describe_machine(self, workers: WorkerPool) -> None:
         """Read the environment, choose a timer and measure the ceilings, while nothing else runs.

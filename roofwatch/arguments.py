@@ -68,8 +68,13 @@ def suite_at(path: Path | None, project: str | None) -> SuiteAt:
 
 
 @contextmanager
-def suite_at_commit(path: Path | None, revision: str) -> Iterator[SuiteAt]:
+def suite_at_commit(path: Path | None, revision: str, benchmarks: Path | None = None) -> Iterator[SuiteAt]:
     """Check out a suite as it was at a commit, in a temporary folder.
+
+    Args:
+        path: Benchmark file or folder; None for the bundled suite.
+        revision: Any git revision.
+        benchmarks: The suite at the head, to use its benchmark files.
 
     Raises:
         SuiteError: it does not exist or cannot be measured there; file names are relative to the checkout.
@@ -77,7 +82,8 @@ def suite_at_commit(path: Path | None, revision: str) -> Iterator[SuiteAt]:
     with tempfile.TemporaryDirectory(prefix="roofwatch-suite-") as folder:
         checkout = Path(folder) / "suite"
         try:
-            with suite_at_revision(path, revision, checkout) as suite:
+            with suite_at_revision(path, revision, checkout, benchmarks=benchmarks) as suite:
                 yield suite
         except SuiteError as error:
-            raise SuiteError(str(error).replace(f"{checkout}/", "")) from None
+            error.args = (str(error).replace(f"{checkout}/", ""),)
+            raise

@@ -28,6 +28,10 @@ SuitePath = Annotated[
 ]
 ProjectName = Annotated[str | None, typer.Option(help="Project name. Default: the repository's folder name.")]
 RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
+SuiteFrom = Annotated[
+    Literal["head", "each"],
+    typer.Option(help="Use the head's benchmark files at every commit, unless code in them differs, or each its own."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 Discard = Annotated[bool, typer.Option("--discard", help="Delete what an interrupted run left, and start again.")]

@@ -28,11 +28,13 @@ from roofwatch.ci.github.comment import (
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, PullRequest
 from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.report import not_measured
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
+from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.record import RunRecord, Side
+from roofwatch.collector.record.record import Commit, RunRecord, Side
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 
@@ -61,11 +63,8 @@ class Report:
     is_refused: bool = False
     """The records are not valid."""
     links: Links = field(default_factory=Links)
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the comment may only replace an earlier one."""
-        return self.judgement is not None and is_silent(self.judgement)
+    is_silent: bool = False
+    """The comment only replaces an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +130,14 @@ def report_on(
         dashboard: Its address, for a link.
     """
     try:
-        base, head = _pair(paths)
-        if job is not None and head.commit.sha != job.head_sha:
-            raise RecordError(f"the record is of commit {head.commit.sha}, the event is about {job.head_sha}")
+        files = _files(paths)
+        if (found := _read_note(files)) is not None:
+            _require_commit(found.head, job)
+            is_reported, check = found.is_failure or not found.error, check_run.without_records(found)
+            text = found.to_markdown() if is_reported else None
+            return Report(check, comment=text, problem=found.error or None, is_silent=not found.error)
+        base, head = _pair(paths, files)
+        _require_commit(head.commit, job)
         judgement = judge_pull_request(base, head, baseline=_baseline(paths, baseline), noise_floor=noise_floor)
     except NotMeasuredError as error:
         ended = f"; the run that measured ended as {job.conclusion}" if job is not None and job.conclusion else ""
@@ -145,7 +149,11 @@ def report_on(
     links = Links(url, dashboard, source)
     in_check = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, links=links)
     return Report(
-        check_run.concluded(judgement, in_check), judgement, comment=to_markdown(judgement, links=links), links=links
+        check_run.concluded(judgement, in_check),
+        judgement,
+        comment=to_markdown(judgement, links=links),
+        links=links,
+        is_silent=is_silent(judgement),
     )
 
 
@@ -205,7 +213,7 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
         OutputError: it cannot be written.
     """
     path, text = variables.get(SUMMARY_VARIABLE), report.check.summary
-    if not path or (report.judgement is None and report.problem is None):
+    if not path or report.check.conclusion is None:
         return
     if report.judgement is not None:
         text = to_markdown(report.judgement, max_bytes=_SUMMARY_BYTES, links=report.links)
@@ -228,6 +236,14 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
         yield f"comment on pull request {number}: {action}"
 
 
+def check_lines(check: check_run.CheckRun) -> Iterator[str]:
+    """Describe a check-run and its annotations, line by line."""
+    yield f"check-run: {check.conclusion} ({check.title})"
+    for one in check.annotations:
+        yield f"{one.file}:{one.line}: {'failure' if one.is_failure else 'notice'}: {one.title}"
+        yield from (f"  {line}" for line in one.message.splitlines())
+
+
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
     verdict = None if report.judgement is None else report.judgement.verdict
     pull_request, comment = next(iter(posted.comments.items()), (None, None))
@@ -235,12 +251,21 @@ def to_json(posted: Posted, report: Report) -> dict[str, Any]:
     return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **first, **asdict(posted)}
 
 
-def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
+def _require_commit(head: Commit, job: Job | None) -> None:
+    """Raise `RecordError` unless a measured commit is the head of the job, or its merge into the target branch."""
+    merged = head.parents[1] if len(head.parents) == 2 else None
+    if job is not None and job.head_sha not in {head.sha, merged}:
+        raise RecordError(
+            f"the record is of commit {head.sha}, the event is about {job.head_sha}: give actions/checkout "
+            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`"
+        )
+
+
+def _pair(paths: Sequence[Path], files: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
     if len(paths) == 2 and not any(path.is_dir() for path in paths):
         return RunRecord.read(paths[0]), RunRecord.read(paths[1])
     if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
         raise RecordError("give two records, base and head, or one folder that contains them")
-    files = sorted(_files_in(paths[0]))
     if not files:
         raise NotMeasuredError(f"no record in {paths[0]}")
     by_side = {record.pairing.side: record for record in map(RunRecord.read, files) if record.pairing is not None}
@@ -249,12 +274,28 @@ def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
     return by_side[Side.BASE], by_side[Side.HEAD]
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):  # follows no link out of the folder
-        for name in names:
-            file = Path(parent, name)
-            if name.startswith(_PREFIXES) and name.endswith(_SUFFIXES) and file.is_file() and not file.is_symlink():
-                yield file
+def _read_note(files: Sequence[Path]) -> NotMeasured | None:
+    """Read why there are no records; None if there is no such file."""
+    path = next((file for file in files if file.name == not_measured.FILE_NAME), None)
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return NotMeasured.parse(file.read(not_measured.MAX_BYTES), name=str(path))
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _files(folders: Sequence[Path]) -> list[Path]:
+    """Return the files of `roofwatch ab` in folders."""
+    found = []
+    for folder in folders:
+        for parent, _, names in os.walk(folder):  # follows no link out of the folder
+            for name in names:
+                file, is_record = Path(parent, name), name.startswith(_PREFIXES) and name.endswith(_SUFFIXES)
+                if (is_record or name == not_measured.FILE_NAME) and file.is_file() and not file.is_symlink():
+                    found.append(file)
+    return sorted(found)
 
 
 def _baseline(paths: Sequence[Path], file: Path | None) -> Baseline:

@@ -15,6 +15,7 @@ from roofwatch.ci.messages import UncertainError
 from roofwatch.ci.report.comment import headline, tally
 from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain
+from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
@@ -108,6 +109,14 @@ def not_measured(reason: str) -> CheckRun:
     """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
     summary = f"Nothing was compared: {code(reason, limit=1_000)}."
     return CheckRun(Conclusion.NEUTRAL, "no result: not measured", summary)
+
+
+def without_records(found: NotMeasured) -> CheckRun:
+    """Write the check-run of a measurement that ended without records."""
+    conclusion = Conclusion.NEUTRAL if found.error else Conclusion.SUCCESS
+    if found.is_failure:
+        conclusion = Conclusion.FAILURE
+    return CheckRun(conclusion, plain(found.title, limit=_MAX_TITLE), found.to_markdown())
 
 
 def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:

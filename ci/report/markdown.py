@@ -7,12 +7,13 @@ mentions nor issues; what could end the span or the table cell is replaced.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofwatch.ci.messages import on_one_line
+from roofwatch.ci.messages import on_one_line, visible
 
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 _MAX_NAMES = 10
 _MAX_OPEN_ROWS = 10
 """Further rows of an open section are folded."""
+_MAX_LINE = 300
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class Section:
 def code(text: str, *, limit: int = 160) -> str:
     """Turn untrusted text into one code span, cut to `limit` characters."""
     return f"`{plain(text, limit=limit).translate(_REPLACED) or ' '}`"
+
+
+def code_block(text: str, *, most: int) -> list[str]:
+    """Turn the last lines of untrusted text into a code block, which nothing in it can close."""
+    lines = (visible(line)[:_MAX_LINE].replace("`", "'") for line in text.strip().splitlines()[-most:])
+    return ["```text", *lines, "```"]
 
 
 def plain(text: str, *, limit: int = 160) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.table import Table
 
-from roofwatch.arguments import suite_at_commit
 from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits, own_target, read_build_inputs
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.collector.errors import SuiteError
@@ -24,6 +23,7 @@ from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef, Regression
+from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_record_files
 from roofwatch.settings import load_settings
@@ -188,6 +188,8 @@ class BackfillJob:
     """Folder of earlier records; None for the store."""
     fork_server: ForkServer
     url: str | None = None
+    benchmarks: Path | None = None
+    """The suite whose benchmark files are used at every commit; None for each its own."""
 
     def plan_it(self, *, skips_same: bool) -> Backfill:
         """Plan what to measure.
@@ -207,7 +209,9 @@ class BackfillJob:
         if skips_same:
             target = own_target(machine)
             with progress("sources of commits") as on_progress:
-                inputs = read_build_inputs(self.path, commits, self.plan, target, self.fork_server, on_progress)
+                inputs = read_build_inputs(
+                    *(self.path, commits, self.plan, target, self.fork_server, on_progress, self.benchmarks)
+                )
             skipped = why_skipped(commits, inputs)
         measured = measured_in_records(self.output, self.project, machine.runner_class)
         if self.records is not None:
@@ -232,7 +236,7 @@ class BackfillJob:
 
     def _measure(self, commit: CommitRef, on_progress: OnProgress) -> Filled:
         try:
-            with suite_at_commit(self.path, commit.sha) as suite:
+            with open_suite(self.path, commit.sha, self.fork_server, self.benchmarks) as suite:
                 file = self.output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
                 header = make_header({ALONE: suite}, self.plan)
                 with resumable(file, header, is_resumed=True, is_discarded=False) as journal:

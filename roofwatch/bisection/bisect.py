@@ -12,7 +12,6 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from roofwatch.arguments import suite_at_commit
 from roofwatch.bisection.commits import (
     CommitRange,
     choose_implementation,
@@ -42,6 +41,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import BisectionRange, BisectionState
+from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX
 
@@ -63,6 +63,7 @@ class BisectPlan:
         budget_s: Time limit in seconds; None for none.
         is_resumed: Continue the bisection in the folder.
         is_discarded: Delete it first.
+        benchmarks: The suite whose benchmark files are used at every commit; None for each its own.
     """
 
     path: Path | None
@@ -73,6 +74,7 @@ class BisectPlan:
     budget_s: float | None = None
     is_resumed: bool = False
     is_discarded: bool = False
+    benchmarks: Path | None = None
 
     @property
     def series(self) -> str:
@@ -81,7 +83,15 @@ class BisectPlan:
     def folder(self, commits: CommitRange) -> Path:
         """Return the folder of this bisection, the same for the same suite, series, ends and settings."""
         run, search = self.run, self.search
-        settings = (run.device, run.thread_count, run.timer, run.cache, search.threshold, search.error_rate)
+        settings = (
+            run.device,
+            run.thread_count,
+            run.timer,
+            run.cache,
+            search.threshold,
+            search.error_rate,
+            self.benchmarks,
+        )
         digest = hashlib.sha256(f"{self.path and self.path.resolve()} {self.series} {settings}".encode()).hexdigest()
         return self.output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-{digest[:8]}"
 
@@ -172,7 +182,7 @@ def bisect(
         JournalError: another bisection is in the folder, or it cannot be written.
         CollectorError: the machine cannot be measured.
     """
-    with suite_at_commit(plan.path, commits.good_sha) as good:
+    with open_suite(plan.path, commits.good_sha, fork_server, plan.benchmarks) as good:
         return _Bisection(plan, commits, good, fork_server, on_progress, on_step).run()
 
 
@@ -205,7 +215,8 @@ class _Bisection:
             if move is None:
                 path, plan, server = self.plan.path, self.run_plan, self.fork_server
                 target = own_target(describe_machine(path, plan, server))
-                inputs = read_build_inputs(path, self.commits, plan, target, server, self.on_progress)
+                benchmarks = self.plan.benchmarks
+                inputs = read_build_inputs(path, self.commits, plan, target, server, self.on_progress, benchmarks)
                 self._save(self.state.model_copy(update={"inputs": tuple(inputs)}))
             elif isinstance(move, Result):
                 return self.state, move
@@ -274,7 +285,8 @@ class _Bisection:
             return {}
 
         try:
-            with suite_at_commit(self.plan.path, self.state.commits[move.position]) as commit:
+            sha = self.state.commits[move.position]
+            with open_suite(self.plan.path, sha, self.fork_server, self.plan.benchmarks) as commit:
                 plan = replace(self.run_plan, block_count=move.pair_count)
                 header = make_header({"base": self.good, "head": commit}, plan, pair_id=uuid.uuid4())
                 with resumable(destination, header, is_resumed=True, is_discarded=False) as journal:

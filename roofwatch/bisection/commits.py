@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from roofwatch.arguments import suite_at_commit, suite_source
+from roofwatch.arguments import suite_source
 from roofwatch.ci.bisect.search import BuildInputs
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_compiler import compile_suite
@@ -26,6 +26,7 @@ from roofwatch.collector.workers.protocol import (
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
 from roofwatch.measurement.affected import affects_every_kernel
+from roofwatch.measurement.revisions import open_suite
 
 _TIMEOUT_S = 120.0
 _DIRECTIONS = frozenset({"fwd", "bwd"})
@@ -89,6 +90,7 @@ def read_build_inputs(
     target: str | None,
     fork_server: ForkServer,
     on_progress: OnProgress,
+    benchmarks: Path | None = None,
 ) -> list[BuildInputs]:
     """Digest what the kernels of a plan are built from, at the good end and at each commit.
 
@@ -99,13 +101,14 @@ def read_build_inputs(
         target: GPU target to compile for; None compares only sources.
         fork_server: Forks the workers that load the suite.
         on_progress: Called after every commit.
+        benchmarks: The suite whose benchmark files are used; None for each commit's own.
     """
     compiled = None if target is None else replace(plan, targets=(target,))
     repository = repository_of(path)
     found: list[BuildInputs] = []
     for number, sha in enumerate([commits.good_sha, *commits.shas], start=1):
         try:
-            with suite_at_commit(path, sha) as suite:
+            with open_suite(path, sha, fork_server, benchmarks) as suite:
                 sources = _sources(suite, plan, fork_server, _other_files(repository, sha))
                 before = next((one for one in reversed(found) if not one.error), None)
                 if before is None or sources is None or sources != before.sources:

@@ -12,6 +12,7 @@ from rich.table import Table
 from roofwatch.bisection.bisect import BisectPlan, BisectState
 from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, Result, prior_weights
+from roofwatch.ci.report.markdown import count_of
 from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, CommitStatus
 from roofwatch.db.values import BisectionState, CommitRef, Verdict
 from roofwatch.terminal import one_line, printable
@@ -158,7 +159,7 @@ def step_line(state: BisectState, refs: Sequence[CommitRef]) -> str:
     ref = refs[visit.position]
     if visit.pair.error:
         return f"{ref.short_sha} skipped: {one_line(visit.pair.error)}"
-    found = f"{_change(visit.pair.log_ratios):+.1%} in {len(visit.pair.log_ratios)} pairs"
+    found = f"{_change(visit.pair.log_ratios):+.1%} in {count_of(len(visit.pair.log_ratios), 'pair')}"
     if state.inputs is None:
         return f"{ref.short_sha} {found}: the bad end against the good end"
     return f"{ref.short_sha} {found}: the change is here or earlier with {visit.probability:.1%}"

@@ -17,6 +17,7 @@ from roofwatch.options import (
     Resume,
     RunOptions,
     StoreUrl,
+    SuiteFrom,
     SuitePath,
     run_options,
 )
@@ -50,6 +51,7 @@ def bisect(
         float, typer.Option(min=0.0001, max=0.5, help="How often a wrong commit may be named.")
     ] = 0.02,
     max_minutes: Annotated[float | None, typer.Option(min=0.0, help="Time limit; --resume continues.")] = None,
+    suite_from: SuiteFrom = "head",
     project: ProjectName = None,
     resume: Resume = False,
     discard: Discard = False,
@@ -84,6 +86,7 @@ def bisect(
         budget_s=None if max_minutes is None else 60 * max_minutes,
         is_resumed=resume or next_one,  # another process may have started a request
         is_discarded=discard,
+        benchmarks=path if suite_from == "head" else None,
     )
     url, claim = configured_url(), None
     with ForkServer() as fork_server:
@@ -118,6 +121,7 @@ def backfill(
     options: RunOptions,
     max_runs: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
     max_minutes: Annotated[float | None, typer.Option(min=0.0, help="Time after which no run starts.")] = None,
+    suite_from: SuiteFrom = "head",
     everything: Annotated[bool, typer.Option("--all", help="Also commits built like the commit before.")] = False,
     project: ProjectName = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and why.")] = False,
@@ -136,7 +140,8 @@ def backfill(
     plan = options.plan()
     name = project or suite_at(path, None).project
     with ForkServer() as fork_server:
-        job = BackfillJob(path, name, commits, plan, output, records, fork_server, url)
+        benchmarks = path if suite_from == "head" else None
+        job = BackfillJob(path, name, commits, plan, output, records, fork_server, url, benchmarks)
         backfilled = job.plan_it(skips_same=not everything)
         if not as_json:
             print_table(order_table(backfilled))

@@ -186,7 +186,10 @@ def run(
     plan = options.plan()
     if affected != (base is not None):
         raise GitError("use --affected and --base together: only kernels changed since that revision are measured")
-    plan, skipped = (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
+    restricted = (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
+    if restricted is None:
+        return
+    plan, skipped = restricted
     suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
     if not destination.suffix:

@@ -15,6 +15,7 @@ from roofwatch.options import (
     RecordFolder,
     Resume,
     RunOptions,
+    SuiteFrom,
     SuitePath,
     run_options,
 )
@@ -36,12 +37,13 @@ _BUDGET_S = 120.0
 def ab(
     path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.")],
     *,
-    base: Annotated[str, typer.Option(help="Base revision.")],
+    base: Annotated[str, typer.Option(help="Base revision; auto is where the branch left its target branch.")] = "auto",
     head: Annotated[str | None, typer.Option(help="Head revision. Default: the work tree.")] = None,
     output: RecordFolder = _RECORDS,
     options: RunOptions,
     budget: _Budget = _BUDGET_S,
     affected: Annotated[bool, typer.Option("--affected", help="Only kernels that the change can affect.")] = False,
+    suite_from: SuiteFrom = "head",
     noise_floor: NoiseFloorFile = None,
     baseline: BaselineFile = None,
     resume: Resume = False,
@@ -52,13 +54,17 @@ def ab(
 
     Undecided cases get more blocks until they are decided or the budget is spent. Flagged cases are measured again.
     """
+    import os
+
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.ci.verdicts import exit_code
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import judgement_tables, verdict_line
     from roofwatch.measurement.affected import only_affected
     from roofwatch.measurement.pair import FIRST_BLOCKS, measure_revisions, needs_more, read_noise_floor
+    from roofwatch.measurement.revisions import find_base, note_not_measured, noting_failure, open_pair
     from roofwatch.records import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
@@ -69,18 +75,27 @@ def ab(
         return judge_pull_request(base, head, baseline=accepted, noise_floor=floor)
 
     plan = options.plan(fewest_blocks=FIRST_BLOCKS)
-    plan, skipped = only_affected(path, base, head, plan, options.kernel) if affected else (plan, ())
-    measured = measure_revisions(
-        *(path, (base, head), plan),
-        judge=judge,
-        helps=needs_more,
-        budget_s=budget,
-        output=output,
-        title="base against head",
-        skipped=skipped,
-        is_resumed=resume,
-        is_discarded=discard,
-    )
+    with ForkServer() as fork_server, noting_failure(path, head, output):
+        revision = find_base(path, base, head, os.environ)
+        with open_pair(path, revision, head, fork_server, uses_head=suite_from == "head") as (old, new):
+            restricted = only_affected(path, revision, head, plan, options.kernel) if affected else (plan, ())
+            if restricted is None:
+                note_not_measured(path, head, output)
+                print_result({"records": [], "judgement": None, "exit_code": 0}, as_json=as_json)
+                return
+            plan, skipped = restricted
+            measured = measure_revisions(
+                *(old, new, plan),
+                fork_server=fork_server,
+                judge=judge,
+                helps=needs_more,
+                budget_s=budget,
+                output=output,
+                title="base against head",
+                skipped=skipped,
+                is_resumed=resume,
+                is_discarded=discard,
+            )
     files, records = [str(file) for file, _ in measured], [record for _, record in measured]
     judged = judge(*records)
     print_result(
@@ -111,9 +126,11 @@ def calibrate(
 
     Writes two records and noise_floor.json, for --noise-floor of ab and compare. Exit status 2: nothing was timed.
     """
+    from roofwatch.arguments import suite_at
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.ci.verdicts import Thresholds
     from roofwatch.collector.timing.method import Preset
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import noise_floor_table
     from roofwatch.measurement.pair import (
         FIRST_BLOCKS,
@@ -126,16 +143,19 @@ def calibrate(
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
         raise typer.BadParameter(f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks")
     plan = replace(options, targets="").plan(fewest_blocks=FIRST_BLOCKS)
-    measured = measure_revisions(
-        *(path, (None, None), plan),
-        judge=judge_pull_request,
-        helps=is_noise_floor_unknown,
-        budget_s=budget,
-        output=output,
-        title="commit against itself",
-        is_resumed=resume,
-        is_discarded=discard,
-    )
+    suite = suite_at(path, None)
+    with ForkServer() as fork_server:
+        measured = measure_revisions(
+            *(suite, suite, plan),
+            fork_server=fork_server,
+            judge=judge_pull_request,
+            helps=is_noise_floor_unknown,
+            budget_s=budget,
+            output=output,
+            title="commit against itself",
+            is_resumed=resume,
+            is_discarded=discard,
+        )
     (base_file, base), (head_file, head) = measured
     noise = noise_floor(base, head, Thresholds(), preset=Preset(options.preset))
     file = output / "noise_floor.json"

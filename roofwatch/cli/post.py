@@ -58,7 +58,7 @@ def post(
         if as_json:
             print_json({"check_run": report.check, "comment": report.comment})
         else:
-            print(report.comment or report.check.summary, end="")
+            print(report.comment or report.check.summary, *posting.check_lines(report.check), sep="\n")
     else:
         posting.append_summary(report, os.environ)
         posted = posting.Posted()

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-import typer
-
 from roofwatch.arguments import suite_at_commit, suite_source
-from roofwatch.collector.errors import CollectorError, GitError
+from roofwatch.collector.errors import CollectorError, GitError, SuiteError
 from roofwatch.collector.git import find_repository, run_git
 from roofwatch.collector.record.record import SAME_SOURCES, SkippedKernel
 from roofwatch.collector.run_plan import RunPlan
@@ -40,8 +38,8 @@ class Affected:
 
 def only_affected(
     path: Path | None, base: str, head: str | None, plan: RunPlan, patterns: Sequence[str] | None
-) -> tuple[RunPlan, tuple[SkippedKernel, ...]]:
-    """Restrict a plan to the affected kernels and print what is skipped; exit with 0 if none is left.
+) -> tuple[RunPlan, tuple[SkippedKernel, ...]] | None:
+    """Restrict a plan to the affected kernels and print what is skipped.
 
     Args:
         path: Benchmark file or folder; None for the bundled suite.
@@ -51,14 +49,14 @@ def only_affected(
         patterns: Kernels that the user selected; None for all.
 
     Returns:
-        The restricted plan, and the skipped kernels.
+        The restricted plan, and the skipped kernels; None if nothing is left to measure.
     """
     found = find_affected(path, base, head)
     print_error(found.summary)
     names = [name for name in found.kernels if not patterns or any(fnmatchcase(name, each) for each in patterns)]
     if not names:
         print_error("nothing to measure: the change affects no selected kernel")
-        raise typer.Exit
+        return None
     skipped = tuple(SkippedKernel(kernel=name, reason=SAME_SOURCES) for name in found.skipped)
     return replace(plan, kernels=tuple(names)), skipped
 
@@ -76,11 +74,15 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
 
     Raises:
         GitError: a revision is unknown.
-        CollectorError: a suite cannot be loaded.
+        CollectorError: the suite of the head cannot be loaded.
     """
     shared_files = tuple(sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file)))
     with ForkServer() as fork_server:
-        old, new = (_sources(fork_server, path, revision) for revision in (base, head))
+        new = _sources(fork_server, path, head)
+        try:
+            old = _sources(fork_server, path, base)
+        except SuiteError:  # missing or broken there, so every kernel is new
+            old = {}
     names = [*new, *(name for name in old if name not in new)]  # a removed kernel is measured at the base
     skipped = [name for name in names if not shared_files and old.get(name) == new.get(name)]
     return Affected(tuple(name for name in names if name not in skipped), tuple(skipped), shared_files)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from roofwatch.arguments import suite_at, suite_at_commit
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
@@ -20,6 +19,7 @@ from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import Activity, Progress, RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.run import resumable, write_records
@@ -39,10 +39,11 @@ Judge = Callable[[RunRecord, RunRecord], PullRequestJudgement]
 
 
 def measure_revisions(
-    path: Path | None,
-    revisions: tuple[str | None, str | None],
+    base: SuiteAt,
+    head: SuiteAt,
     plan: RunPlan,
     *,
+    fork_server: ForkServer,
     judge: Judge,
     helps: Callable[[CaseJudgement], bool],
     budget_s: float,
@@ -55,9 +56,10 @@ def measure_revisions(
     """Measure base and head in one job, and add blocks where they help.
 
     Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        revisions: Of base and head; None for the work tree.
+        base: The suite to compare against.
+        head: The changed suite.
         plan: What to measure; `block_count` blocks before the first interim analysis.
+        fork_server: Forks the workers.
         judge: Compares the two records.
         helps: Whether more blocks would help a case.
         budget_s: Seconds for more blocks.
@@ -71,22 +73,16 @@ def measure_revisions(
         Base and head, each with its file.
 
     Raises:
-        GitError: there is no such revision.
         CollectorError: a record cannot be written, or the machine or the suite cannot be measured.
     """
     check_writable(output / "record.json")
     with ExitStack() as stack:
-        base, head = (
-            suite_at(path, None) if revision is None else stack.enter_context(suite_at_commit(path, revision))
-            for revision in revisions
-        )
         names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(_SIDES, (base, head), strict=True)]
         header = make_header({"base": base, "head": head}, plan, pair_id=uuid.uuid4())
         journal = stack.enter_context(
             resumable(output / "-".join(names), header, is_resumed=is_resumed, is_discarded=is_discarded)
         )
         on_progress = stack.enter_context(progress(title))
-        fork_server = stack.enter_context(ForkServer())
         more = AdaptiveBlocks(judge, helps, budget_s, lambda text: on_progress(Progress(0, 0, text, is_to_stay=True)))
         measured = measure_pair(
             base, head, plan, fork_server=fork_server, more=more, on_progress=on_progress, journal=journal

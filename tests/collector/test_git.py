@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,26 @@ def test_a_project_is_named_by_its_remote_or_its_folder(tmp_path: Path, url: str
     run_git(repository, "remote", "add", "origin", url)
 
     assert project_of(repository) == expected
+
+
+def test_the_work_tree_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "repository")
+    (repository / "file").touch()
+    commit_all(repository)
+    killed, live = tmp_path / "killed" / "tree", tmp_path / "live" / "tree"
+    program = f"""
+import os
+from pathlib import Path
+from roofwatch.collector.git import checked_out
+with checked_out(Path({str(repository)!r}), "HEAD", Path({str(killed)!r})):
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert killed.is_dir()
+
+    with checked_out(repository, "HEAD", live), checked_out(repository, "HEAD", tmp_path / "other"):
+        assert not killed.parent.exists()
+        assert live.is_dir()
+        assert str(killed) not in run_git(repository, "worktree", "list")
+
+    assert run_git(repository, "worktree", "list").count("\n") == 1

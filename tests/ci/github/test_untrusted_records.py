@@ -7,11 +7,12 @@ import pytest
 
 from roofwatch.ci.github.check_run import Conclusion
 from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
+from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import post, report_on
 from tests.builders import make_commit, sha_of
 from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
-from tests.ci.situations import SITUATIONS
+from tests.ci.situations import HOSTILE, SITUATIONS
 
 HEAD = sha_of(1)
 URL = "https://github.example/example/project/actions/runs/10"
@@ -56,6 +57,60 @@ def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: 
     assert report.is_refused
     assert report.check.conclusion is Conclusion.NEUTRAL
     assert f"the record is of commit {HEAD}, the event is about {sha_of(9)}" in report.check.summary
+    assert "fetch-depth: 0" in report.check.summary
+
+
+def test_the_merge_commit_that_github_checks_out_belongs_to_its_pull_request(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    base, head = SITUATIONS["regression"]()
+    merge = head.commit.model_copy(update={"sha": sha_of(8), "parents": (sha_of(0), HEAD)})
+    paths = write(tmp_path, base, head.model_copy(update={"commit": merge}))
+
+    assert report_on(paths, None, a_job(github)).judgement is not None
+    assert report_on(paths, None, a_job(github, head_sha=sha_of(0))).is_refused
+
+
+def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(github: GitHubStandIn, tmp_path: Path) -> None:
+    fence = "```\n# Merged! @everyone\n```"
+    note = NotMeasured.of(make_commit(1), f"head: Traceback\n{fence}\n{HOSTILE}", "head")
+    (tmp_path / FILE_NAME).write_text(note.model_dump_json())
+
+    report = report_on([tmp_path], None, a_job(github))
+    posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+
+    assert (posted.check_run, posted.comments) == ("failure", {"7": "posted"})
+    (comment,) = github.bodies
+    _, block, rest = comment.split("```")
+    assert "@everyone" in block
+    assert rest.strip() == ""
+    assert comment.count("`") == 6 + 2, "the fences, and the commit"
+
+
+def test_a_comment_is_replaced_once_no_kernel_is_touched(github: GitHubStandIn, tmp_path: Path) -> None:
+    job = a_job(github)
+    (tmp_path / FILE_NAME).write_text(NotMeasured.of(make_commit(1)).model_dump_json())
+    report = report_on([tmp_path], None, job)
+    posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+    assert (posted.check_run, github.bodies) == ("success", [])
+
+    regressed = report_on(write(tmp_path / "before", *SITUATIONS["regression"]()), None, job)
+    post(github.repository(), job, regressed, "roofwatch", with_comment=True, with_check=False)
+    later = a_job(github, run=replace(job.run, order=RunOrder(11, 1)))
+    post(github.repository(), later, report, "roofwatch", with_comment=True, with_check=True)
+
+    (comment,) = github.bodies
+    assert comment.rstrip().endswith(f"**roofwatch: no kernel touched** (`{HEAD[:8]}`): nothing to measure.")
+
+
+@pytest.mark.parametrize("content", [b"not JSON", b'{"format": 1, "head": {}}', b"[" * 200_000])
+def test_an_invalid_note_is_refused(github: GitHubStandIn, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+
+    report = report_on([tmp_path], None, a_job(github))
+
+    assert report.is_refused
+    assert report.check.conclusion is Conclusion.NEUTRAL
 
 
 @pytest.mark.parametrize(
