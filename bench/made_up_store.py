@@ -7,15 +7,7 @@ series, few runs). Series and runs have the same size in every database, so one 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
-from sqlalchemy import Connection, Engine, text
-from sqlalchemy.orm import Session
-
-from roofwatch.db.ingest.samples import SampleSet, pack
-from roofwatch.db.queries.runs import list_commits
-from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
+from sqlalchemy import Engine, text
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"
@@ -114,53 +106,6 @@ _MEASUREMENTS = """
         OFFSET 0
     ) made_up
     """
-_CHECKS = (
-    """
-    INSERT INTO accuracy (run_number, case_id, implementation, position, executor, outcome)
-    SELECT run.number, version.case_id, 'triton', place, 'device', 'ok'
-    FROM run JOIN project ON project.id = project_id,
-        unnest(case_version_ids) WITH ORDINALITY listed (version_id, place)
-    JOIN case_version version ON version.id = version_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO tensor_error
-        (run_number, case_id, implementation, position, tensor, max_abs_error, rmse_ratio, passed)
-    SELECT run_number, case_id, implementation, 0, 'out', 1e-6, 1e-7, true
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO static_fact (case_id, fingerprint, implementation, function, target, outcome, configuration, toolchain,
-        registers, occupancy_limits, instructions, code_hash)
-    SELECT "case".id, target, 'triton', 'body', target, 'ok', '{}', '{}', 32, '{}', '{}', repeat('0', 64)
-    FROM "case" JOIN project ON project.id = project_id, unnest(ARRAY['sm_90', 'sm_100']) target
-    WHERE project.name = :project
-    """,
-    """
-    INSERT INTO counters (run_number, case_id, implementation, function, launch_index, position, source,
-        values, findings)
-    SELECT run_number, case_id, implementation, 'body', 0, position, 'ncu', '{}', '[]'
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO profile (run_number, case_id, implementation, position, source, call_count, span_ns,
-        busy_ns, left_out_count, left_out_ns)
-    SELECT run_number, case_id, implementation, position, 'torch_profiler', 3, 9000, 8000, 0, 0
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO profile_row (run_number, case_id, implementation, position, kind, name, device, count,
-        total_ns, grid, block)
-    SELECT run_number, case_id, implementation, 0, 'kernel', 'body', '0', 3, 8000, '{}', '{}'
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO compilation (run_number, position, static_fact_id, compile_ns)
-    SELECT run.number, row_number() OVER (PARTITION BY run.number), fact.id, '{}'
-    FROM run JOIN project ON project.id = project_id
-    JOIN "case" ON "case".project_id = project.id JOIN static_fact fact ON fact.case_id = "case".id
-    WHERE project.name = :project
-    """,
-)
 
 
 def fill(engine: Engine, shape: Shape, pair: int) -> None:
@@ -182,90 +127,7 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
             connection.execute(text(statement), values)
 
 
-def fill_checks(engine: Engine, shape: Shape, pair: int) -> None:
-    """Checks, machine code, counters and profiles for all runs of a project."""
-    with engine.begin() as connection:
-        for statement in _CHECKS:
-            connection.execute(text(statement), {"project": shape.project(pair)})
-
-
 def settle(engine: Engine) -> None:
     """As autovacuum leaves a database that grew over months."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM (ANALYZE)"))
-
-
-_SAMPLED_RUNS = 4
-_BLOCKS, _SAMPLES_OF_A_BLOCK = 5, 20
-_REGRESSIONS, _CHANGE_POINTS = 40, 50
-_NEWEST_RUNS = text(
-    """
-    SELECT run.number, run.started_at, measurement.series_id, measurement.median_ns
-    FROM (
-        SELECT run.* FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = commit.project_id
-        WHERE project.name = :project ORDER BY started_at DESC LIMIT :run_count
-    ) run JOIN measurement ON run_number = run.number
-    """
-)
-_IS_JUDGED = text(
-    """
-    SELECT EXISTS (SELECT FROM regression JOIN project ON project.id = project_id WHERE name = :project)
-    """
-)
-
-
-def fill_evidence(engine: Engine, shape: Shape, pair: int) -> None:
-    """Make it up for one project, unless it is there."""
-    project = shape.project(pair)
-    with engine.begin() as connection:
-        if connection.execute(_IS_JUDGED, {"project": project}).scalar_one():
-            return
-        _store_samples(connection, project)
-    with Session(engine) as session:
-        keys = list_series_keys(session, project, metric="median_ns")
-        commits = list_commits(session, project)
-    judged = []
-    for number in range(_REGRESSIONS):
-        before, at = commits[-2 - number // 2], commits[-1 - number // 2]
-        own = keys[number * _CHANGE_POINTS % len(keys) :][:_CHANGE_POINTS]
-        judged.append(
-            Regression(
-                project=project,
-                commit=at,
-                kernel=f"kernel_{number}",
-                verdict=Verdict.REGRESSED,
-                cause=Cause.CODE,
-                summary=f"kernel_{number} became 10 % slower on {len(own)} series",
-                change_points=tuple(
-                    ChangePoint(key, at, before, Verdict.REGRESSED, 10_000.0, 11_000.0, "10 µs to 11 µs") for key in own
-                ),
-                suspects=(
-                    Suspect(Cause.CODE, 0.8, "the machine code differs"),
-                    Suspect(Cause.UNKNOWN, 0.2, "the rest"),
-                ),
-            )
-        )
-    replace_regressions(engine, project, judged)
-
-
-def _store_samples(connection: Connection, project: str) -> None:
-    rows = connection.execute(_NEWEST_RUNS, {"project": project, "run_count": _SAMPLED_RUNS}).all()
-    noise = np.random.default_rng(7)
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    with (
-        driver.cursor() as cursor,
-        cursor.copy("COPY sample_set (run_number, series_id, content) FROM STDIN") as copy,
-    ):
-        for row in rows:
-            starts = [row.started_at + timedelta(seconds=block) for block in range(_BLOCKS)]
-            samples = SampleSet(
-                launches_per_sample=1,
-                memory=None,
-                autotuning=[],
-                started_at=[start.isoformat() for start in starts],
-                lengths=[_SAMPLES_OF_A_BLOCK] * _BLOCKS,
-                facts=[{}] * _BLOCKS,
-                samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
-            )
-            copy.write_row((row.number, row.series_id, pack(samples)))

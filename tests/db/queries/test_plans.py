@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_store import Shape, fill, fill_checks, fill_evidence, settle
+from bench.made_up_store import Shape, fill, settle
 from roofwatch.ci.alerts.conditions import conditions_at
 from roofwatch.ci.alerts.evaluation import AlertSetup, read_state
 from roofwatch.ci.alerts.rules import parse_rules
@@ -55,6 +55,7 @@ from roofwatch.db.regressions.judgements import list_triaged, read_run_state
 from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases
+from tests.db.queries.made_up_results import fill_checks, fill_evidence
 from tests.db.queries.test_records import full_record
 
 SHAPE = Shape("planned", run_count=60, series_count=100, day_count=50)
