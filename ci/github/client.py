@@ -74,6 +74,8 @@ class FoundCheckRun:
     title: str
     summary: str
     url: str | None
+    started_at: str
+    """ISO 8601, UTC."""
 
 
 class GitHubRepository:
@@ -156,10 +158,10 @@ class GitHubRepository:
         found = self._list(self._rest.pulls.list, state="open", head=head_label)
         return [to_pull_request(one) for one in found if one["head"]["sha"] == head_sha]
 
-    def commits_of(self, number: int) -> tuple[str, str]:
-        """Return the base commit and the head commit of a pull request."""
+    def branch_and_head(self, number: int) -> tuple[str, str]:
+        """Return the target branch and the head commit of a pull request."""
         found = self._call(self._rest.pulls.get, number)
-        return str(found["base"]["sha"]), str(found["head"]["sha"])
+        return str(found["base"]["ref"]), str(found["head"]["sha"])
 
     def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]:
         """List the check-runs of that name on a commit."""
@@ -175,7 +177,7 @@ class GitHubRepository:
         """Replace fields of a check-run; annotations are added to the existing ones."""
         self._call(self._rest.checks.update, check_run_id, data=fields)
 
-    # --- permissions, workflows and files
+    # --- permissions, runs and files
 
     def may_write(self, login: str) -> bool:
         found = self._find(self._rest.repos.get_collaborator_permission_level, login)
@@ -184,11 +186,6 @@ class GitHubRepository:
     def run_again(self, run_id: int) -> None:
         """Run all jobs of a workflow run again."""
         self._call(self._rest.actions.re_run_workflow, run_id)
-
-    def start_workflow(self, file_name: str, branch: str, inputs: Mapping[str, str]) -> None:
-        """Dispatch a workflow of a branch."""
-        data = {"ref": branch, "inputs": dict(inputs)}
-        self._call(self._rest.actions.create_workflow_dispatch, file_name, data=data)
 
     def read_file(self, path: str) -> str | None:
         """Return the text of a file on the default branch; None if it does not exist."""
@@ -316,4 +313,5 @@ def _found_check_run(found: Mapping[str, Any]) -> FoundCheckRun:
         title=str(output.get("title") or ""),
         summary=str(output.get("summary") or ""),
         url=found.get("details_url"),
+        started_at=str(found.get("started_at") or ""),
     )

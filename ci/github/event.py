@@ -7,11 +7,14 @@ measured commit, and the pull request is found by that commit.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.messages import GitHubError
 
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  the name of the variable, not a token
+REQUEST_VARIABLE = "ROOFWATCH_REQUEST"
 _PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})
 _TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/(?!\.+$)[\w.-]+", re.ASCII)
@@ -83,11 +86,36 @@ class Comment:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A job that a comment on a pull request started."""
+    """A job that a comment on a pull request started, or a label, whose name is read like a comment without an ID."""
 
     run: ActionsRun
     comment: Comment
-    default_branch: str
+    labelled_sha: str | None = None
+    """Head commit when the label was added."""
+
+    @property
+    def key(self) -> int:
+        """Identifies the replies to this comment or label."""
+        return self.comment.comment_id or self.run.order.run_id
+
+
+class RequestedMeasurement(BaseModel):
+    """What somebody with write access asked for: the command's job hands it to the job that measures."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verb: Literal["run", "bisect"]
+    number: int
+    """Of the pull request."""
+    head: str = Field(pattern=f"^{_SHA.pattern}$")
+    """The reviewed commit."""
+    base: str
+    """Target branch."""
+    runner: str
+    """Label of the runner; empty for the workflow's own."""
+    series: str
+    reply: str
+    """Key of the reply with the result."""
 
 
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
@@ -101,6 +129,8 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
         GitHubError: this is not a job of GitHub Actions, or the event is not valid.
     """
     run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
+    if (asked := requested_measurement(variables)) is not None:
+        return Job(run, asked.head, pull_requests=(PullRequest(asked.number, asked.base),))
     try:
         if name == "workflow_run":
             return _after_another_run(run, event["workflow_run"])
@@ -115,22 +145,38 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
         raise GitHubError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
 
 
-def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> CommandRequest | None:
-    """Return the comment that started a job; None if it is not a new one on a pull request.
+def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement | None:
+    """Return what the workflow's job for commands asked this job to measure; None if it is another job.
 
     Raises:
-        GitHubError: this is not a job of GitHub Actions that a comment started.
+        GitHubError: it cannot be read.
     """
-    run = _run_of(variables)
-    if variables.get("GITHUB_EVENT_NAME") != "issue_comment":
-        raise GitHubError("commands come from comments: run this in a job that issue_comment starts")
+    text = variables.get(REQUEST_VARIABLE)
     try:
-        if event["action"] != "created" or "pull_request" not in event["issue"]:
-            return None
-        comment = to_comment(event["comment"], int(event["issue"]["number"]))
-        return CommandRequest(run, comment, str(event["repository"]["default_branch"]))
+        return RequestedMeasurement.model_validate_json(text) if text else None
+    except ValidationError as error:
+        raise GitHubError(f"{REQUEST_VARIABLE} is not valid: {error.errors()[0]['msg']}") from None
+
+
+def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> CommandRequest | None:
+    """Return the comment or the label that started a job; None if it is not a new one on a pull request.
+
+    Raises:
+        GitHubError: this is not a job of GitHub Actions that a comment or a label started.
+    """
+    run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME")
+    try:
+        if name == "issue_comment":
+            if event["action"] != "created" or "pull_request" not in event["issue"]:
+                return None
+            return CommandRequest(run, to_comment(event["comment"], int(event["issue"]["number"])))
+        if name == "pull_request_target" and event["action"] == "labeled":
+            found, body = event["pull_request"], f"/{event['label']['name']}"
+            label = {"id": 0, "body": body, "user": event["sender"], "created_at": found["updated_at"]}
+            return CommandRequest(run, to_comment(label, int(found["number"])), _matched(_SHA, found["head"]["sha"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
+    raise GitHubError("commands come from comments and labels: run this after issue_comment or pull_request_target")
 
 
 def to_comment(found: Any, number: int) -> Comment:

@@ -148,6 +148,7 @@ def as_json_document(plan: BisectPlan, ended: Ended, folder: Path) -> dict[str, 
         "steps": ended.progress.steps,
         "measurement_count": ended.progress.measurement_count,
         "notes": ended.notes,
+        "summary": list(sentences(plan, ended)),
         "records": str(folder),
         "exit_code": exit_status(ended),
     }

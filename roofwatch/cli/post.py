@@ -1,7 +1,7 @@
 """Commands for jobs of GitHub Actions: report on a pull request, and carry out commands in comments."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -70,24 +70,66 @@ def post(
 
 
 @app.command()
-def command(*, name: ReportName = "roofwatch", as_json: AsJson = False) -> None:
-    """Carry out a comment on a pull request: /roofwatch accept REASON, rerun or bisect.
+def command(
+    result: Annotated[
+        Path | None, typer.Argument(help="Files of a measurement that was asked for: report it and reply.")
+    ] = None,
+    *,
+    name: ReportName = "roofwatch",
+    as_json: AsJson = False,
+) -> None:
+    """Carry out a comment on a pull request: /roofwatch accept REASON, rerun, run or bisect.
 
-    From a job of GitHub Actions that issue_comment started. Only people with write access are allowed. Exit status 0:
-    the comment was answered.
+    From a job of GitHub Actions that a comment or a label started. Only people with write access are allowed. What
+    another job has to measure becomes the output `requests`. Exit status 0: the comment was answered.
     """
     import os
 
     from roofwatch import posting
     from roofwatch.ci.github.commands import carry_out
-    from roofwatch.ci.github.event import command_request
+    from roofwatch.ci.github.event import REQUEST_VARIABLE, command_request, job_of, requested_measurement
+    from roofwatch.ci.messages import GitHubError
+    from roofwatch.github_action import hand_over, report_result
     from roofwatch.terminal import print_note, print_result
 
     posting.check_name(name)
-    request = command_request(os.environ, posting.event_of(os.environ))
+    event = posting.event_of(os.environ)
+    if result is not None:
+        asked = requested_measurement(os.environ)
+        if asked is None:
+            raise GitHubError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
+        answer = report_result(asked, job_of(os.environ, event), result, name, os.environ)
+        print_result({"answer": answer}, answer, as_json=as_json)
+        return
+    request = command_request(os.environ, event)
     if request is None:
         print_note("not a new comment on a pull request: nothing to do")
         return
     reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
-    document = {"verb": reply.verb, "reaction": reply.reaction, "answer": reply.line}
+    hand_over(reply.requests, os.environ)
+    document = {"verbs": reply.verbs, "reaction": reply.reaction, "answer": reply.line, "requests": reply.requests}
     print_result(document, reply.line, as_json=as_json)
+
+
+@app.command()
+def action(
+    *,
+    mode: Annotated[Literal["all", "measure", "report"], typer.Option(help="What this job does.")] = "all",
+    suite: Annotated[str, typer.Option(help="Benchmark file or folder.")] = "",
+    base: Annotated[str, typer.Option(help="Revision; auto: where the branch left the target branch.")] = "auto",
+    arguments: Annotated[str, typer.Option(help="Further arguments of roofwatch ab.")] = "",
+    name: ReportName = "roofwatch",
+) -> None:
+    """Do what the GitHub action does in a job: measure, report, or answer a comment.
+
+    It calls ab, bisect, post and command as the event asks for it. Exit status: that of the last of them; a
+    measurement that fails is reported.
+    """
+    import os
+
+    from roofwatch.github_action import Inputs, run_action
+    from roofwatch.terminal import fail
+
+    if mode != "report" and not suite:
+        fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)
+    raise typer.Exit(run_action(Inputs(mode, suite, base, arguments, name), os.environ))

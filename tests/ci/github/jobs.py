@@ -1,79 +1,218 @@
-"""Run the roofwatch commands of a workflow file in the environment of GitHub Actions."""
+"""Run the jobs of workflow files as a runner of GitHub Actions would: the scripts of their steps, as plain bash."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.docs.markdown import fences
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = ROOT / ".github" / "workflows"
-_OURS = "roofwatch "
+ACTION = ROOT / "action.yml"
+OWN_WORKFLOW = re.compile(
+    r"roofwatch/roofwatch/\.github/workflows/([\w-]+\.yml)@v0|\$/\.github/workflows/([\w-]+\.yml)"
+)
+OWN_ACTION = {"roofwatch/roofwatch@v0", "./.roofwatch"}
+_TOKENS = re.compile(r"'(?:[^']|'')*'|&&|\|\||==|!=|[!(),]|[\w.*-]+")
+_OPERATORS = {"&&": " and ", "||": " or ", "!": " not ", "true": "True", "false": "False", "null": "None"}
+Values = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job and its event."""
+def evaluate(text: str, contexts: Values) -> Any:
+    """Evaluate an expression of GitHub Actions, without its braces."""
+    functions = {
+        "contains": lambda items, item: item in (items or ()),
+        "startsWith": lambda value, start: str(value or "").lower().startswith(start.lower()),
+        "fromJSON": json.loads,
+        "toJSON": json.dumps,
+        "cancelled": lambda: False,
+        "look_up": lambda path: _look_up(contexts, path.split(".")),
+    }
+    words = _TOKENS.findall(text)
+    assert "".join(words) == re.sub(r"\s+(?=(?:[^']*'[^']*')*[^']*$)", "", text), f"unsupported expression: {text}"
+    translated = []
+    for position, word in enumerate(words):
+        is_path = re.fullmatch(r"[a-z][\w.*-]*", word) and words[position + 1 : position + 2] != ["("]
+        after_call = word.startswith(".")
+        if after_call:
+            translated.append(f"[{word[1:]!r}]")
+        elif word in _OPERATORS:
+            translated.append(_OPERATORS[word])
+        else:
+            translated.append(f"look_up({word!r})" if is_path else word)
+    return eval("".join(translated), {"__builtins__": {}}, functions)  # noqa: S307  the project's own files
 
-    workflow: str
-    name: str
+
+def _look_up(value: Any, path: list[str]) -> Any:
+    for position, name in enumerate(path):
+        if name == "*":
+            return [_look_up(one, path[position + 1 :]) for one in value or ()]
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def fill(value: Any, contexts: Values) -> Any:
+    """Replace the expressions in a value; a value that is one expression keeps its type."""
+    if not isinstance(value, str):
+        return value
+    whole = re.fullmatch(r"\s*\$\{\{((?:(?!\}\}).)*)\}\}\s*", value, re.DOTALL)
+    if whole:
+        return evaluate(whole[1], contexts)
+    return re.sub(r"\$\{\{(.*?)\}\}", lambda found: str(evaluate(found[1], contexts) or ""), value)
+
+
+def holds(condition: str | None, contexts: Values) -> bool:
+    """Return whether an `if` holds."""
+    if condition is None:
+        return True
+    return bool(evaluate(re.sub(r"^\s*\$\{\{|\}\}\s*$", "", condition), contexts))
+
+
+def documented_workflow(document: str, text: str) -> str:
+    """Return the workflow in a document that contains a text."""
+    shown = [fence.text for fence in fences(ROOT / document) if fence.language == "yaml" and "jobs:" in fence.text]
+    (found,) = [workflow for workflow in shown if text in workflow]
+    return found
+
+
+def inputs_of(declared: Values, given: Values) -> Values:
+    return {name: one.get("default", "") for name, one in declared.items()} | given
+
+
+@dataclass
+class Runner:
+    """Runs jobs on one event in prepared checkouts."""
+
+    github: GitHubStandIn
     event_name: str
-    event: dict[str, Any]
-    folder: Path
-    """Where its check-out is."""
+    event: Values
+    checkout: Path
+    artifacts: Path | None = None
+    """What the jobs of an example hand over to each other."""
+    run_id: int = 99
+    action_path: Path = ROOT
+    is_installed: bool = False
+    """Install roofwatch as the action does, and not run the tests' own."""
+    environment: dict[str, str] = field(default_factory=dict)
+    saw_token: list[str] = field(default_factory=list)
+    """Scripts that had a token."""
+    outputs: list[str] = field(default_factory=list)
 
-    def run(self, github: GitHubStandIn, **variables: str) -> list[subprocess.CompletedProcess[str]]:
-        """Run the lines that call roofwatch, as far as their conditions hold."""
-        job = yaml.safe_load((WORKFLOWS / self.workflow).read_text())["jobs"][self.name]
-        event_file = self.folder.parent / f"event-{self.workflow}.json"
-        summary = {"GITHUB_STEP_SUMMARY": str(self.summary_file)}
-        environment = actions_variables(github, self.event_name, self.event, event_file) | summary
-        done = []
-        for step in job["steps"]:
-            if step.get("run", "").startswith(_OURS) and self._holds(step.get("if")):
-                given = {name: self._value(text) for name, text in (job.get("env", {}) | step.get("env", {})).items()}
-                done.append(self._run_line(step["run"], environment | given | variables))
-                assert done[-1].returncode == 0 or step.get("continue-on-error"), done[-1].stderr
-        return done
+    @property
+    def temp(self) -> Path:
+        return self.checkout.parent / "runner-temp"
 
     @property
     def summary_file(self) -> Path:
-        return self.folder.parent / f"summary-{self.workflow}.md"
+        return self.checkout.parent / "summary.md"
 
-    def _run_line(self, line: str, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **variables}
-        return subprocess.run(
-            ["bash", "-e", "-c", line], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+    def called_job(self, caller: str, name: str, **needs: Values) -> Values | None:
+        """Run a job of the reusable workflow that a caller's only job uses; return its outputs, None if skipped."""
+        (job,) = yaml.safe_load(caller)["jobs"].values()
+        found = OWN_WORKFLOW.fullmatch(job["uses"])
+        assert found is not None
+        called = yaml.safe_load((WORKFLOWS / (found[1] or found[2])).read_text())
+        inputs = inputs_of(called[True]["workflow_call"]["inputs"], job.get("with", {}))
+        return self.job(called["jobs"][name], {"inputs": inputs, "needs": needs})
+
+    def job(self, job: Values, more: Values) -> Values | None:
+        """Run a job for each entry of its matrix; return its outputs, None if it is skipped."""
+        contexts = self._contexts() | more
+        if not holds(job.get("if"), contexts):
+            return None
+        matrix = fill(job.get("strategy", {}).get("matrix", {}).get("request"), contexts)
+        outputs: Values = {}
+        for request in matrix or [None]:
+            filled = contexts | {"matrix": {"request": request}, "steps": {}}
+            self._steps(job["steps"], filled)
+            outputs = {name: fill(text, filled) for name, text in job.get("outputs", {}).items()}
+        return outputs
+
+    def _steps(self, steps: list[Values], contexts: Values) -> None:
+        for step in steps:
+            if not holds(step.get("if"), contexts):
+                continue
+            given = {name: fill(value, contexts) for name, value in step.get("with", {}).items()}
+            uses = step.get("uses", "")
+            if uses in OWN_ACTION:
+                action = yaml.safe_load(ACTION.read_text())
+                inner = self._contexts() | {"inputs": self._filled_inputs(action["inputs"], given), "steps": {}}
+                self._steps(action["runs"]["steps"], inner)
+                outputs = {name: fill(one["value"], inner) for name, one in action["outputs"].items()}
+                contexts["steps"][step.get("id", "")] = {"outputs": outputs}
+            elif uses.startswith("actions/download-artifact@"):
+                shutil.rmtree(self.checkout / given["path"], ignore_errors=True)
+                self._copy(self._artifact(given["name"]), self.checkout / given["path"], ["**/*"])
+            elif uses.startswith("actions/upload-artifact@"):
+                self._copy(self.checkout, self._artifact(given["name"]), given["path"].split())
+            elif "run" in step:
+                variables = {name: str(fill(value, contexts)) for name, value in step.get("env", {}).items()}
+                contexts["steps"][step.get("id", "")] = {"outputs": self._run(step["run"], variables)}
+            else:
+                assert uses.startswith(("actions/checkout@", "actions/setup-python@")), step
+
+    def _filled_inputs(self, declared: Values, given: Values) -> Values:
+        return {name: fill(value, self._contexts()) for name, value in inputs_of(declared, given).items()}
+
+    def _run(self, script: str, variables: dict[str, str]) -> Values:
+        self.temp.mkdir(exist_ok=True)
+        if "install.sh" in script and not self.is_installed:
+            installed = self.temp / "roofwatch" / "bin" / "roofwatch"
+            installed.parent.mkdir(parents=True, exist_ok=True)
+            installed.write_text(f'#!/bin/sh\nexec {sys.executable} -m roofwatch "$@"\n')
+            installed.chmod(0o755)
+            return {}
+        output = self.temp / "github-output"
+        output.write_text("")
+        known = actions_variables(
+            self.github, self.event_name, self.event, self.temp / "event.json", run_id=self.run_id
+        ) | {
+            "GITHUB_STEP_SUMMARY": str(self.summary_file),
+            "GITHUB_OUTPUT": str(output),
+            "RUNNER_TEMP": str(self.temp),
+            "GITHUB_ACTION_PATH": str(self.action_path),
+        }
+        if TOKEN in variables.values():
+            self.saw_token.append(script)
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            cwd=self.checkout,
+            env={**os.environ, **known, **self.environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
         )
+        self.outputs.append(done.stdout + done.stderr)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return dict(line.split("=", 1) for line in output.read_text().splitlines())
 
-    def _holds(self, condition: str | None) -> bool:
-        if condition is None:
-            return True
-        found = re.fullmatch(r"github\.event\.(\w+) == '(\w+)'", condition)
-        assert found, f"unsupported condition: {condition!r}"
-        return bool(self.event[found[1]] == found[2])
+    def _artifact(self, name: str) -> Path:
+        return (self.artifacts or self.checkout.parent / "artifacts") / name
 
-    def _value(self, text: str) -> str:
-        def look_up(found: re.Match[str]) -> str:
-            value: Any = {"github": {"token": TOKEN, "event": self.event}}
-            for step in found[1].split("."):
-                value = value[step]
-            return str(value)
+    def _copy(self, source: Path, target: Path, patterns: list[str]) -> None:
+        for pattern in patterns:
+            for file in filter(Path.is_file, source.glob(pattern)):
+                (target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target / file.relative_to(source))
 
-        return re.sub(r"\$\{\{ ([\w.]+) \}\}", look_up, text)
+    def _contexts(self) -> Values:
+        github = {"token": TOKEN, "event": self.event, "event_name": self.event_name, "run_id": self.run_id}
+        return {"github": github, "job": {"workflow_repository": "roofwatch/roofwatch", "workflow_sha": "0" * 40}}
 
 
 def actions_variables(
-    github: GitHubStandIn, event_name: str, event: dict[str, Any], event_file: Path
+    github: GitHubStandIn, event_name: str, event: dict[str, Any], event_file: Path, *, run_id: int = 99
 ) -> dict[str, str]:
     """Write the file of an event, and return the variables that GitHub Actions sets for it."""
     event_file.write_text(json.dumps(event))
@@ -83,7 +222,7 @@ def actions_variables(
         "GITHUB_REPOSITORY": REPOSITORY,
         "GITHUB_EVENT_NAME": event_name,
         "GITHUB_EVENT_PATH": str(event_file),
-        "GITHUB_RUN_ID": "99",
+        "GITHUB_RUN_ID": str(run_id),
         "GITHUB_RUN_ATTEMPT": "1",
     }
 
@@ -92,10 +231,17 @@ def comment_event(comment: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """The event of a new comment on pull request 7."""
     return {
         "action": "created",
-        "issue": {"number": 7, "pull_request": {}},
+        "issue": {"number": 7, "pull_request": {"url": "https://github.example"}},
         "comment": comment,
         "repository": {"default_branch": "main"},
     } | fields
+
+
+def label_event(name: str, head_sha: str, login: str) -> dict[str, Any]:
+    """The event of a label on pull request 7."""
+    found = {"number": 7, "head": {"sha": head_sha}, "updated_at": "2026-01-02T03:04:05Z"}
+    sender = {"login": login, "type": "User"}
+    return {"action": "labeled", "label": {"name": name}, "pull_request": found, "sender": sender}
 
 
 def workflow_run_event(action: str, head_sha: str, conclusion: str | None = None, **fields: Any) -> dict[str, Any]:

@@ -66,8 +66,6 @@ class GitHubStandIn:
         """Comment and reaction."""
         self.run_again: list[int] = []
         """Ids of runs."""
-        self.started: list[Json] = []
-        """Workflows that were started by hand, with their inputs."""
         self.requests: list[str] = []
         """Operations."""
         self.failing: list[Failing] = []
@@ -200,10 +198,6 @@ class GitHubStandIn:
         self.run_again.append(run_id)
         return {}
 
-    @operation("POST", r"actions/workflows/([^/]+)/dispatches")
-    def dispatch_workflow(self, workflow: str, body: Json) -> None:
-        self.started.append({"workflow": workflow, **body})
-
     @operation("GET", r"pulls/(\d+)")
     def get_pull_request(self, number: int, _: Json) -> Json:
         return {one["number"]: one for one in self.pull_requests}[number]
@@ -220,7 +214,13 @@ class GitHubStandIn:
     @operation("POST", r"check-runs")
     def create_check_run(self, body: Json) -> Json:
         check_run_id = next(self._ids)
-        self.check_runs[check_run_id] = {"id": check_run_id, "status": "queued", "conclusion": None, "annotations": []}
+        self.check_runs[check_run_id] = {
+            "id": check_run_id,
+            "status": "queued",
+            "conclusion": None,
+            "annotations": [],
+            "started_at": "2026-01-02T03:04:05Z",
+        }
         changed: Json = self.update_check_run(check_run_id, body)
         return changed
 

@@ -1,5 +1,7 @@
 """Commands in comments: permissions, effects and acceptances."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,27 +9,28 @@ import pytest
 
 from roofwatch.ci.github.acceptance import MAX_BOUNDS
 from roofwatch.ci.github.check_run import BEGUN, post_check_run
-from roofwatch.ci.github.commands import CommandError, carry_out, parse_command
-from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, PullRequest, RunOrder
+from roofwatch.ci.github.commands import CommandError, Reply, carry_out, commands_in, parse_command
+from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, PullRequest, RunOrder, command_request
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
-from tests.ci.github.jobs import actions_variables, comment_event
+from tests.ci.github.jobs import actions_variables, comment_event, label_event
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS, head_timed
 from tests.ci.values import SOFTMAX, make_records, make_timed
 from tests.roofwatch.command import roofwatch
 
 PREFIX = "/roofwatch"
-HEAD, BASE = sha_of(1), sha_of(0)
+HEAD = sha_of(1)
 NUMBER = 7
 URL = "https://github.example/example/project/actions/runs/10"
+RUN_URL = "https://github.example/example/project/actions/runs/500"
 
 
 @pytest.fixture
 def github(github: GitHubStandIn) -> GitHubStandIn:
     """With one pull request, one person who may write and one who may not."""
-    github.pull_requests = [{"number": NUMBER, "head": {"label": "o:b", "sha": HEAD}, "base": {"sha": BASE}}]
+    github.pull_requests = [{"number": NUMBER, "head": {"label": "o:b", "sha": HEAD}, "base": {"ref": "main"}}]
     github.permissions = {"maintainer": "write", "owner": "admin", "reader": "read"}
     return github
 
@@ -37,7 +40,7 @@ def request(github: GitHubStandIn, body: str, login: str = "maintainer") -> Comm
     user = {"login": login, "type": "User"}
     comment_id = github.add_comment(body, number=NUMBER, user=user, author_association="COLLABORATOR")
     comment = Comment(comment_id, NUMBER, body, login, "2026-01-02T03:04:05Z")
-    return CommandRequest(ActionsRun(github.url, REPOSITORY, RunOrder(500, 1), None), comment, "main")
+    return CommandRequest(ActionsRun(github.url, REPOSITORY, RunOrder(500, 1), RUN_URL), comment)
 
 
 def write_comment(github: GitHubStandIn, body: str, login: str = "maintainer") -> tuple[str, str | None]:
@@ -203,19 +206,168 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "series"),
-    [("", f"{CASE_ID}/eager"), (" softmax/n=1/float32/fwd triton", "softmax/n=1/float32/fwd/triton")],
+    ("line", "verb", "series", "runner"),
+    [
+        ("bisect", "bisect", f"{CASE_ID}/eager", ""),
+        ("bisect softmax/n=1/float32/fwd triton", "bisect", "softmax/n=1/float32/fwd/triton", ""),
+        ("bisect softmax/n=1/float32/fwd triton on h100", "bisect", "softmax/n=1/float32/fwd/triton", "h100"),
+        ("run", "run", "", ""),
+        ("run h100", "run", "", "h100"),
+        (f"run {HEAD[:8]}", "run", "", ""),
+        (f"run h100 {HEAD}", "run", "", "h100"),
+    ],
 )
-def test_bisect_searches_the_commits_of_the_pull_request(
-    github: GitHubStandIn, tmp_path: Path, rest: str, series: str
+def test_run_and_bisect_hand_the_reviewed_commit_to_the_job_that_measures(
+    github: GitHubStandIn, tmp_path: Path, line: str, verb: str, series: str, runner: str
 ) -> None:
     post_report(github, tmp_path)
 
-    line, reaction = write_comment(github, f"{PREFIX} bisect{rest}")
+    asked = request(github, f"{PREFIX} {line}")
+    reply = carry_out(github.repository(), asked, "roofwatch")
 
-    inputs = {"series": series, "base": BASE, "head": HEAD, "number": "7"}
-    assert github.started == [{"workflow": "bisect.yml", "ref": "main", "inputs": inputs}]
-    assert (f"`{series}`" in line, reaction) == (True, "+1")
+    (found,) = reply.requests
+    assert (found.verb, found.series, found.runner) == (verb, series, runner)
+    assert (found.number, found.head, found.base) == (NUMBER, HEAD, "main")
+    assert reply.reaction == "+1"
+    assert f"([run]({RUN_URL}))" in reply.line
+    assert any(reply.line in body for body in github.bodies)
+
+
+def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path)
+    later = sha_of(9)
+    github.pull_requests[0]["head"]["sha"] = later
+    unknown = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")
+    post_check_run(github.repository(), later, "roofwatch", RunOrder(11, 1), BEGUN, URL)
+    newest_check_run(github)["started_at"] = "2026-01-02T03:04:06Z"
+
+    late = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")
+    other = carry_out(github.repository(), request(github, f"{PREFIX} run h100 {HEAD[:8]}"), "roofwatch")
+    named = carry_out(github.repository(), request(github, f"{PREFIX} run h100 {later[:8]}"), "roofwatch")
+
+    for refused in (unknown, late):
+        assert (refused.reaction, refused.requests) == ("confused", ())
+        assert f"run <runner> {later[:8]}" in refused.line
+    assert (other.reaction, other.requests) == ("confused", ())
+    assert [one.head for one in named.requests] == [later]
+
+
+def label(github: GitHubStandIn, name: str, login: str = "maintainer", head_sha: str = HEAD) -> Reply:
+    variables = {"GITHUB_REPOSITORY": REPOSITORY, "GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_RUN_ID": "500"}
+    asked = command_request(variables, label_event(name, head_sha, login))
+    assert asked is not None
+    return carry_out(github.repository(), asked, "roofwatch")
+
+
+def test_a_label_asks_for_a_run_of_the_commit_that_was_labelled(github: GitHubStandIn) -> None:
+    reply = label(github, "roofwatch run h100", head_sha=sha_of(3))
+
+    assert [(one.verb, one.runner, one.head) for one in reply.requests] == [("run", "h100", sha_of(3))]
+    assert github.reactions == []
+    (body,) = github.bodies
+    assert f"Measuring `{sha_of(3)[:8]}` on `h100`" in body
+
+
+def test_a_label_by_somebody_without_write_access_does_nothing_and_cannot_accept(github: GitHubStandIn) -> None:
+    assert label(github, "roofwatch run h100", "reader").requests == ()
+    assert github.bodies == []
+    assert "A label cannot accept" in label(github, "roofwatch accept because").line
+
+
+def test_each_command_of_a_comment_gets_an_answer(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_report(github, tmp_path)
+
+    reply = carry_out(
+        github.repository(), request(github, f"{PREFIX} rerun\n{PREFIX} aprove\n\n{PREFIX} bisect"), "roofwatch"
+    )
+
+    first, second, third = reply.line.splitlines()
+    assert first.startswith("- `/roofwatch rerun`: `")
+    assert second.startswith("- `/roofwatch aprove`: unknown command")
+    assert third.startswith("- `/roofwatch bisect`: Searching")
+    assert (reply.verbs, reply.reaction, len(reply.requests)) == (("rerun", "bisect"), "confused", 1)
+    assert github.run_again == [10]
+
+
+@pytest.mark.parametrize("operation", ["rerun_workflow", "list_check_runs"])
+def test_the_refusal_of_github_is_answered(github: GitHubStandIn, tmp_path: Path, operation: str) -> None:
+    post_report(github, tmp_path)
+    github.fail(operation, 403, "This run was created over a month ago")
+
+    line, reaction = write_comment(github, f"{PREFIX} rerun")
+
+    assert reaction == "confused"
+    assert line.startswith("GitHub refused: `")
+    assert "created over a month ago" in line
+    assert line in github.bodies[-1]
+
+
+# --- results
+
+
+def result_of(github: GitHubStandIn, folder: Path, verb: str, **fields: Any) -> str:
+    """The answer of the job after a requested measurement."""
+    asked = {"verb": verb, "number": NUMBER, "head": HEAD, "base": "main", "runner": "h100", "series": "a/b/c/d/e"}
+    variables = actions_variables(github, "issue_comment", {}, folder.parent / "event.json", run_id=500) | {
+        "GITHUB_TOKEN": TOKEN,
+        "ROOFWATCH_REQUEST": json.dumps(asked | {"reply": "1001.0"} | fields),
+    }
+    done = roofwatch("command", folder, "--json", cwd=folder, **variables)
+    assert done.status == 0, done.error
+    return str(done.parsed["answer"])
+
+
+def test_a_requested_run_is_reported_like_any_other_and_answered(github: GitHubStandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for record, side in zip(SITUATIONS["regression"](), ("base", "head"), strict=True):
+        record.write(folder / f"{side}-1.json")
+
+    answer = result_of(github, folder, "run")
+
+    assert newest_check_run(github)["conclusion"] == "failure"
+    assert "### ❌ " in report_comment(github)
+    title = newest_check_run(github)["output"]["title"]
+    assert answer == f"`{HEAD[:8]}` on `h100` ([run]({RUN_URL})): `{title}`"
+    assert any(body.startswith("<!-- roofwatch:result 1001.0 -->") and answer in body for body in github.bodies)
+
+
+def test_a_run_of_a_commit_that_is_no_longer_the_newest_leaves_the_comment(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    post_report(github, tmp_path)
+    before = report_comment(github)
+    github.pull_requests[0]["head"]["sha"] = sha_of(9)
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for record, side in zip(SITUATIONS["improvement"](), ("base", "head"), strict=True):
+        record.write(folder / f"{side}-1.json")
+
+    result_of(github, folder, "run")
+
+    assert newest_check_run(github)["conclusion"] == "success"
+    assert report_comment(github) == before
+
+
+@pytest.mark.parametrize(
+    ("document", "answer"),
+    [
+        ('{"summary": ["6ed5ca80 is the first slower commit: *x* @all (A)", "a/b: +22%"]}', "`6ed5ca80 is the first"),
+        ('{"summary": "x"}', "the search for the commit failed"),
+        (None, "the search for the commit failed"),
+    ],
+)
+def test_the_result_of_a_bisection_is_a_reply_in_code_spans(
+    github: GitHubStandIn, tmp_path: Path, document: str | None, answer: str
+) -> None:
+    if document is not None:
+        (tmp_path / "bisection.json").write_text(document)
+
+    found = result_of(github, tmp_path, "bisect")
+
+    assert f"([run]({RUN_URL})): {answer}" in found
+    assert found in github.bodies[-1]
+    assert "@all" not in re.sub("`[^`]*`", "", found)
 
 
 # --- permissions
@@ -236,12 +388,12 @@ def test_without_write_access_there_is_a_reaction_and_no_reply(
     assert (reaction, line) == ("-1", f"`{login}` may not write to the repository")
     assert len(github.comments) == before + 1, "their own"
     assert newest_check_run(github)["conclusion"] == "failure"
-    assert (github.run_again, github.started) == ([], [])
+    assert github.run_again == []
 
 
 def test_other_comments_are_ignored_and_an_invalid_command_is_answered(github: GitHubStandIn) -> None:
     reply = carry_out(github.repository(), request(github, "looks good"), "roofwatch")
-    assert (reply.verb, reply.reaction, github.requests) == (None, None, [])
+    assert (reply.verbs, reply.reaction, github.requests) == ((), None, [])
 
     line, reaction = write_comment(github, f"{PREFIX} aprove")
 
@@ -256,7 +408,7 @@ def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubSta
 
     done = roofwatch("command", "--json", cwd=tmp_path, **variables)
 
-    assert (done.status, done.parsed["verb"], done.parsed["reaction"]) == (0, "accept", "+1"), done.error
+    assert (done.status, done.parsed["verbs"], done.parsed["reaction"]) == (0, ["accept"], "+1"), done.error
     assert "> **Accepted** by `maintainer`" in report_comment(github)
 
 
@@ -268,7 +420,10 @@ def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubSta
     [
         ("", "unknown command; there are"),
         (" aprove", "unknown command; there are"),
-        (" accept  \nbecause", "a reason is missing"),
+        (" accept  ", "a reason is missing"),
+        (" run h100 main", "name a label of the runner"),
+        (" run h100;x", "name a label of the runner"),
+        (" bisect x on $(x)", "name a label of the runner"),
         (" rerun now", "takes no arguments"),
         (" bisect --good x", "name a case and an implementation"),
         (f" bisect {'x' * 301}", "name a case and an implementation"),
@@ -277,3 +432,24 @@ def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubSta
 def test_an_invalid_command_is_refused_with_the_right_form(rest: str, reason: str) -> None:
     with pytest.raises(CommandError, match=reason):
         parse_command(f"/roofwatch{rest}")
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("/roofwatch rerun", ["/roofwatch rerun"]),
+        ("\n/roofwatch rerun  \nthanks\n/roofwatch bisect", ["/roofwatch rerun", "/roofwatch bisect"]),
+        ("    /roofwatch rerun", []),
+        ("```\n/roofwatch rerun\n```", []),
+        ("/roofwatch rerun\n```\n/roofwatch bisect\n```\n\n    /roofwatch bisect", ["/roofwatch rerun"]),
+        ("> /roofwatch rerun", []),
+        ("- /roofwatch rerun", []),
+        ("<!-- \n/roofwatch rerun -->", []),
+        ("`/roofwatch rerun`", []),
+        ("please\n/roofwatch rerun", []),
+        ("/roofwatchrerun\n/roofwatch rerun", []),
+        ("", []),
+    ],
+)
+def test_only_lines_outside_code_and_quotes_are_commands(body: str, found: list[str]) -> None:
+    assert commands_in(body) == found

@@ -1,6 +1,5 @@
-"""Permissions and commands of the shipped workflows and the action."""
+"""Permissions, conditions and commands of the shipped and the documented workflows, and of the action."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -11,35 +10,57 @@ from typing import Any
 import pytest
 import yaml
 
-from roofwatch.ci.github.commands import BISECT_WORKFLOW
-from tests.ci.github.jobs import ROOT, WORKFLOWS
+from tests.ci.github.jobs import (
+    ACTION,
+    OWN_WORKFLOW,
+    ROOT,
+    WORKFLOWS,
+    documented_workflow,
+    evaluate,
+    fill,
+    holds,
+    label_event,
+    workflow_run_event,
+)
 from tests.docs.command_line import check_line
 
-ACTION = ROOT / "action.yml"
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ACTION]
 WRITTEN_BY = {
-    "report.yml": {"checks", "pull-requests"},
-    "command.yml": {"actions", "checks", "pull-requests"},
-    "docs.yml": {"id-token", "pages"},
+    ("report.yml", "report"): {"checks", "pull-requests"},
+    ("report.yml", "command"): {"actions", "checks", "pull-requests"},
+    ("report.yml", "answer"): {"checks", "pull-requests"},
+    ("roofwatch-report.yml", "report"): {"actions", "checks", "pull-requests"},
+    ("docs.yml", "publish"): {"id-token", "pages"},
 }
-INSTALLING = re.compile(r"python -m pip install --quiet --constraint \S+ \S+")
+CALLERS = [
+    ("README.md", "measure.yml@v0", "roofwatch.yml"),
+    ("README.md", "report.yml@v0", "roofwatch-report.yml"),
+    ("docs/how-to/github.md", "measure.yml@v0", "roofwatch.yml"),
+    ("docs/how-to/github.md", "report.yml@v0", "roofwatch-report.yml"),
+]
+ONE_STEP = documented_workflow("docs/how-to/github.md", "uses: roofwatch/roofwatch@v0")
+SCRIPTS = {'"$GITHUB_ACTION_PATH/install.sh"', 'bash -euo pipefail -c "$SETUP"', "make docs"}
 
 
 def name_of(path: Path) -> str:
     return path.name
 
 
+def jobs_of(name: str) -> dict[str, Any]:
+    jobs: dict[str, Any] = yaml.safe_load((WORKFLOWS / name).read_text())["jobs"]
+    return jobs
+
+
+JOBS = [(path.name, name) for path in sorted(WORKFLOWS.glob("*.yml")) for name in jobs_of(path.name)]
+
+
 def steps_of(path: Path) -> Iterator[dict[str, Any]]:
     document = yaml.safe_load(path.read_text())
-    jobs = [document["runs"]] if path == ACTION else document["jobs"].values()
-    for job in jobs:
-        yield from job["steps"]
+    for job in [document["runs"]] if path == ACTION else document["jobs"].values():
+        yield from job.get("steps", ())
 
 
-@pytest.mark.parametrize(
-    ("schema", "files"), [("actions", [ACTION]), ("workflows", sorted(WORKFLOWS.glob("*.yml")))], ids=["action", "all"]
-)
-def test_the_files_match_github_s_schema(schema: str, files: list[Path]) -> None:
+def check_schema(schema: str, files: list[Path]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}"]
 
     done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, check=False)
@@ -47,74 +68,164 @@ def test_the_files_match_github_s_schema(schema: str, files: list[Path]) -> None
     assert done.returncode == 0, done.stdout
 
 
+def test_the_action_matches_github_s_schema() -> None:
+    check_schema("actions", [ACTION])
+
+
+def test_the_shipped_and_the_documented_workflows_match_github_s_schema(tmp_path: Path) -> None:
+    shown = [documented_workflow(document, text) for document, text, _ in CALLERS]
+    for number, text in enumerate([*shown, ONE_STEP]):
+        (tmp_path / f"{number}.yml").write_text(text)
+
+    check_schema("workflows", [*sorted(WORKFLOWS.glob("*.yml")), *tmp_path.glob("*.yml")])
+
+
+@pytest.mark.parametrize(("document", "text", "own"), CALLERS)
+def test_the_documented_workflows_are_those_of_this_repository_with_inputs_that_exist(
+    document: str, text: str, own: str
+) -> None:
+    shown, ours = yaml.safe_load(documented_workflow(document, text)), yaml.safe_load((WORKFLOWS / own).read_text())
+    (theirs,), (job,) = shown["jobs"].values(), ours["jobs"].values()
+    called = OWN_WORKFLOW.fullmatch(theirs["uses"])
+    assert called is not None
+
+    assert (shown["name"], shown[True], shown["permissions"]) == (ours["name"], ours[True], ours["permissions"])
+    assert theirs["permissions"] == job["permissions"]
+    assert {*theirs["with"], *job["with"]} <= {
+        *yaml.safe_load((WORKFLOWS / called[1]).read_text())[True]["workflow_call"]["inputs"]
+    }
+
+
+def test_the_documented_workflows_are_short() -> None:
+    both = [documented_workflow("README.md", text) for text in ("measure.yml@v0", "report.yml@v0")]
+
+    assert len("".join(both).splitlines()) <= 20
+    assert len(ONE_STEP.splitlines()) <= 20
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_step_runs_one_command_without_interpolation(path: Path) -> None:
     lines = [step["run"] for step in steps_of(path) if "run" in step]
 
-    assert lines
     for line in lines:
         assert "\n" not in line.strip()
         assert "${{" not in line
-        assert line == "make docs" or line.startswith("roofwatch ") or INSTALLING.fullmatch(line), line
-        if line.startswith("roofwatch ") and "$ARGUMENTS" not in line:
-            check_line(line)
+        if line not in SCRIPTS and not line.startswith("python -m pip install"):
+            check_line(line.replace('"$RUNNER_TEMP/roofwatch/bin/roofwatch"', "roofwatch").replace("$MODE", "all"))
 
 
-@pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yml")), ids=name_of)
-def test_permissions_are_listed_and_only_report_and_commands_may_write(path: Path) -> None:
-    document = yaml.safe_load(path.read_text())
+@pytest.mark.parametrize(("file", "name"), JOBS)
+def test_a_job_lists_its_permissions_and_only_those_that_report_may_write(file: str, name: str) -> None:
+    document = yaml.safe_load((WORKFLOWS / file).read_text())
+    job = document["jobs"][name]
 
     assert document["permissions"] == {}
-    jobs = document["jobs"].values()
-    written = {name for job in jobs for name, right in job["permissions"].items() if right != "read"}
-    assert written == WRITTEN_BY.get(path.name, set())
-    assert all(job["timeout-minutes"] > 0 for job in jobs)
+    written = {permission for permission, access in job["permissions"].items() if access != "read"}
+    assert written == WRITTEN_BY.get((file, name), set())
+    assert "uses" in job or "timeout-minutes" in job
 
 
-@pytest.mark.parametrize("name", ["report.yml", "command.yml"])
-def test_the_job_with_write_access_runs_no_code_of_the_pull_request(name: str) -> None:
-    text = (WORKFLOWS / name).read_text()
+@pytest.mark.parametrize(("file", "name"), [key for key in JOBS if key in WRITTEN_BY and key[0] == "report.yml"])
+def test_a_job_with_write_access_runs_no_code_of_the_pull_request(file: str, name: str) -> None:
+    steps = jobs_of(file)[name]["steps"]
 
-    checkouts = [step for step in steps_of(WORKFLOWS / name) if "checkout" in step.get("uses", "")]
-    assert [step["with"]["ref"] for step in checkouts] == ["${{ github.event.repository.default_branch }}"]
-    for theirs in ("head_sha", "head_branch", "head_repository", "pull_requests", "event.pull_request", "refs/pull"):
-        assert theirs not in text
-
-
-def test_a_command_starts_the_workflow_that_ships_with_the_inputs_that_it_takes() -> None:
-    inputs = yaml.safe_load((WORKFLOWS / BISECT_WORKFLOW).read_text())[True]["workflow_dispatch"]["inputs"]
-
-    assert set(inputs) == {"series", "base", "head", "number"}  # as tests/ci/github/test_commands.py sees them sent
+    assert [step["uses"].partition("@")[0] for step in steps] == ["actions/checkout", "./.roofwatch"]
+    checkout, action = (step["with"] for step in steps)
+    assert (checkout["repository"], checkout["ref"]) == ("${{ job.workflow_repository }}", "${{ job.workflow_sha }}")
+    assert action["mode"] == "report"
 
 
-@pytest.mark.parametrize("name", ["measure.yml", "bisect.yml"])
-def test_the_job_that_runs_untrusted_code_has_no_token_and_no_secret(name: str) -> None:
-    text = (WORKFLOWS / name).read_text()
+@pytest.mark.parametrize("file", ["measure.yml", "report.yml"])
+def test_a_job_that_runs_untrusted_code_has_no_token_and_no_secret(file: str) -> None:
+    job = jobs_of(file)["measure"]
+    (token,) = [step["env"]["GITHUB_TOKEN"] for step in steps_of(ACTION) if "GITHUB_TOKEN" in step.get("env", {})]
 
-    assert "secrets." not in text
-    assert "github.token" not in text
-    assert "pull_request_target" not in text
+    assert job["permissions"] == {"contents": "read"}
+    assert "secrets." not in str(job)
+    assert "github.token" not in str(job)
+    assert all(not step["with"]["persist-credentials"] for step in job["steps"] if "checkout" in step.get("uses", ""))
+    assert job["steps"][-1]["with"]["mode"] == "measure"
+    for mode, seen in (("measure", ""), ("report", "x"), ("all", "x")):
+        assert fill(token, {"inputs": {"mode": mode, "token": "x"}}) == seen
 
 
-def test_the_action_splits_a_command_at_spaces_and_expands_nothing(tmp_path: Path) -> None:
-    step = next(step for step in steps_of(ACTION) if step.get("run", "").startswith("roofwatch "))
-    script = tmp_path / "step.sh"
-    script.write_text(step["run"])
-    echo = tmp_path / "roofwatch"
-    echo.write_text('#!/bin/sh\nfor word; do echo "[$word]"; done\n')
-    echo.chmod(0o755)
-    shell = [word.replace("{0}", str(script)) for word in step["shell"].split()]
+@pytest.mark.parametrize(
+    ("event", "fields", "wanted", "is_measured"),
+    [
+        ("pull_request", {"draft": False, "labels": []}, "", True),
+        ("pull_request", {"draft": True, "labels": []}, "", False),
+        ("pull_request", {"draft": False, "labels": [{"name": "x"}]}, "perf", False),
+        ("pull_request", {"draft": False, "labels": [{"name": "perf"}]}, "perf", True),
+        ("pull_request", {"draft": True, "labels": [{"name": "perf"}]}, "perf", False),
+        ("merge_group", None, "perf", True),
+    ],
+)
+def test_drafts_and_pull_requests_without_a_wanted_label_are_not_measured(
+    event: str, fields: dict[str, Any] | None, wanted: str, is_measured: bool
+) -> None:
+    condition = jobs_of("measure.yml")["measure"]["if"]
+    github = {"event_name": event, "event": {"pull_request": fields} if fields else {"merge_group": {}}}
 
-    done = subprocess.run(
-        shell,
-        cwd=tmp_path,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "ARGUMENTS": "ab * --base $(whoami) ; rm"},
-        capture_output=True,
-        text=True,
-        check=True,
+    assert holds(condition, {"github": github, "inputs": {"label": wanted}}) == is_measured
+
+
+COMMENT = {"body": "/roofwatch rerun"}
+
+
+@pytest.mark.parametrize(
+    ("event_name", "event", "started"),
+    [
+        ("workflow_run", workflow_run_event("completed", "0" * 40), {"report"}),
+        ("workflow_run", workflow_run_event("completed", "0" * 40, event="merge_group"), {"report"}),
+        ("workflow_run", workflow_run_event("completed", "0" * 40, event="push"), set()),
+        ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "comment": COMMENT}, {"command"}),
+        ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "comment": {"body": "nice"}}, set()),
+        ("issue_comment", {"issue": {}, "comment": COMMENT}, set()),
+        ("pull_request_target", label_event("roofwatch run h100", "0" * 40, "x"), {"command"}),
+        ("pull_request_target", label_event("bug", "0" * 40, "x"), set()),
+    ],
+)
+def test_an_event_starts_the_job_that_it_needs(event_name: str, event: dict[str, Any], started: set[str]) -> None:
+    contexts = {"github": {"event_name": event_name, "event": event}, "needs": {}}
+
+    assert {name for name in ("report", "command") if holds(jobs_of("report.yml")[name]["if"], contexts)} == started
+
+
+@pytest.mark.parametrize(
+    ("request_", "runner"),
+    [
+        ({"verb": "run", "runner": ""}, "gpu"),
+        ({"verb": "run", "runner": "h100"}, "h100"),
+        ({"verb": "bisect", "runner": ""}, "ubuntu-latest"),
+        ({"verb": "bisect", "runner": "h100"}, "h100"),
+    ],
+)
+def test_a_request_is_measured_on_its_runner(request_: dict[str, str], runner: str) -> None:
+    inputs = {"gpu-runner": "gpu", "runner": "ubuntu-latest"}
+
+    assert (
+        fill(jobs_of("report.yml")["measure"]["runs-on"], {"matrix": {"request": request_}, "inputs": inputs}) == runner
     )
 
-    assert done.stdout.split() == ["[ab]", "[*]", "[--base]", "[$(whoami)]", "[;]", "[rm]"]
+
+@pytest.mark.parametrize(
+    ("mode", "event_name", "action", "request_", "is_taken"),
+    [
+        ("report", "workflow_run", "completed", "", True),
+        ("report", "workflow_run", "requested", "", False),
+        ("report", "issue_comment", "created", "", False),
+        ("report", "issue_comment", "created", "{}", True),
+        ("measure", "issue_comment", "created", "{}", False),
+        ("all", "pull_request", "opened", "", False),
+    ],
+)
+def test_records_are_taken_over_where_another_job_measured(
+    mode: str, event_name: str, action: str, request_: str, is_taken: bool
+) -> None:
+    (step,) = [step for step in steps_of(ACTION) if "download-artifact" in step.get("uses", "")]
+    github = {"event_name": event_name, "event": {"action": action}}
+
+    assert bool(evaluate(step["if"], {"github": github, "inputs": {"mode": mode, "request": request_}})) == is_taken
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""The commands of the GitHub action for each event, and the base that it compares with."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.ci.messages import GitHubError
+from roofwatch.collector.errors import GitError
+from roofwatch.github_action import Inputs, commands_for, merge_base
+from tests.builders import sha_of
+from tests.git_repository import commit_all, git, make_repository
+
+HEAD, BASE = sha_of(1), sha_of(0)
+PULL_REQUEST = {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}}
+
+
+def commands(mode: str, event_name: str, event: dict[str, Any], *, base: str = BASE, **asked: Any) -> list[list[str]]:
+    inputs = Inputs(mode, "bench.py", base, "--affected --tag '$(x) ;'", "roofwatch")  # type: ignore[arg-type]
+    variables = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": event_name, "GITHUB_SHA": HEAD}
+    request = {"number": 7, "head": HEAD, "base": "main", "runner": "", "series": "", "reply": "1.0"} | asked
+    return [*commands_for(inputs, variables | ({"ROOFWATCH_REQUEST": json.dumps(request)} if asked else {}), event)]
+
+
+AB = ["ab", "bench.py", "--base", BASE, "--head", HEAD, "--output", "roofwatch-records"]
+AB += ["--affected", "--tag", "$(x) ;"]
+NAME = ["--name", "roofwatch"]
+POST, BEGIN = ["post", "roofwatch-records", *NAME], ["post", "--begin", *NAME]
+SUMMARY = [*POST, "--no-comment", "--no-check"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "event_name", "event", "expected"),
+    [
+        ("all", "pull_request", PULL_REQUEST, [BEGIN, AB, POST]),
+        ("all", "merge_group", {"merge_group": {"base_sha": BASE}}, [BEGIN, AB, POST]),
+        ("measure", "pull_request", PULL_REQUEST, [AB, SUMMARY]),
+        ("measure", "merge_group", {"merge_group": {"base_sha": BASE}}, [AB, SUMMARY]),
+        ("report", "workflow_run", {"action": "requested"}, [BEGIN]),
+        ("report", "workflow_run", {"action": "completed"}, [POST]),
+        ("report", "issue_comment", {"action": "created"}, [["command", *NAME]]),
+        ("report", "pull_request_target", {"action": "labeled"}, [["command", *NAME]]),
+    ],
+)
+def test_an_event_becomes_commands(
+    mode: str, event_name: str, event: dict[str, Any], expected: list[list[str]]
+) -> None:
+    assert commands(mode, event_name, event) == expected
+
+
+def test_a_request_is_measured_at_the_commit_that_it_names_whatever_the_event_says() -> None:
+    other = {"pull_request": {"number": 8, "head": {"sha": sha_of(5)}, "base": {"ref": "main"}}}
+
+    assert commands("measure", "pull_request_target", other, verb="run") == [AB, SUMMARY]
+    bisect = ["bisect", "bench.py", "--series", "a/b", "--good", BASE, "--bad", HEAD, "--json"]
+    assert commands("measure", "issue_comment", {}, verb="bisect", series="a/b") == [bisect]
+    assert commands("report", "issue_comment", {}, verb="run") == [["command", "roofwatch-records", *NAME]]
+
+
+@pytest.mark.parametrize("asked", [{"verb": "accept"}, {"verb": "run", "head": "main"}])
+def test_an_invalid_request_is_refused(asked: dict[str, str]) -> None:
+    with pytest.raises(GitHubError, match="ROOFWATCH_REQUEST is not valid"):
+        commands("measure", "issue_comment", {}, **asked)
+
+
+def test_an_event_without_a_target_needs_a_base() -> None:
+    assert commands("measure", "push", {}) == [AB, SUMMARY]
+    with pytest.raises(GitHubError, match="or give `base`"):
+        commands("measure", "push", {}, base="auto")
+
+
+def add_commits(folder: Path, branch: str, count: int) -> str:
+    """Add empty commits to a branch that starts at `main`'s first commit; return its tip."""
+    commits = [
+        f"commit refs/heads/{branch}\ncommitter {branch} <a@b> {number} +0000\ndata 0\n" for number in range(count)
+    ]
+    commits[0] += "from refs/tags/base\n"
+    stream = "\n".join([*commits, ""]).encode()
+    subprocess.run(["git", "fast-import", "--quiet"], input=stream, cwd=folder, check=True)
+    return git(folder, "rev-parse", branch)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The merge of two branches of 130 commits, checked out with depth 1, as actions/checkout does it."""
+    origin = make_repository(tmp_path / "origin")
+    git(origin, "config", "uploadpack.allowAnySHA1InWant", "true")
+    (origin / "file").touch()
+    commit_all(origin)
+    git(origin, "tag", "base")
+    tips = [add_commits(origin, branch, 130) for branch in ("main", "topic")]
+    merge = git(origin, "commit-tree", "base^{tree}", "-p", tips[0], "-p", tips[1], "-m", "Merge")
+    folder = make_repository(tmp_path / "checkout")
+    git(folder, "remote", "add", "origin", origin.as_uri())
+    git(folder, "fetch", "--quiet", "--no-tags", "--depth=1", "origin", merge)
+    git(folder, "checkout", "--quiet", "--detach", merge)
+    return folder
+
+
+def test_the_merge_base_is_fetched_into_a_shallow_checkout(checkout: Path, tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    head, base, main = (git(origin, "rev-parse", name) for name in ("topic", "base", "main"))
+
+    assert merge_base(checkout, "main", head) == base
+    assert merge_base(checkout, main, head) == base, "a merge queue names a commit"
+
+
+def test_a_base_that_cannot_be_fetched_is_an_error_with_a_way_out(checkout: Path, tmp_path: Path) -> None:
+    head = git(tmp_path / "origin", "rev-parse", "topic")
+
+    with pytest.raises(GitError, match="fetch-depth: 0"):
+        merge_base(checkout, "gone", head)
