@@ -1,0 +1,280 @@
+"""The pytest plugin: a fixture that checks and measures a function, and fails a test on a confirmed regression.
+
+It imports only pytest until a test uses the fixture. Workers that measure run the test once more to make its inputs, at
+the base in a checkout of its own, so a test may be parametrised and use other fixtures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from roofwatch.collector.record.record import RunRecord
+    from roofwatch.collector.suite import SuiteAt
+    from roofwatch.spec import KernelSpec
+
+_BUDGET_S = 60.0
+"""Time for more blocks of the calls of one test, after the first interim analysis."""
+_PARTS = "roofwatch_parts"
+"""Where a worker of pytest-xdist finds the folder of records."""
+_IMPLEMENTATION = "function"
+
+
+@dataclass
+class _Session:
+    """State of one pytest session, or of one process of it."""
+
+    parts: Path | None = None
+    """Folder with the record of each measured test; None if nothing is measured."""
+    is_capturing: bool = False
+    """This is a worker's run of a test, for its inputs alone."""
+    calls: dict[str, list[KernelSpec]] = field(default_factory=dict)
+    """By node ID of the test."""
+    device: str = "cpu"
+
+
+_SESSION = pytest.StashKey[_Session]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("roofwatch")
+    group.addoption("--roofwatch-record", metavar="FILE", help="Measure the fixture's calls into a record.")
+    group.addoption("--roofwatch-against", metavar="REV", help="Fail tests with calls slower than at a revision.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "roofwatch_tolerance(elementwise, rmse_ratio): allowed errors of the roofwatch fixture's calls"
+    )
+    session = config.stash.setdefault(_SESSION, _Session())
+    if session.is_capturing:
+        return
+    if hasattr(config, "workerinput"):
+        given = config.workerinput.get(_PARTS)
+        session.parts = None if given is None else Path(given)
+    elif config.getoption("--roofwatch-record") or config.getoption("--roofwatch-against"):
+        folder = tempfile.TemporaryDirectory(prefix="roofwatch-pytest-")
+        config.add_cleanup(folder.cleanup)
+        session.parts = Path(folder.name)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist where records go."""
+    parts = node.config.stash[_SESSION].parts
+    node.workerinput[_PARTS] = None if parts is None else str(parts)
+
+
+@pytest.fixture
+def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Check a function against a reference, measure it if an option asks for it, and return its result.
+
+    Call it as `roofwatch(function, *arguments, reference=..., grad=True)`. The reference is called with float64
+    tensors. With `grad`, gradients of the floating-point arguments are checked and the backward pass measured too.
+    """
+    session = request.config.stash[_SESSION]
+    marker = request.node.get_closest_marker("roofwatch_tolerance")
+
+    def call(function: Callable[..., Any], *arguments: Any, reference: Callable[..., Any], grad: bool = True) -> Any:
+        own = session.calls.setdefault(request.node.nodeid, [])
+        tolerance = {} if marker is None else dict(marker.kwargs)
+        spec, session.device = _spec(request.node.nodeid, len(own), function, arguments, reference, grad, tolerance)
+        own.append(spec)
+        return function(*arguments)
+
+    return call
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Check and measure the calls of a test that passed."""
+    yield
+    session = item.config.stash[_SESSION]
+    specs = session.calls.get(item.nodeid, [])
+    if not specs or session.is_capturing:
+        return
+    failure = _check(specs, session.device) or (session.parts and _measure(item, session))
+    session.calls.pop(item.nodeid)
+    if failure:
+        pytest.fail(failure, pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Show the times, and write the record."""
+    parts = config.stash[_SESSION].parts
+    files = sorted(parts.glob("*.json")) if parts is not None else []
+    if not files:
+        return
+    from roofwatch.collector.cluster import join
+    from roofwatch.collector.record.metrics import format_ns
+    from roofwatch.collector.record.record import RunRecord
+
+    records = [RunRecord.read(file) for file in files]
+    terminalreporter.section("roofwatch")
+    for measured in (one for record in records for one in record.measurements):
+        shown = measured.outcome if measured.median_ns is None else format_ns(measured.median_ns)
+        terminalreporter.write_line(f"{shown:>12}  {measured.case_id}")
+    target = config.getoption("--roofwatch-record")
+    if target:
+        for number, record in enumerate(join(records, records[0].run_id), start=1):
+            path = Path(target)
+            path = path if number == 1 else path.with_name(f"{number}-{path.name}")
+            record.write(path)
+            terminalreporter.write_line(f"written: {path}")
+
+
+# --- calls as kernels
+
+
+def _spec(
+    node_id: str,
+    position: int,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    reference: Callable[..., Any],
+    grad: bool,
+    tolerance: Mapping[str, float],
+) -> tuple[KernelSpec, str]:
+    """A call as a kernel with one case, and the kind of its device. Copies the arguments."""
+    import torch
+
+    from roofwatch.spec import KernelSpec, SpecError, Tolerance, cases
+
+    names = [f"argument{at}" for at in range(len(arguments))]
+    kept = dict(zip(names, map(_copied, arguments), strict=True))
+    tensors = {name: value for name, value in kept.items() if isinstance(value, torch.Tensor)}
+    floating = [name for name, value in tensors.items() if value.is_floating_point()]
+    if not floating:
+        raise SpecError("roofwatch(...): no argument is a floating-point tensor")
+    place, _, parameters = node_id.partition("[")
+    name = ".".join(re.findall(r"[A-Za-z_0-9]+", place.replace(".py", ""))) + (f".{position + 1}" if position else "")
+    shape = {key: "x".join(map(str, value.shape)) or "scalar" for key, value in tensors.items()}
+    shape |= {"parameters": re.sub(r"[^\w.-]", "_", parameters[:-1], flags=re.ASCII)} if parameters else {}
+    dtype = str(kept[floating[0]].dtype).removeprefix("torch.")
+    wanted = tuple(key for key in floating if arguments[names.index(key)].requires_grad)
+    spec = KernelSpec(
+        name=name,
+        inputs=lambda case, make: {key: _copied(value) for key, value in kept.items()},  # noqa: ARG005
+        reference=lambda **given: reference(*given.values()),
+        cases=cases(shapes=[shape], dtypes=[dtype], directions=["fwd", "bwd"] if grad else ["fwd"]),
+        flop_count=lambda case: 0.0,  # noqa: ARG005
+        memory_bytes=lambda case: 0.0,  # noqa: ARG005
+        gradients=wanted or None,
+        tolerances={dtype: Tolerance(**tolerance)} if tolerance else {},
+    )
+    spec.implementation("torch", name=_IMPLEMENTATION)(lambda **given: function(*given.values()))
+    return spec, tensors[floating[0]].device.type
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if hasattr(value, "detach") else value
+
+
+def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
+    """The calls of a test as kernels by name; runs the test once, in this process.
+
+    Args:
+        node_id: Of the test, from `root`.
+        root: Folder that pytest runs in.
+    """
+
+    class Capture:
+        session = _Session(is_capturing=True)
+
+        def pytest_configure(self, config: pytest.Config) -> None:
+            config.stash[_SESSION] = self.session
+
+    options = ["-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", root]
+    output = io.StringIO()
+    with contextlib.chdir(root), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        status = pytest.main([*options, node_id], plugins=[Capture()])
+    if status:
+        raise RuntimeError(f"{node_id} does not pass here: {output.getvalue()[-1_000:]}")
+    return {spec.name: spec for specs in Capture.session.calls.values() for spec in specs}
+
+
+# --- checks and measurements
+
+
+def _check(specs: list[KernelSpec], device: str) -> str | None:
+    """Why a call is not correct; None if all are."""
+    from roofwatch.collector.accuracy.accuracy import CheckCache
+    from roofwatch.collector.accuracy.check import check_case
+
+    for spec in specs:
+        for case in spec.cases:
+            report = check_case(spec, case, spec.implementations[_IMPLEMENTATION], CheckCache(), device=device)
+            if report.has_failed:
+                return f"{case.direction} of {spec.name}: {report.outcome}: {report.message}"
+    return None
+
+
+def _measure(item: pytest.Item, session: _Session) -> str | None:
+    """Measure the calls of a test; returns why it fails, if it does. One test at a time on this machine."""
+    from roofwatch.ci.report.pull_request import judge_pull_request
+    from roofwatch.ci.verdicts import exit_code
+    from roofwatch.collector.errors import SuiteError
+    from roofwatch.collector.run import collect_run, measure_pair
+    from roofwatch.collector.run_plan import RunPlan
+    from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.comparison_tables import verdict_line
+    from roofwatch.measurement.pair import FIRST_BLOCKS, AdaptiveBlocks, needs_more
+
+    assert session.parts is not None
+    plan = RunPlan(targets=(), device=session.device, block_count=FIRST_BLOCKS)
+    against = item.config.getoption("--roofwatch-against")
+    failure = None
+    with contextlib.ExitStack() as stack:
+        fcntl.flock(stack.enter_context((session.parts / "lock").open("w")), fcntl.LOCK_EX)
+        head = stack.enter_context(_suite(item, None))
+        fork_server = stack.enter_context(ForkServer())
+        record: RunRecord | None = None
+        if against:
+            more = AdaptiveBlocks(judge_pull_request, needs_more, _BUDGET_S, lambda _: None)
+            try:
+                base = stack.enter_context(_suite(item, against))
+                both = measure_pair(base, head, plan, fork_server=fork_server, more=more)
+            except SuiteError as error:
+                item.warn(pytest.PytestWarning(f"roofwatch: not compared with {against}: {error}"))
+            else:
+                judged = judge_pull_request(*both)
+                failure = verdict_line(judged) if exit_code(judged.verdict) == 1 else None
+                record = both[1].model_copy(update={"pairing": None})
+        record = record or collect_run(head, plan, fork_server=fork_server)
+        record.write(session.parts / f"{record.run_id}.json")
+    return failure
+
+
+@contextlib.contextmanager
+def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
+    """The calls of a test as a suite, in the work tree or at a revision."""
+    from roofwatch.collector.git import checked_out, commit_of, find_repository, read_commit
+    from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
+
+    commit, project = commit_of(item.path)
+    repository, root = find_repository(item.path), item.config.rootpath
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-suite-")))
+        if revision is not None:
+            if repository is None:
+                raise pytest.UsageError("--roofwatch-against: the test is not in a git repository")
+            commit = read_commit(repository, revision).model_copy(update={"is_dirty": False, "branch": None})
+            checkout = stack.enter_context(checked_out(repository, revision, folder / "checkout"))
+            repository, root = checkout, checkout / os.path.relpath(root, repository)
+        file = folder / "bench_calls.py"
+        file.write_text(
+            "from roofwatch.pytest_plugin import specs_of\n\n"
+            f"globals().update(specs_of({item.nodeid!r}, {str(root)!r}))\n"
+        )
+        yield SuiteAt(SuiteSource(file, import_roots(repository)), commit, project)

@@ -1,0 +1,119 @@
+"""The pytest plugin: inert until used, checks, and measures against a revision."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.record.record import RunRecord
+from tests.docs.markdown import ROOT, fences
+from tests.git_repository import commit_all, make_repository
+
+OPTIONS = ("-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
+
+
+def run(folder: Path, *options: str) -> tuple[dict[str, int], str]:
+    """Run pytest in another process; returns the number of tests by outcome, and the output."""
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "--rootdir", str(folder), *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    counts = re.findall(r"(\d+) (passed|failed|warning|error)s?\b", done.stdout.splitlines()[-1])
+    return {outcome: int(count) for count, outcome in counts}, done.stdout + done.stderr
+
+
+def test_nothing_heavy_is_imported_until_a_test_uses_the_fixture(tmp_path: Path) -> None:
+    heavy = ("torch", "triton", "numpy", "pydantic", "sqlalchemy")
+    (tmp_path / "test_inert.py").write_text(
+        f"import sys\ndef test_inert():\n    assert not sys.modules.keys() & set({heavy})\n"
+    )
+    assert run(tmp_path)[0] == {"passed": 1}
+
+
+TESTS = """
+import pytest, torch
+
+def cube(x):
+    return x * x * x
+
+class Lossy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient
+
+X = torch.linspace(-1, 1, 64)
+
+def test_right(roofwatch):
+    assert roofwatch(cube, X, reference=lambda x: x**3).shape == X.shape
+
+def test_wrong(roofwatch):
+    roofwatch(cube, X, reference=lambda x: x**2)
+
+def test_wrong_gradient(roofwatch):
+    roofwatch(Lossy.apply, X, reference=lambda x: 2 * x)
+
+def test_gradient_not_asked_for(roofwatch):
+    roofwatch(Lossy.apply, X, reference=lambda x: 2 * x, grad=False)
+
+def test_rough(roofwatch):
+    roofwatch(cube, X, reference=lambda x: 1.001 * x**3)
+
+@pytest.mark.roofwatch_tolerance(elementwise=1e-2, rmse_ratio=1e-2)
+def test_rough_but_tolerated(roofwatch):
+    roofwatch(cube, X, reference=lambda x: 1.001 * x**3)
+"""
+
+
+class Reports:
+    """Names of the tests by outcome."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            (self.passed if report.passed else self.failed).append(report.nodeid.split("::")[-1])
+
+
+def test_a_wrong_result_or_gradient_fails_its_test(tmp_path: Path) -> None:
+    (tmp_path / "test_calls.py").write_text(TESTS)
+
+    found = Reports()
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main([*OPTIONS, "--capture=no", "--strict-markers", "--rootdir", str(tmp_path), str(tmp_path)], [found])
+
+    assert found.passed == ["test_right", "test_gradient_not_asked_for", "test_rough_but_tolerated"]
+    assert found.failed == ["test_wrong", "test_wrong_gradient", "test_rough"]
+
+
+@pytest.mark.slow
+def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path) -> None:
+    make_repository(tmp_path)
+    example = next(fence.text for fence in fences(ROOT / "docs/how-to/pytest.md") if fence.language == "python")
+    function, _, test = example.partition("\n\n\ndef test_softmax")
+    body = f"\n\n\ndef test_softmax{test}".replace("torch.randn(64, 128)", "torch.linspace(0, 1, 8192).view(64, 128)")
+    (tmp_path / "layers.py").write_text(function)
+    (tmp_path / "test_layers.py").write_text("import torch\nfrom layers import softmax" + body)
+    commit_all(tmp_path)
+    slower = "    for _ in range(20):\n        e = e + 0\n    return"
+    (tmp_path / "layers.py").write_text(function.replace("    return", slower))
+    (tmp_path / "test_new.py").write_text((tmp_path / "test_layers.py").read_text().replace("test_softmax", "test_new"))
+
+    options = ("-n", "2", "--roofwatch-against", "HEAD", "--roofwatch-record", "out.json.gz")
+    counts, output = run(tmp_path, *options)
+
+    assert (counts["failed"], counts["passed"]) == (1, 1), output
+    assert "not compared with HEAD" in output
+    record = RunRecord.read(tmp_path / "out.json.gz")
+    assert {(case.kernel, case.direction) for case in record.cases} == {
+        (name, direction) for name in ("test_layers.test_softmax", "test_new.test_new") for direction in ("fwd", "bwd")
+    }
+    assert {one.outcome for one in record.measurements} == {"ok"}
