@@ -35,7 +35,7 @@ _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
 _MAX_NAMES = 10
 _MAX_OLDER_RUNS = 20
-"""That a metric is compared with."""
+"""That the newest ones are compared with."""
 _MIN_INTERVALS = 4
 _MAX_INTERVALS = 50
 """Only the newest intervals count, since a runner may change its schedule."""
@@ -165,8 +165,9 @@ def _regression_message(regression: Regression, regression_id: UUID, state: Proj
     kernels = tuple(dict.fromkeys(one.series.kernel for one in regression.change_points))
     classes = dict.fromkeys(one.series.runner_class for one in regression.change_points if one.series.runner_class)
     devices = tuple(dict.fromkeys(map(state.device_of, classes)))
+    unnamed = [device for device in devices if device not in regression.summary]
     return Message(
-        title=f"{regression.summary} on {', '.join(devices)}" if devices else regression.summary,
+        title=" on ".join((regression.summary, *([", ".join(unnamed)] if unnamed else []))),
         facts=tuple(facts),
         owners=state.ownership.owners_of(kernels),
         links=(
@@ -252,7 +253,7 @@ def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datet
     known = [run for run in state.runs[runner_class] if run.started_at <= now]
     newest = [run for run in known[-rule.runs :] if run.started_at >= now - timedelta(days=rule.within_days)]
     if rule.limit is not None or not newest:
-        older = []
+        older = known[-rule.runs - _MAX_OLDER_RUNS : -rule.runs]  # only to find where it began
     elif rule.against_commit is not None:
         older = [run for run in known if run.commit.sha == state.commits.get(rule.against_commit)]
     else:

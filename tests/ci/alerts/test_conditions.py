@@ -202,7 +202,8 @@ def judged(rule: MetricRule, *values: float, cases: Sequence[str] = (CASE_ID,), 
 def test_the_median_of_the_newest_runs_counts() -> None:
     roof = metric_rule("utilisation", at_least="60%")
 
-    assert len(judged(roof, 0.8, 0.5, 0.5)) == 1
+    (one,) = judged(roof, 0.8, 0.8, 0.8, 0.5, 0.5, 0.5, 0.5)
+    assert (one.message.base_sha, one.message.head_sha) == (make_commit_ref(2).sha, make_commit_ref(3).sha)
     assert judged(roof, 0.8, 0.8, 0.1) == []
 
 
