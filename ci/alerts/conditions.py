@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -14,7 +14,7 @@ from roofwatch.ci.alerts.rules import MetricRule, Ownership, RegressionRule, Rul
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Layer
+from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alerts.values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries.results import CaseFacts, MeasuredCase, RunnerRun
@@ -55,6 +55,8 @@ class ProjectState:
     """By runner class, the newest commit last."""
     results: Callable[[UUID], Sequence[MeasuredCase]] = field(default=lambda _: ())
     """Reads the measurements of a run."""
+    imported: Callable[[UUID], Sequence[tuple[str, str, str, float]]] = field(default=lambda _: ())
+    """Reads the values that a run imported: case id, implementation, metric and value."""
     cases: Mapping[str, CaseFacts] = field(default_factory=dict)
     """By case id, from the newest run of each runner class."""
     commits: Mapping[str, str | None] = field(default_factory=dict)
@@ -139,9 +141,10 @@ def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: P
     if not rule.covers_case(series.kernel, facts.family, facts.tags) or not rule.covers_runner(series.runner_class):
         return False
     if isinstance(rule, MetricRule):  # a rate falls when the time grows
-        if change is None or series.metric != ("median_ns" if rule.is_floor else rule.metric):
+        is_rate = rule.is_floor and rule.metric in METRICS
+        if change is None or series.metric != ("median_ns" if is_rate else rule.metric):
             return False
-        return rule.is_beyond(1 / (1 + change) if rule.is_floor else 1 + change)
+        return rule.is_beyond(1 / (1 + change) if is_rate else 1 + change)
     if series.definition.layer is not Layer.MEASURED or is_outcome(point):
         return True
     # host time only explains a time
@@ -210,7 +213,8 @@ def _commit_text(commit: CommitRef) -> str:
 @dataclass(frozen=True)
 class _Point:
     commit: CommitRef
-    timing: str
+    method: tuple[str, str]
+    """Harness version, and timer with cache state; values of others are not comparable."""
     value: float
 
 
@@ -263,9 +267,8 @@ def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datet
     before, after = _points(rule, older, state), _points(rule, newest, state)
     levels = []
     for (case_id, implementation), points in after.items():
-        timing = points[-1].timing  # times of others are not comparable
-        past = [one for one in before.get((case_id, implementation), ()) if one.timing == timing]
-        new = [one for one in points if one.timing == timing]
+        past = [one for one in before.get((case_id, implementation), ()) if one.method == points[-1].method]
+        new = [one for one in points if one.method == points[-1].method]
         if rule.limit is None and not past:
             continue
         reference = rule.limit or statistics.median(one.value for one in past)
@@ -283,24 +286,31 @@ def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datet
 def _points(rule: MetricRule, runs: Iterable[RunnerRun], state: ProjectState) -> dict[tuple[str, str], list[_Point]]:
     """Collect the values by case and implementation that a rule covers, in the order of the runs."""
     found: dict[tuple[str, str], list[_Point]] = defaultdict(list)
-    for run, case in ((one, case) for one in runs for case in state.results(one.run_id)):
-        facts = state.cases.get(case.case_id, _UNKNOWN_CASE)
-        value = _value(rule.metric, case, facts) if rule.covers_case(case.kernel, case.family, facts.tags) else None
-        if value:
-            point = _Point(run.commit, timing_of(case.timer, case.cache), value)
-            found[case.case_id, case.implementation].append(point)
+    for run in runs:
+        for case_id, implementation, timing, value in _values(rule.metric, run, state):
+            facts = state.cases.get(case_id, _UNKNOWN_CASE)
+            if value and value > 0 and rule.covers_case(case_id.split("/", 1)[0], facts.family, facts.tags):
+                found[case_id, implementation].append(_Point(run.commit, (run.harness_version, timing), value))
     return found
 
 
-def _value(name: str, case: MeasuredCase, facts: CaseFacts) -> float | None:
-    if name == "rmse_ratio":
-        return case.rmse_ratio if case.accuracy_outcome is Outcome.OK else None
-    if case.outcome is not Outcome.OK or not case.median_ns:
-        return None
-    if name in facts.costs:  # of the newest run, so that another cost model changes no rate
-        return (facts.costs[name] or 0.0) / case.median_ns * 1e9
-    value: float | None = getattr(case, name, None)
-    return value
+def _values(name: str, run: RunnerRun, state: ProjectState) -> Iterator[tuple[str, str, str, float | None]]:
+    """Yield case id, implementation, timer with cache state, and value of a metric."""
+    for case_id, implementation, key, number in state.imported(run.run_id) if name not in METRICS else ():
+        if key == name:
+            yield case_id, implementation, "", number
+    for case in state.results(run.run_id) if name in METRICS else ():
+        costs = state.cases.get(case.case_id, _UNKNOWN_CASE).costs
+        value: float | None = getattr(case, name, None)
+        if name in costs:  # of the newest run, so that another cost model changes no rate
+            value = (costs[name] or 0.0) / case.median_ns * 1e9 if case.median_ns else None
+        outcome = case.accuracy_outcome if name == "rmse_ratio" else case.outcome
+        yield (
+            case.case_id,
+            case.implementation,
+            timing_of(case.timer, case.cache),
+            value if outcome is Outcome.OK else None,
+        )
 
 
 def _geomean(values: Iterable[float]) -> float:

@@ -25,7 +25,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.queries.results import CaseFacts
 from roofwatch.db.queries.runners import read_cases, read_runner_history, read_source_files
-from roofwatch.db.queries.runs import find_commit, list_cases_of_run, list_projects
+from roofwatch.db.queries.runs import find_commit, list_cases_of_run, list_imported_values, list_projects
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 
@@ -59,7 +59,8 @@ def raise_alerts(
             known = lock_alerts(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
             state = read_state(session, project, setup)
             conditions = [one for rule in setup.rules.of(project) for one in conditions_at(rule, state, now)]
-            steps = next_steps(project, known, conditions, rules=setup.rules, endings=endings_of(state), now=now)
+            endings = {one.regression_id: why_not_alerting(one) for one in state.regressions}
+            steps = next_steps(project, known, conditions, rules=setup.rules, endings=endings, now=now)
             write_steps(session, steps, now)
             _request_bisections(session, project, setup.rules, steps)
             changed += steps
@@ -81,6 +82,7 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
         regressions=list_triaged(session, project) if rules else (),
         runs=runs,
         results=cache(partial(list_cases_of_run, session)),
+        imported=cache(partial(list_imported_values, session)),
         cases=cases,
         commits={name: find_commit(session, project, name) for name in names},
         ownership=Ownership(setup.rules.owners, setup.codeowners, files),
@@ -110,11 +112,6 @@ def _as_of(state: ProjectState, at: datetime) -> ProjectState:
         if regression.commit.committed_at <= at:
             regressions.append(replace(one, regression=regression, triage=triage))
     return replace(state, regressions=regressions)
-
-
-def endings_of(state: ProjectState) -> dict[str, str | None]:
-    """Return, by cause of each regression, why it raises no alert; None if it does."""
-    return {one.regression_id: why_not_alerting(one) for one in state.regressions}
 
 
 def _request_bisections(session: Session, project: str, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
@@ -163,28 +160,25 @@ def next_steps(
         holding[condition.cause].append(condition)
     steps = []
     for cause, found in holding.items():
-        before, names = alerts.get(cause), tuple(dict.fromkeys(one.rule for one in found))
-        if before is not None and before.state is not AlertState.RESOLVED:
-            alert = replace(before, rules=names, severity=found[0].severity, message=found[0].message)
-            is_worse = found[0].severity.rank > before.severity.rank
-        elif not all(one.is_past for one in found):
-            alert, is_worse = _new_episode(project, before, found[0], names, now), False
-        else:
-            continue
-        steps.append(_notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse))
+        before, most_severe = alerts.get(cause), found[0]
+        is_firing = before is not None and before.state is not AlertState.RESOLVED
+        if is_firing or not all(one.is_past for one in found):
+            alert = before if before is not None and is_firing else _new_episode(project, before, most_severe, now)
+            is_worse = most_severe.severity.rank > alert.severity.rank
+            names = tuple(dict.fromkeys(one.rule for one in found))
+            alert = replace(alert, rules=names, severity=most_severe.severity, message=most_severe.message)
+            steps.append(_notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse))
     for cause, alert in alerts.items():
         if cause not in holding and alert.state is not AlertState.RESOLVED:
             steps.append(_resolve(alert, by_name, rules.channels, _ending(alert, endings), now))
     return [one for one in steps if one.notifications or one.alert != alerts.get(one.alert.cause)]
 
 
-def _new_episode(
-    project: str, before: Alert | None, condition: AlertCondition, names: tuple[str, ...], now: datetime
-) -> Alert:
+def _new_episode(project: str, before: Alert | None, condition: AlertCondition, now: datetime) -> Alert:
     return Alert(
         project=project,
         cause=condition.cause,
-        rules=names,
+        rules=(condition.rule,),
         severity=condition.severity,
         state=AlertState.FIRING,
         episode=1 if before is None else before.episode + 1,
@@ -242,11 +236,8 @@ def _resolve(
     """Tell everybody who was told, except through rules without `notify_resolved`."""
     message = replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts))
     resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message, escalated_to=())
-    own = [rules[name] for name in alert.rules if name in rules]
-    is_wanted = {
-        channel: rule.notify_resolved
-        for rule in sorted(own, key=lambda rule: rule.notify_resolved)
-        for channel in (*rule.channels, *rule.escalate_to)
-    }
-    told = [one for one in alert.told_channels if one in channels and is_wanted.get(one, True)]
+    silent, others = set[str](), set[str]()
+    for rule in (rules[name] for name in alert.rules if name in rules):
+        (others if rule.notify_resolved else silent).update(rule.channels, rule.escalate_to)
+    told = [one for one in alert.told_channels if one in channels and one not in silent - others]
     return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in told))

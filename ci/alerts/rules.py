@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from roofwatch.ci.messages import AlertError
-from roofwatch.collector.record.metrics import Better, Metric, metric
+from roofwatch.collector.record.metrics import METRICS, Better, Metric, is_metric, metric
 from roofwatch.db.alerts.values import Severity
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
@@ -38,7 +38,7 @@ _JUDGED = (
     *("flop_per_s", "memory_bytes_per_s", "bus_bytes_per_s", "tokens_per_s", "utilisation"),
     *("median_ns", "host_ns", "peak_allocated_bytes", "rmse_ratio"),
 )
-"""Metrics of rules."""
+"""Metrics of rules, apart from imported ones."""
 RunCount = Annotated[int, Field(ge=1, le=200)]
 
 
@@ -55,7 +55,7 @@ def _limit(value: object) -> object:
 
 
 def _known_metric(name: str) -> str:
-    if name not in _JUDGED:
+    if name not in _JUDGED and (name in METRICS or not is_metric(name) or metric(name).better is Better.UNKNOWN):
         raise ValueError(f"unknown metric{_suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}")
     return name
 

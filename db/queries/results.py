@@ -174,6 +174,7 @@ class RunnerRun:
     run_id: UUID
     device_name: str
     started_at: datetime
+    harness_version: str
     commit: CommitRef
 
 

@@ -77,7 +77,10 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
     """Read runs by runner class, ordered by commit, then by time."""
     runner = EnvironmentRow
     query = (
-        select(runner.runner_class, RunRow.run_id, runner.device_name, RunRow.started_at, *COMMIT_COLUMNS)
+        select(
+            *(runner.runner_class, RunRow.run_id, runner.device_name, RunRow.started_at, RunRow.harness_version),
+            *COMMIT_COLUMNS,
+        )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(runner, runner.id == RunRow.environment_id)
@@ -85,8 +88,8 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
         .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
     )
     runs: defaultdict[str, list[RunnerRun]] = defaultdict(list)
-    for runner_class, run_id, device_name, started_at, *commit in session.execute(query):
-        runs[runner_class].append(RunnerRun(run_id, device_name, started_at, CommitRef(*commit)))
+    for runner_class, run_id, device_name, started_at, harness_version, *commit in session.execute(query):
+        runs[runner_class].append(RunnerRun(run_id, device_name, started_at, harness_version, CommitRef(*commit)))
     return dict(runs)
 
 

@@ -19,6 +19,7 @@ from roofwatch.db.queries.run_filter import is_on, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
+    ImportedRow,
     MeasurementRow,
     SeriesRow,
     StaticFactRow,
@@ -164,6 +165,19 @@ def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...
     """List the measurements of a stored run in the order of its record."""
     run = session.scalars(select(RunRow).where(RunRow.run_id == run_id).options(load_only(*_PLACE))).one()
     return _cases(session, [run])[run.number]
+
+
+def list_imported_values(session: Session, run_id: UUID) -> list[tuple[str, str, str, float]]:
+    """List the values that a run imported: case id, implementation, metric and value."""
+    query = (
+        select(CaseRow.name, ImportedRow.implementation, ImportedRow.key, ImportedRow.value)
+        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
+        .join(RunRow, RunRow.number == ImportedRow.run_number)
+        .where(RunRow.run_id == run_id, ImportedRow.value.is_not(None))
+    )
+    return [
+        (case_id, implementation, key, value or 0.0) for case_id, implementation, key, value in session.execute(query)
+    ]
 
 
 def projects_of_runs(session: Session, run_ids: Collection[UUID]) -> dict[UUID, str]:

@@ -146,7 +146,7 @@ def test_a_nightly_runner_is_silent_after_several_nights_and_not_before() -> Non
 
 def nightly(count: int, device: str = "GPU A", first: int = 0) -> list[RunnerRun]:
     days = range(first, first + count)
-    return [RunnerRun(uuid4(), device, NOON + timedelta(days=day), make_commit_ref(day)) for day in days]
+    return [RunnerRun(uuid4(), device, NOON + timedelta(days=day), "1", make_commit_ref(day)) for day in days]
 
 
 @pytest.mark.parametrize(("fields", "silent_after_days"), [({"after_hours": 36}, 1.5), ({}, 3)])
@@ -191,7 +191,7 @@ def measured(metric: str, value: float, case_id: str = CASE_ID, **fields: Any) -
 
 def judged(rule: MetricRule, *values: float, cases: Sequence[str] = (CASE_ID,), **fields: Any) -> list[AlertCondition]:
     """What a rule reports after one run per hour, in each of which all cases have one of the values."""
-    runs = [RunnerRun(uuid4(), "GPU A", NOON + timedelta(hours=n), make_commit_ref(n)) for n in range(len(values))]
+    runs = [RunnerRun(uuid4(), "GPU A", NOON + timedelta(hours=n), "1", make_commit_ref(n)) for n in range(len(values))]
     found = [[measured(rule.metric, value, case) for case in cases] for value in values]
     results = dict(zip((run.run_id for run in runs), found, strict=True))
     facts = dict.fromkeys(cases, FACTS)
@@ -253,7 +253,7 @@ def test_an_error_that_grows_slowly_is_compared_with_older_runs() -> None:
     assert len(judged(rule, *[1.0] * 10, 1.4, 1.6, 1.8, 2.0)) == 1
 
 
-def test_values_of_another_timer_are_not_compared() -> None:
+def test_values_of_another_timer_or_harness_are_not_compared() -> None:
     drop = metric_rule("flop_per_s", drops_by="5%")
     runs = nightly(10)
     state = replace(HERE, runs={"GPU A, driver 580": runs})
@@ -265,6 +265,10 @@ def test_values_of_another_timer_are_not_compared() -> None:
 
     assert reports()
     assert not reports(timer="cuda_event")
+    state = replace(
+        state, runs={"GPU A, driver 580": [*runs[:7], *(replace(one, harness_version="2") for one in runs[7:])]}
+    )
+    assert not reports()
 
 
 def test_the_geometric_mean_of_a_family_is_one_alert() -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.alerts.conditions import conditions_at
 from roofwatch.ci.alerts.evaluation import AlertSetup, next_steps, raise_alerts, read_state, replay
 from roofwatch.ci.alerts.rules import AlertRules, parse_codeowners, parse_rules
+from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Notification, Severity
 from roofwatch.db.ingest.ingest import ingest_record
@@ -21,6 +22,7 @@ from tests.builders import (
     make_accuracy,
     make_case,
     make_commit,
+    make_imported,
     make_measurement,
     make_record,
 )
@@ -93,6 +95,26 @@ def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
 
     assert "error (RMSE / RMS) grew 200.0%" in one.message.title
     assert seen(store, AlertSetup(parse_rules(rule.replace("quick", "decode")))) == []
+
+
+def test_a_rule_judges_an_imported_metric(store: Engine) -> None:
+    key = "throughput (tokens/s, higher)"
+    rules = parse_rules(RULES % "throughput" + f'metric = "{key}"\ndrops_by = "5%"\n')
+    for number, value in enumerate([600.0, 600.0, 500.0]):
+        imported = make_imported(
+            metric="throughput",
+            statistic="value",
+            unit="tokens/s",
+            better=Better.HIGHER,
+            value=value,
+            low=None,
+            high=None,
+        )
+        ingest_record(store, make_record(number, imported=(imported,), cases=(make_case(),), measurements=()))
+
+    (one,) = seen(store, AlertSetup(rules))
+
+    assert "throughput fell 16.7%, 600 tokens/s to 500 tokens/s" in one.message.title
 
 
 # --- from conditions to alerts
