@@ -27,6 +27,7 @@ class SideError(SuiteError):
     def __init__(self, side: str, error: SuiteError) -> None:
         super().__init__(f"{side}: {error}")
         self.side = side
+        self.reason = str(error)
 
 
 class TimerError(CollectorError):

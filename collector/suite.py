@@ -156,8 +156,12 @@ def _import_file(file: Path) -> ModuleType:
 def _where(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError):
         return ""  # the message has the line
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return f"line {lines[-1]}: " if lines else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    if not lines:
+        return ""
+    raised_at = "" if frames[-1].filename == str(file) else f"{frames[-1].filename} line {frames[-1].lineno}: "
+    return f"line {lines[-1]}: {raised_at}"
 
 
 def _specs_of(module: ModuleType) -> list[KernelSpec]:

@@ -41,10 +41,10 @@ class NotMeasured(BaseModel):
         """One line of plain text."""
         if not self.error:
             return "no kernel touched: nothing to measure"
-        last = plain(self.error.strip().splitlines()[-1])
+        first = plain(self.error.strip().splitlines()[0])
         if self.is_failure:
-            return f"the head cannot be loaded: {last}"
-        return f"no result: {last}" if self.side is None else f"no result: the base cannot be loaded: {last}"
+            return f"the head cannot be loaded: {first}"
+        return f"no result: {first}" if self.side is None else f"no result: the base cannot be loaded: {first}"
 
     def to_markdown(self) -> str:
         """Write the comment and the summary of the check-run."""

@@ -118,8 +118,8 @@ def note_not_measured(path: Path | None, head: str | None, folder: Path, error: 
     """Write that nothing was measured, because of an error or because the change touches no kernel."""
     repository = find_repository(Path(__file__) if path is None else path.resolve())
     if repository is not None:
-        text = "" if error is None else Redaction.of_this_machine(project=repository).text(str(error))
-        side = error.side if isinstance(error, SideError) else None
+        side, reason = (error.side, error.reason) if isinstance(error, SideError) else (None, str(error or ""))
+        text = Redaction.of_this_machine(project=repository).text(reason)
         note = NotMeasured.of(read_commit(repository, head or "HEAD"), text, side)
         write_text(folder / FILE_NAME, json_text(note))
 

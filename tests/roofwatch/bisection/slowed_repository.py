@@ -9,7 +9,7 @@ from tests.git_repository import commit_all, make_repository
 
 SERIES = "total/n=500/float32/fwd"
 
-_BENCHMARK = """
+BENCHMARK = """
 from roofwatch import KernelSpec, cases
 from work import ROUNDS
 
@@ -29,18 +29,18 @@ def total_eager(x):
         y = (x * x).sum()
     return y
 """
-_QUICK, _SLOW = "ROUNDS = 4", "ROUNDS = 40"
+QUICK, SLOW = "ROUNDS = 4", "ROUNDS = 40"
 _HISTORY = (
-    ("Begin", "work.py", _QUICK),
-    ("Name a constant", "work.py", f"{_QUICK}\nOTHER = 1"),
-    ("Say what it is", "work.py", f"{_QUICK}  # rounds of work\nOTHER = 1"),
+    ("Begin", "work.py", QUICK),
+    ("Name a constant", "work.py", f"{QUICK}\nOTHER = 1"),
+    ("Say what it is", "work.py", f"{QUICK}  # rounds of work\nOTHER = 1"),
     ("Break the import", "work.py", "raise RuntimeError('not today')"),
-    ("Mend it", "work.py", f"{_QUICK}\nOTHER = 2"),
-    ("Work ten times as much", "work.py", f"{_SLOW}\nOTHER = 2"),
+    ("Mend it", "work.py", f"{QUICK}\nOTHER = 2"),
+    ("Work ten times as much", "work.py", f"{SLOW}\nOTHER = 2"),
     ("Write a page", "page.md", "What it does.\n"),
-    ("Name another constant", "work.py", f"{_SLOW}\nOTHER = 3"),
-    ("Say that too", "work.py", f"{_SLOW}  # rounds\nOTHER = 3"),
-    ("End", "work.py", f"{_SLOW}\nOTHER = 4"),
+    ("Name another constant", "work.py", f"{SLOW}\nOTHER = 3"),
+    ("Say that too", "work.py", f"{SLOW}  # rounds\nOTHER = 3"),
+    ("End", "work.py", f"{SLOW}\nOTHER = 4"),
 )
 
 
@@ -60,7 +60,7 @@ class SlowedRepository:
 
 def make_slowed_repository(folder: Path) -> SlowedRepository:
     make_repository(folder)
-    (folder / "bench_total.py").write_text(_BENCHMARK)
+    (folder / "bench_total.py").write_text(BENCHMARK)
     shas = []
     for subject, file, text in _HISTORY:
         (folder / file).write_text(text)

@@ -26,7 +26,15 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
-from tests.roofwatch.bisection.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
+from tests.git_repository import commit_all, git, make_repository
+from tests.roofwatch.bisection.slowed_repository import (
+    BENCHMARK,
+    QUICK,
+    SERIES,
+    SLOW,
+    SlowedRepository,
+    make_slowed_repository,
+)
 from tests.roofwatch.command import roofwatch
 
 
@@ -63,6 +71,26 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
     for identical in ("Say what it is", "Write a page", "Say that too"):
         assert (commits[identical]["status"], commits[identical]["pair_count"]) == ("same", 0)
     assert found["measurement_count"] == 2 * sum(known["pair_count"] for known in commits.values())
+    assert len(git(slowed.folder, "worktree", "list").splitlines()) == 1, "nor did the killed one leave any"
+
+
+@pytest.mark.slow
+def test_history_from_before_the_benchmark_can_be_searched(tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "young")
+    shas = []
+    for text in (QUICK, f"{QUICK}\nOTHER = 1", f"{SLOW}\nOTHER = 1", f"{SLOW}\nOTHER = 2"):
+        (folder / "work.py").write_text(text)
+        shas.append(commit_all(folder))
+    (folder / "bench_total.py").write_text(BENCHMARK)
+    shas.append(commit_all(folder))
+    command = ("bisect", "bench_total.py", "--series", SERIES, "--good", shas[0], "--bad", "HEAD", "--device", "cpu")
+
+    done = roofwatch(*command, "--output", str(tmp_path / "out"), "--json", cwd=folder)
+
+    assert done.status == 0, done.error
+    assert done.parsed["answer"]["first"]["sha"] == done.parsed["answer"]["last"]["sha"] == shas[2]
+    refused = roofwatch(*command, "--output", str(tmp_path / "other"), "--suite-from", "each", cwd=folder)
+    assert "bench_total.py: missing at" in refused.error
 
 
 def test_a_requested_bisection_is_claimed_and_its_result_stored(
