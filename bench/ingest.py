@@ -20,7 +20,7 @@ from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import NOON, make_accuracy, make_measurement, make_record, make_static_facts, make_tensor_error
 
-_IMPLEMENTATIONS = ("eager", "compile", "triton")
+_IMPLEMENTATIONS = ("torch", "compile", "triton")
 _TARGET_S = 3.0
 """For 2,000 cases on two cores."""
 _TARGETS = ("sm_90", "sm_100")

@@ -188,7 +188,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
         for report in reports
         if report.layout is None
     ]
-    columns = ("case", "implementation", "executor", "outcome", "worst", "error", "limit", "eager", "layouts")
+    columns = ("case", "implementation", "executor", "outcome", "worst", "error", "limit", "torch", "layouts")
     table = make_table(columns, rows, left=5)
     unsupported = {report.message for report in reports if report.message and report.layout is None}
     unsupported -= {report.message for report in reports if report.has_failed}
@@ -241,7 +241,7 @@ def _outcome(outcome: Outcome) -> Text:
 
 
 def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
-    """Find the tensor and kind of error closest to or furthest beyond its limit: name, error, limit, error of eager."""
+    """Find the tensor and kind of error closest to or furthest beyond its limit: name, error, limit, error of torch."""
     found = []
     for tensor in tensors:
         if tensor.nonfinite_count:

@@ -118,7 +118,7 @@ def make_measurement(
     is_ok = outcome is Outcome.OK
     defaults: dict[str, Any] = {
         "case_id": case_id,
-        "implementation": "eager",
+        "implementation": "torch",
         "outcome": outcome,
         "message": None if is_ok else f"it ended as {outcome}",
         "timer": Timer.PERF_COUNTER,
@@ -146,7 +146,7 @@ def make_accuracy(
     compared = (make_tensor_error(rmse_ratio=rmse_ratio, passed=outcome is Outcome.OK),)
     defaults: dict[str, Any] = {
         "case_id": case_id,
-        "implementation": "eager",
+        "implementation": "torch",
         "executor": "device",
         "outcome": outcome,
         "message": None if outcome is Outcome.OK else f"it ended as {outcome}",
@@ -195,7 +195,7 @@ def make_tensor_report(**fields: Any) -> TensorReport:
     return TensorReport.model_validate(usual | fields)
 
 
-def make_implementation_info(name: str = "eager", **fields: Any) -> ImplementationInfo:
+def make_implementation_info(name: str = "torch", **fields: Any) -> ImplementationInfo:
     usual: dict[str, Any] = {"language": "torch", "directions": ("fwd",), "unsupported_targets": {}}
     usual |= {"is_compiled": False, "is_deterministic": False}
     return ImplementationInfo.model_validate({"name": name} | usual | fields)
@@ -341,7 +341,7 @@ def make_series_key(metric: str = "median_ns", **fields: Any) -> SeriesKey:
     defaults: dict[str, Any] = {
         "project": PROJECT,
         "case_id": CASE_ID,
-        "implementation": "eager",
+        "implementation": "torch",
         "metric": metric,
         "runner_class": make_environment().runner_class,
     }
@@ -380,7 +380,7 @@ def make_regression(number: int = 1, **fields: Any) -> Regression:
 def make_source_line(**fields: Any) -> SourceLine:
     defaults: dict[str, Any] = {
         "kernel": "rms_norm",
-        "implementation": "eager",
+        "implementation": "torch",
         "function": "rms_norm_torch",
         "file": "kernels/rms_norm.py",
         "line": 12,

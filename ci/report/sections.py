@@ -148,7 +148,7 @@ def _text_on_code(judgement: PullRequestJudgement) -> str:
 
 def percent(change: float) -> str:
     """Write a relative change with two or three digits: `+8.0%`, `+117%`."""
-    return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+.0%}"
+    return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+,.0%}"
 
 
 def both(name: str, base: float | None, head: float | None) -> str:

@@ -19,7 +19,7 @@ from roofwatch.collector.accuracy.evaluation import IncorrectResultError, Prepar
 from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
 from roofwatch.spec import BASELINE_FACTOR, Case, Draws, Implementation, KernelSpec, Language, Tolerance
 
-BASELINE_NAME = "eager"
+BASELINE_NAME = "torch"
 """Name of the torch implementation that limits the error of the others."""
 
 
@@ -41,7 +41,7 @@ def poisoned_buffers() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Errors of the eager implementation, with the same precision, inputs and device."""
+    """Errors of the torch implementation, with the same precision, inputs and device."""
 
     missing: str | None = None
     """Why there is none; then only the caps apply."""
@@ -83,11 +83,11 @@ class CheckCache:
         """The baseline for an implementation, measured once per case and device."""
         eager = prepared.spec.implementations.get(BASELINE_NAME)
         if eager is None or eager.language is not Language.TORCH or eager.is_compiled:
-            return Baseline(missing="there is no eager implementation")
+            return Baseline(missing="there is no torch implementation")
         if implementation.name == eager.name:
-            return Baseline(missing="it is the eager baseline itself")
+            return Baseline(missing="it is the baseline itself")
         if prepared.case.direction not in eager.directions:
-            return Baseline(missing=f"the eager implementation has no {prepared.case.direction}")
+            return Baseline(missing=f"the torch implementation has no {prepared.case.direction}")
         key = (prepared.case.id, prepared.device)
         if key not in self._baselines:
             self._baselines[key] = _measure_baseline(prepared, eager)
@@ -175,11 +175,11 @@ def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline
     try:
         results = run_once(prepared, eager)
     except Exception as error:  # noqa: BLE001  a user's code; without a baseline the caps apply
-        return Baseline(missing=f"the eager implementation failed: {type(error).__name__}: {error}")
+        return Baseline(missing=f"the torch implementation failed: {type(error).__name__}: {error}")
     if {name: each.shape for name, each in results.items()} != {
         name: each.shape for name, each in prepared.expected.items()
     }:
-        return Baseline(missing="the eager implementation returns other tensors than the reference")
+        return Baseline(missing="the torch implementation returns other tensors than the reference")
     deviations = {name: deviation(expected, results[name]) for name, expected in prepared.expected.items()}
     return Baseline(
         errors={name: each.errors for name, each in deviations.items() if each.nonfinite_count == 0},
@@ -193,7 +193,7 @@ def _require_form(name: str, expected: torch.Tensor, actual: torch.Tensor, dtype
     if actual.device != expected.device:
         raise IncorrectResultError(f"{name} is on {actual.device}; the inputs are on {expected.device}")
     if dtype is not None and actual.dtype != dtype:
-        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the eager implementation has {dtype}")
+        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the torch implementation has {dtype}")
     if actual.is_floating_point() != expected.is_floating_point():
         raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the reference has {expected.dtype}")
 
@@ -270,6 +270,6 @@ def _limit_text(limit: float, cap: float, baseline: float | None) -> str:
     if baseline is None:
         return f"limit {limit:.1e}"
     if limit == cap:
-        return f"limit {limit:.1e}, the cap; eager has {baseline:.1e}"
+        return f"limit {limit:.1e}, the cap; torch has {baseline:.1e}"
     floor = limit - BASELINE_FACTOR * baseline
-    return f"limit {limit:.1e} = {BASELINE_FACTOR:g} x eager's {baseline:.1e} + {floor:.0e}"
+    return f"limit {limit:.1e} = {BASELINE_FACTOR:g} x torch's {baseline:.1e} + {floor:.0e}"

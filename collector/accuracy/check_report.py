@@ -66,7 +66,7 @@ class TensorReport(_Part):
     """Over the elements that are finite on both sides."""
     limits: Errors
     baseline: Errors | None
-    """Errors of the eager implementation; None without a baseline."""
+    """Errors of the torch implementation; None without a baseline."""
     max_abs_error: float
     nonfinite_count: int
     """Elements that are NaN or infinite on one side and not the same on the other."""
@@ -97,7 +97,7 @@ class CheckReport(_Part):
     """With a layout, `unsupported` means that the implementation refuses it, which passes."""
     message: str | None = None
     baseline_missing: str | None = None
-    """Why only the caps limit the error; None with an eager baseline."""
+    """Why only the caps limit the error; None with a torch baseline."""
     tensors: tuple[TensorReport, ...] = ()
 
     def accuracy(self, case_id: str) -> Accuracy:

@@ -17,7 +17,7 @@ class TensorError(Part):
     rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """RMS of the error / RMS of the reference."""
     baseline_rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """The same for the eager implementation in the same precision."""
+    """The same for the torch implementation in the same precision."""
     passed: bool
 
 

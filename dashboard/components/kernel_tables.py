@@ -239,7 +239,7 @@ class _Checked:
         return Outcome.OK if self.tensor.passed else Outcome.INCORRECT
 
     @property
-    def relative_to_eager(self) -> float | None:
+    def relative_to_torch(self) -> float | None:
         if self.tensor is None or not self.tensor.baseline_rmse_ratio:
             return None
         return self.tensor.rmse_ratio / self.tensor.baseline_rmse_ratio
@@ -256,8 +256,8 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
         Column("outcome", lambda one: outcome_text(one.outcome)),
         Column("tensor", lambda one: one.tensor.tensor if one.tensor else ""),
         Column(error.title, lambda one: one.tensor and one.tensor.rmse_ratio, error.format),
-        Column("eager's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format),
-        Column("relative to eager", lambda one: one.relative_to_eager, "{:.2f}×".format),
+        Column("torch's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format),
+        Column("relative to torch", lambda one: one.relative_to_torch, "{:.2f}×".format),
         Column(largest.title, lambda one: one.tensor and one.tensor.max_abs_error, largest.format),
         Column("where", lambda one: one.check.executor),
         Column("message", lambda one: one.check.message or ""),
@@ -265,6 +265,6 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
     )
     if accuracies:
         st.caption(
-            "A tensor is compared with the eager implementation of the same precision, within the limits of its dtype; "
+            "A tensor is compared with the torch implementation of the same precision, within the limits of its dtype; "
             "a failure message has the limit."
         )

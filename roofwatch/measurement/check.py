@@ -98,7 +98,7 @@ def _explain_tensor(tensor: TensorReport) -> Iterator[str]:
     if tensor.nonfinite_count < tensor.wrong_count:
         for name, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
             error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = "" if tensor.baseline is None else f", eager {getattr(tensor.baseline, quantity):.1e}"
+            eager = "" if tensor.baseline is None else f", torch {getattr(tensor.baseline, quantity):.1e}"
             yield f"    {name}   {error:.1e}, limit {limit:.1e}{eager}"
     for element in tensor.worst:
         yield f"    {list(element.index)}  expected {element.expected:.6g}, got {element.got:.6g}"

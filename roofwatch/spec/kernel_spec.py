@@ -121,7 +121,7 @@ class KernelSpec:
 
         Args:
             language: `torch`, `triton` or `cuda`.
-            name: Default `eager` for torch, otherwise the language.
+            name: Default: the language.
             compile: Also measure it through torch.compile, as implementation `compile`.
             directions: Supported ones; `bwd` requires outputs that autograd can differentiate.
             deterministic: Every run must give the same bits, which the check verifies.
@@ -137,7 +137,7 @@ class KernelSpec:
                 "implementation's name with name=…"
             )
         chosen = Language(language)
-        own_name = name or ("eager" if chosen is Language.TORCH else str(chosen))
+        own_name = name or str(chosen)
 
         def register(launch: Launcher) -> Launcher:
             both = frozenset(Direction(direction) for direction in directions)

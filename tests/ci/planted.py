@@ -15,7 +15,7 @@ from tests.builders import NOON, make_commit_ref, make_series_key
 
 _KERNELS = ("attention", "conv2d", "gelu", "layer_norm", "matmul", "moe", "quantize", "rms_norm", "rope", "softmax")
 _DTYPES = ("bfloat16", "float32")
-_IMPLEMENTATIONS = ("compile", "cudnn", "eager", "triton", "tuned")
+_IMPLEMENTATIONS = ("compile", "cudnn", "torch", "triton", "tuned")
 _LENGTHS = (512, 1024, 2048, 4096, 8192)
 _OLD = RunSetting("1", driver_version="570.86", toolchain=(("triton", "3.7.1"),))
 _NEW = RunSetting("1", driver_version="570.124", toolchain=(("triton", "3.7.1"),))

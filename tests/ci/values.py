@@ -99,7 +99,7 @@ def make_pair(
         "base": make_commit_ref(base),
         "head": make_commit_ref(head),
         "case_id": CASE_ID,
-        "implementation": "eager",
+        "implementation": "torch",
         "runner_class": RUNNER_CLASS,
         "measured_at": NOON + timedelta(hours=head),
         "base_blocks_ns": blocks(1e6),
@@ -188,5 +188,5 @@ def make_choice(block: int, *, times_us: Mapping[int, float] | None = None, **fi
 
 
 def make_counters(**fields: Any) -> Counters:
-    defaults: dict[str, Any] = {"case_id": CASE_ID, "implementation": "eager", "function": "_kernel"}
+    defaults: dict[str, Any] = {"case_id": CASE_ID, "implementation": "torch", "function": "_kernel"}
     return Counters(**defaults | fields)

@@ -33,7 +33,7 @@ def case_of(kernel: str) -> CaseRecord:
     return make_case(f"{kernel}/n=8/float32/fwd")
 
 
-def selected(kernel: str, implementation: str = "eager", *, rank_count: int = 1) -> Selected:
+def selected(kernel: str, implementation: str = "torch", *, rank_count: int = 1) -> Selected:
     return Selected(case_of(kernel), make_implementation_info(implementation), rank_count)
 
 
@@ -42,7 +42,7 @@ def kernels_of(shares: Iterable[Share]) -> list[list[str]]:
 
 
 def test_every_case_is_in_one_share_with_all_its_implementations() -> None:
-    subjects = [selected(f"case{number}", name) for number in range(10) for name in ("eager", "triton")]
+    subjects = [selected(f"case{number}", name) for number in range(10) for name in ("torch", "triton")]
 
     shares = deal(subjects, 4)
 

@@ -96,7 +96,7 @@ def test_the_launcher_comes_first_then_the_functions_that_triton_compiles(
 
 
 def test_decorators_are_looked_through(module: ModuleType, tmp_path: Path) -> None:
-    (found,) = source_lines("double", "eager", module.wrapped, tmp_path)
+    (found,) = source_lines("double", "torch", module.wrapped, tmp_path)
 
     assert (found.function, found.line) == ("plan", line_of("def plan"))
 
@@ -106,7 +106,7 @@ def test_functions_outside_the_repository_are_left_out(module: ModuleType, tmp_p
 
     assert source_lines("double", "triton", module.double, tmp_path / "elsewhere") == ()
     assert source_lines("double", "triton", module.double, None) == ()
-    assert source_lines("softmax", "eager", torch.softmax, tmp_path) == ()
+    assert source_lines("softmax", "torch", torch.softmax, tmp_path) == ()
 
 
 def test_every_bundled_implementation_has_a_source_line() -> None:

@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 SUITE = Path(__file__).parents[1] / "suites" / "bench_good.py"
 QUICK = RunPlan(
-    implementations=("eager",),
+    implementations=("torch",),
     targets=(),
     device="cpu",
     block_count=2,
     sampling=SamplingPlan(warmup_ms=1, budget_ms=1, min_samples=3, max_samples=3),
 )
-SCALE = Subject("scale/n=1000/float32/fwd", "eager")
+SCALE = Subject("scale/n=1000/float32/fwd", "torch")
 
 
 def suite_at(path: Path, number: int) -> SuiteAt:

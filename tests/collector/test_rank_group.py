@@ -71,7 +71,7 @@ def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None
 
 
 def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> None:
-    job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="eager", plan=QUICK)
+    job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="torch", plan=QUICK)
     with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)) as workers:
         block = workers.request(job, timeout_s=60, rank_count=2).block
     assert block is not None
@@ -79,7 +79,7 @@ def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> No
 
 
 def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: NotingForkServer) -> None:
-    job = CheckAccuracy(case_id=case_id("works"), implementation="eager")
+    job = CheckAccuracy(case_id=case_id("works"), implementation="torch")
     settings = WorkerSettings(source=SUITE, device="cpu")
     with WorkerPool(fork_server, settings) as workers:
         replies = [workers.request(job, timeout_s=60, rank_count=2)]
@@ -94,7 +94,7 @@ def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: No
 
 def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) -> None:
     with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu")) as workers:
-        reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="eager"), timeout_s=60)
+        reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="torch"), timeout_s=60)
     assert reply.failure is not None
     assert reply.failure.outcome is Outcome.UNSUPPORTED
     assert "needs 2 ranks" in reply.failure.message

@@ -88,7 +88,7 @@ def test_a_process_is_replaced_after_a_failed_capture(fork_server: ForkServer, t
     raising = failed + "\n    import os; raise {}(os.getpid())"
     good = (SUITES / "bench_good.py").read_text()
     assert good.count("return x * 3") == 1
-    job = CheckAccuracy(case_id="scale/n=1000/float32/fwd", implementation="eager")
+    job = CheckAccuracy(case_id="scale/n=1000/float32/fwd", implementation="torch")
     processes: dict[str, set[str]] = {}
     for error in ("Failed", "NotImplementedError"):
         file = tmp_path / f"bench_{error}.py"
@@ -117,7 +117,7 @@ def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: F
         RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK),
         fork_server=fork_server,
     )
-    assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
+    assert {m.outcome for m in record.measurements if m.implementation == "torch"} == {Outcome.OK}
 
 
 def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ large = declare("large", lack_memory_beside_others)
 
 
 def subject_of(kernel: str) -> Subject:
-    return Subject(f"{kernel}/n=64/float32/fwd", "eager")
+    return Subject(f"{kernel}/n=64/float32/fwd", "torch")
 
 
 @pytest.fixture

@@ -81,10 +81,10 @@ def gpu_record(number: int = 0, **fields: Any) -> RunRecord:
         ],
         "measurements": [
             measurement(SOFTMAX, "triton", 52_000.0 if is_hot else 40_000.0, started_at=started_at, is_hot=is_hot),
-            measurement(SOFTMAX, "eager", 62_000.0, started_at=started_at + timedelta(seconds=8)),
+            measurement(SOFTMAX, "torch", 62_000.0, started_at=started_at + timedelta(seconds=8)),
             measurement(SOFTMAX_SMALL, "triton", 3_000.0, started_at=started_at + timedelta(seconds=14)),
-            measurement(SOFTMAX_SMALL, "eager", 3_010.0, started_at=started_at + timedelta(seconds=18)),
-            measurement(GEMM, "eager", 210_000.0, started_at=started_at + timedelta(seconds=22)),
+            measurement(SOFTMAX_SMALL, "torch", 3_010.0, started_at=started_at + timedelta(seconds=18)),
+            measurement(GEMM, "torch", 210_000.0, started_at=started_at + timedelta(seconds=22)),
             make_measurement(GEMM, implementation="triton", outcome=Outcome.OUT_OF_MEMORY),
         ],
         "accuracies": [

@@ -92,10 +92,10 @@ def _measurements(number: int) -> list[Measurement]:
     matmul_ns = 210_000.0 if number >= FASTER_AT else 300_000.0
     backward = Outcome.INCORRECT if number >= BROKEN_AT else Outcome.OK
     return [
-        make_measurement(RMS_NORM, implementation="eager", median_ns=eager_ns + 10 * number),
+        make_measurement(RMS_NORM, implementation="torch", median_ns=eager_ns + 10 * number),
         make_measurement(RMS_NORM, implementation="compile", median_ns=8_000.0 - 10 * number),
-        make_measurement(RMS_NORM_BWD, implementation="eager", median_ns=30_000.0, outcome=backward),
-        make_measurement(MATMUL, implementation="eager", median_ns=matmul_ns, bound="compute"),
+        make_measurement(RMS_NORM_BWD, implementation="torch", median_ns=30_000.0, outcome=backward),
+        make_measurement(MATMUL, implementation="torch", median_ns=matmul_ns, bound="compute"),
         make_measurement(MATMUL, implementation="triton", outcome=Outcome.UNSUPPORTED),
     ]
 

@@ -70,7 +70,7 @@ def make_measured_case(case_id: str = CASE_ID, **fields: Any) -> MeasuredCase:
         "direction": direction,
         "flop_count": 40_000.0,
         "memory_bytes": 20_000.0,
-        "implementation": "eager",
+        "implementation": "torch",
         "outcome": Outcome.OK,
         "message": None,
         "median_ns": 10_000.0,

@@ -30,7 +30,7 @@ from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 
-RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", sha_of(0), sha_of(4), "H200")
+RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", "torch", sha_of(0), sha_of(4), "H200")
 PROGRESS = BisectionProgress(
     commits=(
         BisectionCommit(make_commit_ref(1), 0.0, CommitStatus.SAME, "nothing that it is made from changed"),
@@ -66,7 +66,7 @@ def claim_of(store: Engine, runner_class: str = "H200") -> Claim:
     return claim
 
 
-@pytest.mark.parametrize("implementation", ["eager", None])
+@pytest.mark.parametrize("implementation", ["torch", None])
 def test_identical_unfinished_request_is_reused(store: Engine, implementation: str | None) -> None:
     wanted = replace(RANGE, implementation=implementation)
     first = request(store, wanted)

@@ -30,15 +30,15 @@ def test_the_commands_name_its_file() -> None:
 @pytest.mark.slow
 def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
     done = started_roofwatch(
-        *("run", file, "--no-static", "--blocks", "1", "-i", "triton", "-i", "eager", "-o", "record.json"), cwd=tmp_path
+        *("run", file, "--no-static", "--blocks", "1", "-i", "triton", "-i", "torch", "-o", "record.json"), cwd=tmp_path
     )
 
     assert done.status == 0, done.error
     record = RunRecord.read(tmp_path / "record.json")
     assert {case.dtype for case in record.cases} == {"float32", "bfloat16"}
     assert {accuracy.outcome for accuracy in record.accuracies} == {Outcome.OK}
-    assert {m.implementation for m in record.measurements} == {"triton", "eager"}
-    assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
+    assert {m.implementation for m in record.measurements} == {"triton", "torch"}
+    assert {m.outcome for m in record.measurements if m.implementation == "torch"} == {Outcome.OK}
 
 
 def test_it_compiles_for_the_targets_of_the_readme(file: Path, tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.registry import MODULES, find_kernel, suite
 
 
-def test_every_kernel_has_our_implementation_and_eager_and_compile():
+def test_every_kernel_has_our_implementation_and_torch_and_compile():
     for spec in suite():
         if spec.rank_dimension is not None:
             assert spec.implementations.keys() == {"nccl", "gloo"}, spec.name  # the libraries are what is measured
             continue
         languages = {implementation.language for implementation in spec.implementations.values()}
         assert languages >= {"triton", "torch"}, spec.name
-        assert {"eager", "compile"} <= spec.implementations.keys(), spec.name
+        assert {"torch", "compile"} <= spec.implementations.keys(), spec.name
 
 
 def test_every_kernel_says_what_it_computes_and_where_it_comes_from():

@@ -50,7 +50,7 @@ def test_every_command_is_listed_and_has_help() -> None:
 def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
     kernels = roofwatch("list", SUITES / "bench_good.py", "--json").parsed["kernels"]
     assert [kernel["name"] for kernel in kernels] == ["scale", "total"]
-    assert [implementation["name"] for implementation in kernels[0]["implementations"]] == ["eager", "triton"]
+    assert [implementation["name"] for implementation in kernels[0]["implementations"]] == ["torch", "triton"]
     assert [case["case_id"] for case in kernels[1]["cases"]] == ["total/n=500/float32/fwd", "total/n=500/float32/bwd"]
 
 
@@ -63,12 +63,12 @@ def test_a_run_is_measured_and_stored_once(tmp_path: Path, store_url: str) -> No
     assert "scale/n=1000/float32/fwd" in ran.output
     record = RunRecord.read(record_file)
     assert {(m.implementation, str(m.outcome)) for m in record.measurements} == {
-        ("eager", "ok"),
+        ("torch", "ok"),
         ("triton", "unsupported"),
     }
     assert {str(accuracy.outcome) for accuracy in record.accuracies} == {"ok"}
     assert [fact.target for fact in record.static_facts] == ["sm_90", "gfx942"]
-    assert all(m.utilisation is not None for m in record.measurements if m.implementation == "eager")
+    assert all(m.utilisation is not None for m in record.measurements if m.implementation == "torch")
     assert record.preset == "survey"
     assert "aten::mul" in {row.name for profile in record.profiles for row in profile.rows}
     assert "launched kernels and operators" in ran.output

@@ -13,7 +13,7 @@ def declare(name, launch):
         flop_count=lambda case: case["n"],
         memory_bytes=lambda case: 8 * case["n"],
     )
-    spec.implementation("eager")(launch)
+    spec.implementation("torch")(launch)
     return spec
 
 

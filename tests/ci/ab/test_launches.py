@@ -73,7 +73,7 @@ def test_an_incomplete_profile_hides_new_and_gone_kernels(
 
 def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
     base, head = make_pair_of_records(block_count=8, head_median_ns=12_000.0)
-    before, after = ([make_profile(CASE_ID, make_activity(name), implementation="eager")] for name in (OLD, NEW))
+    before, after = ([make_profile(CASE_ID, make_activity(name), implementation="torch")] for name in (OLD, NEW))
     there, here = (
         record.model_copy(update={"profiles": tuple(found)}) for record, found in ((base, before), (head, after))
     )
@@ -82,7 +82,7 @@ def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
 
     assert judged.verdict is judge_pull_request(base, head).verdict is Verdict.REGRESSED
     assert [move.change for move in judged.launch_moves] == [LaunchChange.REPLACED]
-    assert side_by_side(there, here, CASE_ID, "eager").launches == judged.launch_moves
+    assert side_by_side(there, here, CASE_ID, "torch").launches == judged.launch_moves
     elsewhere = there.model_copy(update={"environment": make_environment(thread_count=64)})
     assert judge_pull_request(elsewhere, here).launch_moves == (), "another device has other kernels"
 

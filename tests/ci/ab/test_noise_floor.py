@@ -23,7 +23,7 @@ from roofwatch.db.values import Verdict
 from tests.builders import CASE_ID, make_record, sha_of
 from tests.ci.values import QUIET, RUNNER_CLASS, make_pair, make_records, make_timed
 
-KEY = (CASE_ID, "eager")
+KEY = (CASE_ID, "torch")
 LONG_BLOCKS = tuple(block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks)
 
 
@@ -153,8 +153,8 @@ def test_a_stored_floor_has_the_newest_of_each_case_and_timing() -> None:
 
     assert floor is not None
     assert [(case.implementation, case.timing, case.sample_count) for case in floor.cases] == [
-        ("eager", "cupti, cold", 3),
-        ("eager", "cupti, hot", 3),
+        ("torch", "cupti, cold", 3),
+        ("torch", "cupti, hot", 3),
     ]
     assert floor.cases[0] == noise_of_runners([newest])[0].cases[0]
     assert (floor.runner_class, floor.harness_version, floor.commit_sha) == (RUNNER_CLASS, "1", newest.head.sha)

@@ -18,12 +18,12 @@ from tests.builders import (
 
 
 def compared(base: dict[str, Any], head: dict[str, Any]) -> SideBySide:
-    return side_by_side(make_record(0, **base), make_record(1, **head), CASE_ID, "eager")
+    return side_by_side(make_record(0, **base), make_record(1, **head), CASE_ID, "torch")
 
 
 def test_only_changed_machine_code_of_the_implementation_is_listed() -> None:
-    before = [make_static_facts(implementation="eager", target=target) for target in ("sm_80", "sm_90")]
-    after = [before[0], make_static_facts(implementation="eager", target="sm_90", code="another", registers=64)]
+    before = [make_static_facts(implementation="torch", target=target) for target in ("sm_80", "sm_90")]
+    after = [before[0], make_static_facts(implementation="torch", target="sm_90", code="another", registers=64)]
     other = make_static_facts(implementation="triton", code="of another implementation")
     found = compared({"static_facts": before}, {"static_facts": [*after, other]})
     assert [(judged.target, judged.moved_facts) for judged in found.code] == [("sm_90", ("registers",))]
@@ -63,7 +63,7 @@ def timed(implementation: str, *medians_ns: float, **fields: Any) -> Measurement
 def test_the_fastest_implementation_is_best() -> None:
     (best,) = find_best(
         [
-            timed("eager", *[1_500.0] * 8),
+            timed("torch", *[1_500.0] * 8),
             timed("triton", *[1_000.0, 1_002.0] * 4),
             timed("compile", *[1_200.0, 1_203.0] * 4),
         ]
@@ -76,6 +76,6 @@ def test_the_fastest_implementation_is_best() -> None:
 
 
 def test_another_timer_is_no_runner_up() -> None:
-    (best,) = find_best([timed("eager", 1_000.0), timed("triton", 900.0, timer=Timer.CUPTI)])
+    (best,) = find_best([timed("torch", 1_000.0), timed("triton", 900.0, timer=Timer.CUPTI)])
 
     assert (best.implementation, best.runner_up, best.comparison) == ("triton", None, None)

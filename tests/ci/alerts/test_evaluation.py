@@ -56,7 +56,7 @@ def history(store: Engine) -> Engine:
 
 
 def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_the_owner(history: Engine) -> None:
-    line = SourceLine(kernel="rms_norm", implementation="eager", function="f", file="kernels/rms_norm.py", line=3)
+    line = SourceLine(kernel="rms_norm", implementation="torch", function="f", file="kernels/rms_norm.py", line=3)
     low = make_measurement(utilisation=0.1)
     ingest_record(history, make_record(3, measurements=[low], source_lines=(line,)))
 

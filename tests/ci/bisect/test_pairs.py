@@ -58,7 +58,7 @@ def test_a_throttled_pair_of_blocks_gives_no_ratio() -> None:
     good = make_record(0, measurements=[make_measurement(blocks=make_blocks([100.0, 200.0, 50.0]))])
     commit = make_record(1, measurements=[make_measurement(blocks=(blocks[0], throttled, blocks[2]))])
 
-    found = read_pair(good, commit, CASE_ID, "eager")
+    found = read_pair(good, commit, CASE_ID, "torch")
 
     assert found.log_ratios == pytest.approx([0.0, math.log(2.0)], abs=1e-3)
     assert (found.block_count, found.error) == (3, "")
@@ -69,13 +69,13 @@ def test_a_throttled_pair_of_blocks_gives_no_ratio() -> None:
     [
         (
             make_record(1, accuracies=[make_accuracy(outcome=Outcome.INCORRECT, message="off by 3")]),
-            "eager",
+            "torch",
             "off by 3",
         ),
         (make_record(1), "triton", "was not measured"),
         (
             make_record(1, measurements=[make_measurement(timer=Timer.CUDA_GRAPH)]),
-            "eager",
+            "torch",
             "cupti and cuda_graph",
         ),
     ],
@@ -90,7 +90,7 @@ def test_a_commit_that_cannot_be_compared_has_a_reason(commit: RunRecord, implem
 
 
 def test_the_largest_step_of_a_time_is_bisected_between_its_commits() -> None:
-    little = make_change_point(5, after=11_000.0, series=make_series_key(implementation="eager"))
+    little = make_change_point(5, after=11_000.0, series=make_series_key(implementation="torch"))
     most = make_change_point(5, after=15_000.0, series=make_series_key(implementation="triton"))
     static = make_change_point(5, after=99_000.0, series=make_series_key("registers", implementation="triton"))
     regression = make_regression(5, change_points=(little, most, static))

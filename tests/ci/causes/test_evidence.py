@@ -29,8 +29,8 @@ COUNTED_AFTER = {
 
 
 def counted(number: int, values: Mapping[str, float]) -> CountedRun:
-    counters = Counters(case_id=CASE_ID, implementation="eager", function="kernel", values=dict(values))
-    return CountedRun(CASE_ID, "eager", RUNNER_CLASS, make_commit_ref(number), (counters,))
+    counters = Counters(case_id=CASE_ID, implementation="torch", function="kernel", values=dict(values))
+    return CountedRun(CASE_ID, "torch", RUNNER_CLASS, make_commit_ref(number), (counters,))
 
 
 def counted_step(*runs: CountedRun) -> TrendFinding:
@@ -67,7 +67,7 @@ AT_THE_STEP = 7, 8
 """The last commit of the old level and the first of the new one."""
 
 
-def profiled(number: int, *rows: ProfiledActivity, implementation: str = "eager") -> ProfiledRun:
+def profiled(number: int, *rows: ProfiledActivity, implementation: str = "torch") -> ProfiledRun:
     return ProfiledRun(
         RUNNER_CLASS, make_commit_ref(number), make_profile(CASE_ID, *rows, implementation=implementation)
     )
@@ -100,7 +100,7 @@ def test_a_replaced_kernel_at_the_step_suspects_the_code() -> None:
 
 def test_other_launches_suspect_the_code_despite_equal_machine_code() -> None:
     """The kernel is the same, and runs twice."""
-    code = [make_static_series("registers", [32.0] * 16, "a" * 16, implementation="eager")]
+    code = [make_static_series("registers", [32.0] * 16, "a" * 16, implementation="torch")]
     once, twice = make_activity("_norm", count=3), make_activity("_norm", count=6, total_ns=6_000)
     runs = [profiled(at, row) for at, row in zip(AT_THE_STEP, (once, twice), strict=True)]
 

@@ -208,7 +208,7 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
 @pytest.mark.parametrize(
     ("line", "verb", "series", "runner"),
     [
-        ("bisect", "bisect", f"{CASE_ID}/eager", ""),
+        ("bisect", "bisect", f"{CASE_ID}/torch", ""),
         ("bisect softmax/n=1/float32/fwd triton", "bisect", "softmax/n=1/float32/fwd/triton", ""),
         ("bisect softmax/n=1/float32/fwd triton on h100", "bisect", "softmax/n=1/float32/fwd/triton", "h100"),
         ("run", "run", "", ""),

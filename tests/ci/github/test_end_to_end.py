@@ -155,7 +155,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     (annotation,) = check_run["annotations"]
     line = (checkout / annotation["path"]).read_text().splitlines()[annotation["start_line"] - 1]
     assert (annotation["path"], line) == ("bench_layers.py", "def scale_torch(x):")
-    assert annotation["message"].startswith("scale/n_rows=256/float32/fwd eager: time +")
+    assert annotation["message"].startswith("scale/n_rows=256/float32/fwd torch: time +")
     (comment,) = list(github.comments.values())
     assert comment["number"] == 7
     heading, _, details = title.partition("; ")
@@ -166,7 +166,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     assert float(change[1]) > 20
     source = f"/blob/{head}/bench_layers.py#L{annotation['start_line']}"
     assert re.fullmatch(
-        rf"\[`scale`\]\(https://[\w./-]+{re.escape(source)}\) `eager`<br>`n_rows=256 float32 fwd`", change[2]
+        rf"\[`scale`\]\(https://[\w./-]+{re.escape(source)}\) `torch`<br>`n_rows=256 float32 fwd`", change[2]
     )
     assert f"`roofwatch ab bench_layers.py --base {pull_request.base[:8]} -k scale`" in comment["body"]
 

@@ -20,7 +20,7 @@ from tests.ci.values import SOFTMAX, SWIGLU
 def make_finding(
     case_id: str = CASE_ID,
     *,
-    implementation: str = "eager",
+    implementation: str = "torch",
     status: Status = Status.UNCONFIRMED,
     cause: Cause = Cause.UNKNOWN,
     metric: str = "median_ns",
@@ -60,7 +60,7 @@ def test_findings_of_one_commit_kernel_and_verdict_are_one_regression() -> None:
         "rms_norm: time 10 µs to 15 µs (+50.0%) in rms_norm/n_rows=64,n_cols=128/float32/fwd · compile, "
         "and 1 more series"
     )
-    assert [change.series.implementation for change in found[0].change_points] == ["compile", "eager"]
+    assert [change.series.implementation for change in found[0].change_points] == ["compile", "torch"]
 
 
 @pytest.mark.parametrize(

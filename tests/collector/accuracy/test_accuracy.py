@@ -35,7 +35,7 @@ def spec_of(launch: Launch, *, dtype: str = "float32", direction: str = "fwd", *
 
 def check(launch: Launch, **fields: Any) -> CheckReport:
     spec = spec_of(launch, **fields)
-    return check_case(spec, spec.cases[0], spec.implementations["eager"], CheckCache())
+    return check_case(spec, spec.cases[0], spec.implementations["torch"], CheckCache())
 
 
 def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields: Any) -> CheckReport:
@@ -59,7 +59,7 @@ def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields
         (lambda x: (x * x, x), "returned out0, out1; the reference returns out"),
         (lambda x: x.mul_(x), "changes its input x"),
         (lambda x: (x * x).half().float(), "out: RMS error"),  # half precision in a float32 kernel
-        (lambda x: (x * x).half(), "out has dtype torch.float16; the eager implementation has torch.float32"),
+        (lambda x: (x * x).half(), "out has dtype torch.float16; the torch implementation has torch.float32"),
         (torch.empty_like, "1000 of 1000 elements are NaN or infinite on one side only"),
         (lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]), "the first at (992,)"),
         (lambda x: (x * x).masked_fill(x > 2, torch.inf), "are NaN or infinite on one side only"),
@@ -155,14 +155,14 @@ def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str
     poor = off_by(0.8 * tolerance.rmse_ratio)  # an eager that is nearly as bad as can be borne
     capped = check_beside_eager(off_by(1.2 * tolerance.rmse_ratio), poor, dtype=dtype)
     assert capped.outcome is Outcome.INCORRECT
-    assert "the cap; eager has" in (capped.message or "")
+    assert "the cap; torch has" in (capped.message or "")
 
 
 @pytest.mark.parametrize(
-    ("eager", "why"),
+    ("torch", "why"),
     [
-        (lambda x: x[N + 1], "the eager implementation failed: IndexError"),
-        (lambda x: (x * x)[:, None], "the eager implementation returns other tensors than the reference"),
+        (lambda x: x[N + 1], "the torch implementation failed: IndexError"),
+        (lambda x: (x * x)[:, None], "the torch implementation returns other tensors than the reference"),
     ],
 )
 def test_without_a_baseline_only_the_caps_apply(eager: Launch, why: str) -> None:
@@ -182,7 +182,7 @@ def test_the_reference_of_a_case_is_evaluated_once_and_changed_inputs_are_restor
     spec, cache = spec_of(lambda x: 2 * x, reference=reference), CheckCache()
     spec.implementation("torch", name="in_place")(lambda x: x.mul_(2))
     found = [
-        check_case(spec, spec.cases[0], spec.implementations[name], cache).outcome for name in ("in_place", "eager")
+        check_case(spec, spec.cases[0], spec.implementations[name], cache).outcome for name in ("in_place", "torch")
     ]
     assert found == [Outcome.INCORRECT, Outcome.OK]
     assert len(evaluated) == 1

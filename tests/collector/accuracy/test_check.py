@@ -55,7 +55,7 @@ def broken(fork_server: ForkServer) -> dict[tuple[str, str, Layout | None], Chec
 def test_a_correct_kernel_passes_or_refuses_every_layout(broken: Any) -> None:
     assert broken["sound", "triton", None].outcome is Outcome.OK
     assert broken["sound", "triton", None].executor == "interpreter"
-    assert broken["sound", "eager", None].executor == "device"
+    assert broken["sound", "torch", None].executor == "device"
     assert broken["sound", "triton", X_ROWS_APART].outcome is Outcome.OK
     refused = broken["sound", "triton", X_TRANSPOSED]
     assert refused.outcome is Outcome.UNSUPPORTED
@@ -116,7 +116,7 @@ def info(device: str) -> SuiteInfo:
     kernel = make_kernel_info(
         "k",
         implementations=(
-            make_implementation_info("eager"),
+            make_implementation_info("torch"),
             make_implementation_info("compile", is_compiled=True),
             make_implementation_info("triton", language="triton"),
         ),
@@ -139,19 +139,19 @@ def chosen(device: str, **plan: Any) -> list[tuple[str, str, str]]:
 
 def test_without_a_gpu_stand_ins_and_edges_are_checked_and_triton_is_interpreted() -> None:
     assert chosen("cpu") == [
-        ("k/tiny", "eager", "device"),
+        ("k/tiny", "torch", "device"),
         ("k/tiny", "triton", "interpreter"),
-        ("k/edge", "eager", "device"),
+        ("k/edge", "torch", "device"),
         ("k/edge", "triton", "interpreter"),
     ]
 
 
 def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
-    assert chosen("cpu", cases=("k/full",)) == [("k/full", "eager", "device"), ("k/tiny", "triton", "interpreter")]
+    assert chosen("cpu", cases=("k/full",)) == [("k/full", "torch", "device"), ("k/tiny", "triton", "interpreter")]
     fast = [case_id for case_id, name, _ in chosen("cuda") if name == "triton"]
     assert fast == ["k/quick", "k/untagged", "k/edge"]
     assert chosen("cuda", cases=("k/full",), implementations=("*",)) == [
-        ("k/full", "eager", "device"),
+        ("k/full", "torch", "device"),
         ("k/full", "compile", "device"),
         ("k/full", "triton", "device"),
     ]
@@ -162,7 +162,7 @@ def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
     [
         ({"kernels": ("j",)}, "no kernel matches j; the suite has k"),
         ({"cases": ("*/bwd",)}, "cases: k/quick"),
-        ({"implementations": ("trlton",)}, "implementations: compile, eager, triton"),
+        ({"implementations": ("trlton",)}, "implementations: compile, torch, triton"),
     ],
 )
 def test_a_plan_that_matches_nothing_is_refused(plan: Any, message: str) -> None:

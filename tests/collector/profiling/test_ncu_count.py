@@ -65,7 +65,7 @@ def run_target(tmp_path: Path, **fields: object) -> Failure | None:
     defaults = {
         "source": SuiteSource(SUITES / "bench_good.py"),
         "case_id": TOTAL,
-        "implementation": "eager",
+        "implementation": "torch",
         "device": "cpu",
         "warm_up_count": 1,
         "answer": answer,

@@ -80,4 +80,4 @@ def test_timers_are_compared() -> None:
     )
 
     assert rows[0] == "| case | implementation | cupti | cuda_graph | cuda_event | difference |"
-    assert rows[2] == f"| {CASE_ID} | eager | 1 µs |  | 1.1 µs | 10.0% |"
+    assert rows[2] == f"| {CASE_ID} | torch | 1 µs |  | 1.1 µs | 10.0% |"

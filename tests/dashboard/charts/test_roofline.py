@@ -29,7 +29,7 @@ CASE = make_case(flop_count=40_000.0, memory_bytes=20_000.0)
 
 def test_a_case_is_drawn_at_its_intensity_and_rate() -> None:
     placed = points_of([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
-    point = trace(roofline_figure(placed, CEILINGS, UTC), "eager")
+    point = trace(roofline_figure(placed, CEILINGS, UTC), "torch")
     assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
     assert "25.0% of the memory roof" in point.hovertext[0]
 
@@ -50,7 +50,7 @@ def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
 def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
     placed = points_of([CASE], [make_measurement()])
     path = trace(
-        roofline_figure(placed, CEILINGS, UTC, make_series([20_000.0, None, 10_000.0])), "path of eager over commits"
+        roofline_figure(placed, CEILINGS, UTC, make_series([20_000.0, None, 10_000.0])), "path of torch over commits"
     )
     assert list(path.x) == [2.0, 2.0]
     assert list(path.y) == pytest.approx([2e9, 4e9])
@@ -81,7 +81,7 @@ def copying(case_id: str = COPY, **fields: Any) -> Any:
 def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
     found = points_of([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
-    point = trace(figure, "eager")
+    point = trace(figure, "torch")
     assert (list(point.x), list(point.y)) == ([pytest.approx(4e9)], [COPY])
     assert "4 GB/s in 10 µs" in point.hovertext[0]
     assert "40.0% of the memory roof" in point.hovertext[0]
@@ -91,7 +91,7 @@ def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
 def test_bandwidths_have_measured_and_datasheet_memory_ceilings() -> None:
     figure = bandwidth_figure(points_of([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS)
     dram, cache, published = "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"
-    assert set(names(figure)) == {"eager", dram, cache, published}
+    assert set(names(figure)) == {"torch", dram, cache, published}
     assert list(trace(figure, dram).x) == [1e10, 1e10]
     assert trace(figure, published).line.dash == "dot"
 
@@ -99,6 +99,6 @@ def test_bandwidths_have_measured_and_datasheet_memory_ceilings() -> None:
 def test_a_collective_is_drawn_at_its_link_bandwidth_without_memory_ceilings() -> None:
     found = points_of([copying(bus_bytes=20_000.0)], [make_measurement(COPY, median_ns=10_000.0)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
-    assert names(figure) == ["eager"]
-    assert list(trace(figure, "eager").x) == [pytest.approx(2e9)]
+    assert names(figure) == ["torch"]
+    assert list(trace(figure, "torch").x) == [pytest.approx(2e9)]
     assert figure.layout.xaxis.title.text == "bus bandwidth (B/s), higher is better"

@@ -57,7 +57,7 @@ def test_a_change_point_names_commit_author_subject_and_standing() -> None:
 
 
 def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
-    keys = [make_series_key(implementation=name) for name in ("compile", "eager", "triton")]
+    keys = [make_series_key(implementation=name) for name in ("compile", "torch", "triton")]
     figure = drawn([make_series([1e6, 2e6], key=key) for key in keys], [])
     for style in (
         [one.marker.color for one in figure.data],
@@ -68,8 +68,8 @@ def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
 
 
 def test_series_are_named_by_their_differences() -> None:
-    keys = [make_series_key(implementation=name) for name in ("eager", "triton")]
-    assert series_names([make_series([1.0], key=key) for key in keys]) == ["eager", "triton"]
+    keys = [make_series_key(implementation=name) for name in ("torch", "triton")]
+    assert series_names([make_series([1.0], key=key) for key in keys]) == ["torch", "triton"]
     assert series_names([make_series([1.0])]) == [make_series_key().label]
 
 

@@ -37,7 +37,7 @@ def test_comparing_shows_the_change_and_the_stored_verdict_side_by_side(open_vie
     store_history(store)
     rows = table(open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT)), "stored verdict")
     assert rows["case"][0] == RMS_NORM
-    assert rows["implementation"][0] == "eager"
+    assert rows["implementation"][0] == "torch"
     assert rows["change"][0] == pytest.approx(0.42, abs=0.01)
     assert rows["stored verdict"].tolist() == [f"◆ regressed {sha_of(SLOWER_AT)[:8]}", "–", "–", "–", "–"]
 
@@ -106,7 +106,7 @@ def test_further_metrics_have_columns_only_if_measured(open_view: OpenView, stor
     app = open_view("compare")
     rows = table(app, "change").set_index("implementation")
 
-    assert rows["peak allocated memory"].to_dict() == {"triton": "1 MiB → 2 MiB", "eager": ""}
+    assert rows["peak allocated memory"].to_dict() == {"triton": "1 MiB → 2 MiB", "torch": ""}
     assert "host time of a launch" not in rows
 
 

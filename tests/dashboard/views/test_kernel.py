@@ -32,7 +32,7 @@ def test_the_kernel_view_names_the_fastest_implementation_and_every_failure(open
     assert times.loc[RMS_NORM, "best"] == "compile"
     assert times.loc[RMS_NORM, "utilisation"] == pytest.approx(0.5)
     assert times.loc[RMS_NORM_BWD, "best"] == "none was measured"
-    assert times.loc[RMS_NORM_BWD, "eager, time"] == "✕ incorrect"
+    assert times.loc[RMS_NORM_BWD, "torch, time"] == "✕ incorrect"
 
 
 def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(
@@ -53,14 +53,14 @@ def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_com
 def test_the_kernel_view_shows_the_error_of_every_check(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     checks = table(open_view("kernel", kernel="rms_norm"), "error (RMSE / RMS)").set_index(["case", "implementation"])
-    assert checks.loc[(RMS_NORM, "eager"), "outcome"] == "✓ ok"
-    assert checks.loc[(RMS_NORM_BWD, "eager"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
+    assert checks.loc[(RMS_NORM, "torch"), "outcome"] == "✓ ok"
+    assert checks.loc[(RMS_NORM_BWD, "torch"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
 
 
 def test_the_kernel_view_compares_the_best_with_the_second_best(open_view: OpenView, records: list[RunRecord]) -> None:
     best = table(open_view("kernel", kernel="softmax"), "significant?").set_index("case")
     assert best.loc[SOFTMAX, "best"] == "triton"
-    assert best.loc[SOFTMAX, "lead"] == "+55.0% against eager"
+    assert best.loc[SOFTMAX, "lead"] == "+55.0% against torch"
     assert best.loc[SOFTMAX, "significant?"] == "● clearly faster"
     assert best.loc[SOFTMAX_SMALL, "significant?"] == "= as fast"
 
@@ -86,8 +86,8 @@ def test_the_kernel_view_shows_autotuning_counters_and_errors(open_view: OpenVie
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
     assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]
-    errors = table(app, "eager's error").set_index("tensor")
-    assert errors.loc["out", "relative to eager"] == pytest.approx(2.0 / 2.1)
+    errors = table(app, "torch's error").set_index("tensor")
+    assert errors.loc["out", "relative to torch"] == pytest.approx(2.0 / 2.1)
     assert set(errors.index) == {"out", "grad_x"}
 
 

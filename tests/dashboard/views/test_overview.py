@@ -144,7 +144,7 @@ def owned(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     judged = store_history(store)
     line = SourceLine(
         kernel="rms_norm",
-        implementation="eager",
+        implementation="torch",
         function="rms_norm",
         file="kernels/norm/rms_norm.py",
         line=1,

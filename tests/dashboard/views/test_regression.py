@@ -54,8 +54,8 @@ def store_move(engine: Engine) -> None:
         record = make_record(
             number,
             measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
-            static_facts=[make_static_facts(implementation="eager", code=str(number), registers=32 * (number + 1))],
-            counters=[Counters(case_id=CASE_ID, implementation="eager", function="k", values=values)],
+            static_facts=[make_static_facts(implementation="torch", code=str(number), registers=32 * (number + 1))],
+            counters=[Counters(case_id=CASE_ID, implementation="torch", function="k", values=values)],
             environment=make_environment(triton_version=f"3.{number}.0"),
             artefacts=[artefact],
         )

@@ -51,7 +51,7 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
         {
             "verdict": "◆ regressed",
             "standing": "open, confirmed",
-            "implementation": "eager",
+            "implementation": "torch",
             "change": "+42.0%",
             "level": "10 µs → 14.2 µs",
             "commit": sha_of(SLOWER_AT)[:8],
@@ -73,9 +73,9 @@ def test_trends_offer_unsupported_implementations_only_without_others(open_view:
     never = make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED)
     ingest_record(store, make_record(0, measurements=[never]))
     assert many(open_view("trends"), "Implementations").options == ["triton"]
-    ingest_record(store, make_record(1, measurements=[never, make_measurement(implementation="eager")]))
+    ingest_record(store, make_record(1, measurements=[never, make_measurement(implementation="torch")]))
     forget_everything()
-    assert many(open_view("trends"), "Implementations").options == ["eager"]
+    assert many(open_view("trends"), "Implementations").options == ["torch"]
 
 
 def test_runs_of_uncommitted_changes_are_shown_only_on_request(open_view: OpenView, store: Engine) -> None:

@@ -21,7 +21,7 @@ MOVED = 8
 def counters_of(dram_bytes: float, *, launch: int = 0, case_id: str = CASE_ID) -> Counters:
     return Counters(
         case_id=case_id,
-        implementation="eager",
+        implementation="torch",
         function="kernel",
         launch_index=launch,
         values={"dram_bytes": dram_bytes},
@@ -36,7 +36,7 @@ def test_counters_come_in_the_order_of_the_branch_with_their_launches(store: Eng
     ingest_record(store, make_record(2, measurements=measured, started_at=NOON + timedelta(days=1)))
 
     with Session(store) as session:
-        counted = read_counted_runs(session, PROJECT, [(CASE_ID, "eager")])
+        counted = read_counted_runs(session, PROJECT, [(CASE_ID, "torch")])
         of_others = read_counted_runs(session, PROJECT, [(CASE_ID, "triton")])
 
     assert [(run.commit.first_parent_count, run.counters) for run in counted] == [
@@ -60,7 +60,7 @@ def test_a_judged_step_names_the_counters_that_moved_with_it(store: Engine) -> N
 def profile_of(*names: str, left_out_count: int = 0) -> CaseProfile:
     rows = [make_activity(name, grid=(7, 1, 1), estimated_occupancy=0.5) for name in names]
     others = {"left_out_count": left_out_count, "left_out_ns": 5 * left_out_count}
-    return make_profile(CASE_ID, *rows, implementation="eager", launch_delay_ns=2.5, **others)
+    return make_profile(CASE_ID, *rows, implementation="torch", launch_delay_ns=2.5, **others)
 
 
 def test_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
@@ -71,7 +71,7 @@ def test_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
     ingest_record(store, make_record(2, measurements=measured, started_at=NOON + timedelta(days=1)))
 
     with Session(store) as session:
-        found = read_profiled_runs(session, PROJECT, [(CASE_ID, "eager")])
+        found = read_profiled_runs(session, PROJECT, [(CASE_ID, "torch")])
         of_others = read_profiled_runs(session, PROJECT, [(CASE_ID, "triton")])
 
     assert [(run.commit.first_parent_count, run.profile) for run in found] == [(1, older), (2, newer)]
@@ -86,5 +86,5 @@ def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -
         failed = list_failed_checks(session, PROJECT, rows)
         changed = list_changed_code(session, PROJECT, rows)
 
-    assert failed == {(SOFTMAX, "eager")}
+    assert failed == {(SOFTMAX, "torch")}
     assert changed == {(ROPE, "triton")}

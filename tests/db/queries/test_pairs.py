@@ -45,7 +45,7 @@ def test_a_pair_has_the_blocks_of_both_sides_in_their_order(store: Engine) -> No
             base=make_commit_ref(0),
             head=make_commit_ref(1),
             case_id=CASE_ID,
-            implementation="eager",
+            implementation="torch",
             runner_class=make_environment().runner_class,
             measured_at=head.started_at,
             base_blocks_ns=((99, 100, 101), (99, 100, 101)),

@@ -154,7 +154,7 @@ def full_record(**fields: Any) -> RunRecord:
                 left_out_count=7,
                 left_out_ns=500,
             ),
-            CaseProfile(case_id=BACKWARD, implementation="eager", call_count=1, span_ns=0, busy_ns=0),
+            CaseProfile(case_id=BACKWARD, implementation="torch", call_count=1, span_ns=0, busy_ns=0),
         ],
         preset="quick",
         telemetry=Telemetry(

@@ -169,7 +169,7 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
         direction="fwd",
         flop_count=32_768,
         memory_bytes=65_536,
-        implementation="eager",
+        implementation="torch",
         outcome=Outcome.OK,
         message=None,
         median_ns=10_000,

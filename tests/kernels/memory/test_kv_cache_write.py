@@ -10,7 +10,7 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
 from roofwatch.spec import Direction, Implementation, Language
 
-EAGER = kv_cache_write_spec.implementations["eager"].launch
+EAGER = kv_cache_write_spec.implementations["torch"].launch
 
 
 def make_operands(device: str = "cpu", dtype: torch.dtype = torch.float32) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_a_cache_that_is_changed_is_no_fault_and_another_input_is():
 
     case = kv_cache_write_spec.cases[0]
     spoiling = Implementation("spoiling", Language.TORCH, spoils_the_keys, frozenset(Direction))
-    sound = kv_cache_write_spec.implementations["eager"]
+    sound = kv_cache_write_spec.implementations["torch"]
     assert check_case(kv_cache_write_spec, case, sound, CheckCache()).outcome is Outcome.OK
     accuracy = check_case(kv_cache_write_spec, case, spoiling, CheckCache())
     assert accuracy.outcome is Outcome.INCORRECT

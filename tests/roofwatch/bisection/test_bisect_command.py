@@ -122,7 +122,7 @@ def test_a_requested_bisection_is_claimed_and_its_result_stored(
     ("there", "is_resumed", "message"),
     [
         (
-            '{"format": 1, "commits": ["c"], "implementation": "eager"}',
+            '{"format": 1, "commits": ["c"], "implementation": "torch"}',
             False,
             "--resume continues it",
         ),
@@ -201,7 +201,7 @@ def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_u
 
 def test_a_series_is_a_case_with_or_without_an_implementation() -> None:
     assert parse_series("total/n=500/float32/fwd") == ("total/n=500/float32/fwd", None)
-    assert parse_series("total/n=500/float32/bwd/eager") == ("total/n=500/float32/bwd", "eager")
+    assert parse_series("total/n=500/float32/bwd/torch") == ("total/n=500/float32/bwd", "torch")
     for text in ("total", "total/n=500", "total/fwd/x/y", ""):
         with pytest.raises(SuiteError, match="write KERNEL/CASE/fwd"):
             parse_series(text)

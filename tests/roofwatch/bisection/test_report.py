@@ -42,7 +42,7 @@ def visit(position: int, log_ratios: tuple[float, ...], error: str = "") -> Visi
 def state_of(*visits: Visit, has_inputs: bool = True) -> BisectState:
     return BisectState(
         commits=tuple(ref.sha for ref in REFS),
-        implementation="eager",
+        implementation="torch",
         inputs=INPUTS if has_inputs else None,
         visits=visits,
     )

@@ -40,7 +40,7 @@ def asked(
 def test_only_undecided_cases_get_more_blocks() -> None:
     wanted, line = asked(make_analysed(), budget_s=1_000)
 
-    assert wanted == {Subject(NEAR, "eager"): 12, Subject(FAR, "eager"): 12}
+    assert wanted == {Subject(NEAR, "torch"): 12, Subject(FAR, "torch"): 12}
     assert line == "1 of 3 decided, 2 open, 2 of them get more blocks; 1000 s left"
 
 
@@ -48,7 +48,7 @@ def test_cases_close_to_a_verdict_come_first() -> None:
     # four more blocks on each of two sides, at a second each
     wanted, line = asked(make_analysed(seconds_per_block=1.0), budget_s=8.5)
 
-    assert wanted == {Subject(NEAR, "eager"): 12}
+    assert wanted == {Subject(NEAR, "torch"): 12}
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
 
 
@@ -85,6 +85,6 @@ def test_a_change_is_confirmed_first_and_once() -> None:
         ask = AdaptiveBlocks(judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0)))
         return dict(ask(*records))
 
-    assert more(first, budget_s=17.0) == {Subject(DECIDED, "eager"): 12}
-    assert more(first, budget_s=1_000.0) == {Subject(DECIDED, "eager"): 12, Subject(NEAR, "eager"): 12}
+    assert more(first, budget_s=17.0) == {Subject(DECIDED, "torch"): 12}
+    assert more(first, budget_s=1_000.0) == {Subject(DECIDED, "torch"): 12, Subject(NEAR, "torch"): 12}
     assert more(second, budget_s=1_000.0) == {}

@@ -73,7 +73,7 @@ def test_a_failure_is_explained_line_by_line() -> None:
         outcome=Outcome.INCORRECT,
         layout=layout,
         message="grad_x: error",
-        baseline_missing="there is no eager implementation",
+        baseline_missing="there is no torch implementation",
         tensors=(make_tensor_report(), make_tensor_report(tensor="out", passed=True)),
     )
     assert list(explain_failure(report)) == [
@@ -81,8 +81,8 @@ def test_a_failure_is_explained_line_by_line() -> None:
         "  grad_x (float32 [4, 2]): 3 of 8 elements are wrong",
         "    where     column 1",
         "    values    zero",
-        "    overall   5.0e-01, limit 1.0e-05, eager 1.0e-07",
-        "    largest   2.5e-01, limit 1.0e-04, eager 1.0e-06",
+        "    overall   5.0e-01, limit 1.0e-05, torch 1.0e-07",
+        "    largest   2.5e-01, limit 1.0e-04, torch 1.0e-06",
         "    [2, 1]  expected 1.5, got 0",
-        "  only the caps apply: there is no eager implementation",
+        "  only the caps apply: there is no torch implementation",
     ]

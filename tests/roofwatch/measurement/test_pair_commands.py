@@ -27,7 +27,7 @@ def test_a_calibrated_noise_floor_applies_to_the_next_comparison(tmp_path: Path)
     assert floor.read_text() == done.output
     assert done.parsed["preset"] == "survey"
     (case,) = done.parsed["cases"]
-    assert (case["case_id"], case["implementation"], case["block_count"]) == ("scale/n=1000/float32/fwd", "eager", 3)
+    assert (case["case_id"], case["implementation"], case["block_count"]) == ("scale/n=1000/float32/fwd", "torch", 3)
     base, head = (RunRecord.read(file) for file in sorted(tmp_path.glob("*.json.gz")))
     assert base.commit.sha == head.commit.sha
     assert base.pairing is not None
@@ -60,7 +60,7 @@ def test_an_invalid_noise_floor_is_named(tmp_path: Path) -> None:
 def test_a_noise_floor_is_summarised() -> None:
     blocks = [[1_000.0], [1_010.0], [990.0], [1_005.0], [1_002.0]]
     noise = noise_floor_of(
-        make_record(), {(CASE_ID, "eager"): compare(blocks, [[1.3 * time] for (time,) in blocks[::-1]])}, threshold=0.03
+        make_record(), {(CASE_ID, "torch"): compare(blocks, [[1.3 * time] for (time,) in blocks[::-1]])}, threshold=0.03
     )
     output = io.StringIO()
 

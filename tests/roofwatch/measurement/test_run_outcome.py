@@ -19,7 +19,7 @@ NO_GPU, TOO_SMALL = "torch sees no GPU here", "a launch touches 8 bytes"
 CASES = [f"rms_norm/n_rows=64,n_cols={width}/float32/fwd" for width in (1, 2, 3)]
 
 
-def refused(case_id: str = CASES[0], message: str = TOO_SMALL, implementation: str = "eager") -> RunRecord:
+def refused(case_id: str = CASES[0], message: str = TOO_SMALL, implementation: str = "torch") -> RunRecord:
     measurement = make_measurement(
         case_id=case_id, implementation=implementation, outcome=Outcome.UNSUPPORTED, message=message
     )
@@ -32,7 +32,7 @@ def record_of(**fields: Any) -> RunRecord:
 
 
 def checked(executor: str, outcome: Outcome = Outcome.OK) -> RunRecord:
-    accuracy = make_accuracy(case_id=CASES[0], implementation="eager", executor=executor, outcome=outcome)
+    accuracy = make_accuracy(case_id=CASES[0], implementation="torch", executor=executor, outcome=outcome)
     return refused().model_copy(update={"accuracies": (accuracy,)})
 
 

@@ -58,7 +58,7 @@ def test_facts_and_advice_of_a_call_are_shown(tmp_path: Path) -> None:
     done = ncu(WORKS, tmp_path, TOTAL, GOOD, "--output", tmp_path / "kept.ncu-rep")
 
     assert done.status == 0, done.error
-    assert f"{TOTAL} eager on NVIDIA A10G" in done.output
+    assert f"{TOTAL} torch on NVIDIA A10G" in done.output
     assert "11 kernels, the first 8" in done.output
     assert "achieved occupancy" in done.output
     assert "theoretical occupancy (66.7%) is limited by" in " ".join(done.output.split())
@@ -80,14 +80,14 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
         environment=make_environment(device_kind="cuda", device_name="NVIDIA A10G", compute_capability="8.6"),
     )
     file = tmp_path / "record.json"
-    earlier = Counters(case_id=TOTAL, implementation="eager", function="basic", values={"duration_ns": 1.0})
+    earlier = Counters(case_id=TOTAL, implementation="torch", function="basic", values={"duration_ns": 1.0})
     record.model_copy(update={"counters": (earlier,)}).write(file)
 
     done = ncu(WORKS, tmp_path, TOTAL, suite, "--record", file, "--json")
 
     assert done.status == 0, done.error
     (call,) = done.parsed["calls"]
-    assert (call["outcome"], call["implementation"], len(call["counters"])) == ("ok", "eager", 11)
+    assert (call["outcome"], call["implementation"], len(call["counters"])) == ("ok", "torch", 11)
     assert call["command"][1:3] == ["--target-processes", "application-only"]
     kept = RunRecord.read(file).counters
     assert [(each.function, each.launch_index) for each in kept][:2] == [("basic", 0), ("gmem_coalesce", 1)]
@@ -108,7 +108,7 @@ def test_a_failing_kernel_is_an_outcome(tmp_path: Path) -> None:
     done = ncu(WORKS, tmp_path, "raises/*/fwd", SUITES / "bench_failing.py")
 
     assert done.status == 1
-    assert "raises/n=64/float32/fwd eager: crashed: IndexError: index 1000 is out of bounds" in done.error
+    assert "raises/n=64/float32/fwd torch: crashed: IndexError: index 1000 is out of bounds" in done.error
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_stalls_are_bars_and_advice_has_estimates(capsys: pytest.CaptureFixture[
     [
         (["*"], r"\* matches \d+ cases; name one: "),
         (["gone"], "no case matches gone; a case ID is for example "),
-        ([TOTAL, "-i", "cuda"], "no implementation matches cuda; there are eager"),
+        ([TOTAL, "-i", "cuda"], "no implementation matches cuda; there are torch"),
     ],
 )
 def test_an_ambiguous_or_unknown_case_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_an_ambiguous_or_unknown_case_is_refused(arguments: list[str], message: 
 
 def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome: Outcome = Outcome.OK) -> CountedCall:
     failure = None if outcome is Outcome.OK else Failure(outcome=outcome, message="it ended so")
-    counters = () if failure else (Counters(case_id=case_id, implementation="eager", function="k", values={"a": 1.0}),)
-    return CountedCall(case_id, "eager", ("ncu",), counters, device_name, failure)
+    counters = () if failure else (Counters(case_id=case_id, implementation="torch", function="k", values={"a": 1.0}),)
+    return CountedCall(case_id, "torch", ("ncu",), counters, device_name, failure)
 
 
 def test_a_record_of_another_commit_device_or_case_is_refused() -> None:
