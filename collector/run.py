@@ -167,6 +167,10 @@ def measure_pair(
         pair.drop_unpaired_blocks()
         subjects = {subject for run in runs.values() for subject in run.to_time}
         wanted: Mapping[Subject, int] = dict.fromkeys(subjects if only is None else subjects & only, plan.block_count)
+        timed_s = 2e-3 * plan.block_count * len(wanted) * (plan.sampling.warmup_ms + plan.sampling.budget_ms)
+        steps.note(
+            f"{len(wanted)} to time, {plan.block_count} blocks per side: up to {timed_s:.0f} s, plus starting workers"
+        )
         while pair.take_blocks(wanted):
             wanted = more(*records())
         for side, run in runs.items():

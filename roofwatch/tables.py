@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
     from roofwatch.collector.workers.protocol import KernelInfo
 
+_EXECUTORS = {"device": "native", "interpreter": "interpreter"}
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
@@ -181,7 +182,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
             layouts.setdefault((report.case_id, report.implementation), []).append(report)
     rows = [
         (
-            *(report.case_id, report.implementation, report.executor, _outcome(report.outcome)),
+            *(report.case_id, report.implementation, _EXECUTORS[report.executor], _outcome(report.outcome)),
             *_worst(report.tensors),
             _layout_counts(layouts.get((report.case_id, report.implementation), [])),
         )

@@ -126,25 +126,17 @@ def check(
     from roofwatch import tables
     from roofwatch.collector.accuracy.check_run import check_suite
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.measurement.check import (
-        check_summary,
-        check_target,
-        exit_status,
-        explain_failure,
-        repeat_command,
-        to_json,
-    )
+    from roofwatch.measurement.check import check_summary, check_target, exit_status, explain_failures, to_json
 
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
         reports = check_suite(source, plan, on_progress, fork_server=fork_server)
-    failed = [(report, repeat_command(target, report, options.device)) for report in reports if report.has_failed]
     print_result(
         to_json(target, reports, options.device),
         tables.checks(reports),
         check_summary(reports),
-        *("\n".join(["", *explain_failure(report), f"  repeat: {repeat}"]) for report, repeat in failed),
+        *explain_failures(target, reports, options.device),
         as_json=as_json,
     )
     raise typer.Exit(exit_status(reports))

@@ -69,7 +69,7 @@ def series(
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a project's series: number of points, newest value, noise and detectable step; with --json all points.
+    """Show the series of a metric, the time by default; with --json all metrics and points.
 
     Noise is the standard deviation around the level. Detectable: the smallest step found nine times in ten.
     """
@@ -89,7 +89,8 @@ def series(
     noise_floors = [series_noise(one) for one in found]
     excluded = [*([] if pairs else ["runs of pairs (--pairs)"]), *([] if dirty else ["dirty work trees (--dirty)"])]
     hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
-    shown = series_table(found, noise_floors) if found else f"project {project} has no such series{hint}"
+    wanted = [pair for pair in zip(found, noise_floors, strict=True) if pair[0].key.metric == (metric or "median_ns")]
+    shown = series_table(wanted) if wanted else f"project {project} has no such series{hint}"
     print_result({"series": found, "noise_floors": noise_floors}, shown, as_json=as_json)
 
 
@@ -144,12 +145,14 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
     return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
 
 
-def series_table(found: Sequence[Series], noise_floors: Sequence[NoiseFloor | None]) -> Table:
-    """One row per series: its newest value, and for times the noise and the detectable step."""
+def series_table(found: Sequence[tuple[Series, NoiseFloor | None]]) -> Table:
+    """One row per series of a metric: its newest value, and for times the noise and the detectable step."""
     from roofwatch.collector.record.metrics import is_metric
 
     rows = []
-    for one, floor in zip(found, noise_floors, strict=True):
+    runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
+    several = ["runner class"] if len(runner_classes) > 1 else []
+    for one, floor in found:
         values = [(point.commit, point.value) for point in one.points if point.value is not None]
         newest, commit = None, None
         if values:
@@ -158,13 +161,11 @@ def series_table(found: Sequence[Series], noise_floors: Sequence[NoiseFloor | No
             newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
         rows.append(
             (
-                *(one.key.label, one.key.metric, one.key.runner_class),
+                *(one.key.label, *([one.key.runner_class] if several else [])),
                 *(len(one.points), len(one.points) - len(values) or None, newest, commit and commit.short_sha),
                 *(floor and f"±{floor.deviation:.1%}", floor and f"{floor.minimum_detectable_change:.1%}"),
             )
         )
-    columns = (
-        *("series", "metric", "runner class"),
-        *("points", "failed", "newest", "at commit", "noise", "detectable"),
-    )
-    return make_table(columns, rows, left=3)
+    columns = ("series", *several, "points", "failed", "newest", "at commit", "noise", "detectable")
+    title = f"{found[0][0].key.metric} on {', '.join(runner_classes)}" if runner_classes else found[0][0].key.metric
+    return make_table(columns, rows, title=title, left=1 + len(several))

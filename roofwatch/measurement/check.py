@@ -13,6 +13,8 @@ from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
 
+_MAX_NAMED = 10
+
 
 def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
     """Return the suite and the patterns of kernels for the argument of the command.
@@ -72,11 +74,30 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
     }
 
 
-def explain_failure(report: CheckReport) -> Iterator[str]:
-    """Describe a failure, line by line."""
+def explain_failures(target: str, reports: Sequence[CheckReport], device: str | None) -> Iterator[str]:
+    """Describe the first failure of each kind of a kernel's implementation, and name the others."""
+    kinds: dict[tuple[object, ...], list[CheckReport]] = {}
+    for report in filter(lambda report: report.has_failed, reports):
+        message = None if report.tensors else report.message
+        kind = (report.case_id.partition("/")[0], report.implementation, report.outcome, report.layout is None, message)
+        kinds.setdefault(kind, []).append(report)
+    for first, *others in kinds.values():
+        lines = ["", *explain_failure(first)]
+        if others:
+            names = "".join(f"\n    {_name(other)}" for other in others[:_MAX_NAMED])
+            lines.append(f"  {len(others)} more of this kind:{names}" + ("\n    …" if len(others) > _MAX_NAMED else ""))
+        yield "\n".join([*lines, f"  repeat, in all layouts: {repeat_command(target, first, device)}"])
+
+
+def _name(report: CheckReport) -> str:
     layout = report.layout
     where = "" if layout is None else f" with {layout.tensor} {layout.arrangement.replace('_', '-')} in memory"
-    yield f"{report.case_id} {report.implementation}{where}: {report.outcome}"
+    return f"{report.case_id} {report.implementation}{where}"
+
+
+def explain_failure(report: CheckReport) -> Iterator[str]:
+    """Describe a failure, line by line."""
+    yield f"{_name(report)}: {report.outcome}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
     if report.message and not wrong:
         yield f"  {report.message}"

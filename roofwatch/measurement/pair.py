@@ -83,6 +83,8 @@ def measure_revisions(
             resumable(output / "-".join(names), header, is_resumed=is_resumed, is_discarded=is_discarded)
         )
         on_progress = stack.enter_context(progress(title))
+        budget = f"undecided cases are measured for up to {budget_s:.0f} s more (--budget)"
+        on_progress(Progress(0, 0, budget, is_to_stay=True))
         more = AdaptiveBlocks(judge, helps, budget_s, lambda text: on_progress(Progress(0, 0, text, is_to_stay=True)))
         measured = measure_pair(
             base, head, plan, fork_server=fork_server, more=more, on_progress=on_progress, journal=journal

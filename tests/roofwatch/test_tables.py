@@ -60,14 +60,14 @@ def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
         SeriesPoint(make_commit_ref(1), "b", NOON, Outcome.CRASHED, None),
     )
 
-    floors = [None, NoiseFloor(0.0123, 0.0567, 10)]
-    both = [Series(make_series_key("of_tomorrow"), points), Series(make_series_key(), points[1:])]
-    print_table(series_table(both, floors))
+    keys = [make_series_key("of_tomorrow", runner_class=name) for name in ("H100", "H200")]
+    both = [Series(keys[0], points), Series(keys[1], points[1:])]
+    print_table(series_table(list(zip(both, [None, NoiseFloor(0.0123, 0.0567, 10)], strict=True))))
 
     rows = [line for line in capsys.readouterr().out.splitlines() if "rms_norm" in line]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
-    assert [row[1] for row in cells] == ["of_tomorrow", "median_ns"]
-    assert [row[3:] for row in cells] == [
+    assert [row[1] for row in cells] == ["H100", "H200"]
+    assert [row[2:] for row in cells] == [
         ["2", "1", "1.25", make_commit_ref(0).short_sha, "", ""],
         ["1", "1", "", "", "±1.2%", "5.7%"],
     ]

@@ -8,7 +8,7 @@ from roofwatch.collector.accuracy.check_report import Arrangement, Layout
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.measurement.check import check_target, explain_failure
+from roofwatch.measurement.check import check_target, explain_failure, explain_failures
 from tests.builders import make_check_report, make_tensor_report
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -23,7 +23,9 @@ def test_a_wrong_kernel_is_explained_with_a_command_that_repeats_it(tmp_path: Pa
     for words in ("24 of 600 elements are wrong", "after the last whole tile of 64", "NaN, inf", "got nan"):
         assert words in done.output
     assert "checked: 3 ok, 1 incorrect; in other layouts: 2 ok" in done.output
-    (repeat,) = [line.split("repeat: roofwatch ")[1] for line in done.output.splitlines() if "repeat:" in line]
+    (repeat,) = [
+        line.split("in all layouts: roofwatch ")[1] for line in done.output.splitlines() if "  repeat, " in line
+    ]
 
     again = roofwatch(*repeat.split(), "--json", cwd=tmp_path)
     assert again.status == again.parsed["exit_status"] == 1
@@ -86,3 +88,24 @@ def test_a_failure_is_explained_line_by_line() -> None:
         "    [2, 1]  expected 1.5, got 0",
         "  only the caps apply: there is no torch implementation",
     ]
+
+
+def test_failures_of_one_kind_are_explained_once_and_named() -> None:
+    layouts = [Layout(tensor=name, arrangement=Arrangement.ROW_STRIDED) for name in ("x", "weight")]
+    reports = [
+        make_check_report(
+            case_id=f"k/n={length}/float32/fwd",
+            outcome=Outcome.INCORRECT,
+            layout=layout,
+            tensors=(make_tensor_report(),),
+        )
+        for length in (8, 16)
+        for layout in layouts
+    ]
+    sound = make_check_report(case_id="k/n=1/float32/fwd")
+    (text,) = explain_failures("bench_k.py", [*reports, sound], "cpu")
+
+    assert text.count("elements are wrong") == 1
+    assert "3 more of this kind:" in text
+    assert "k/n=16/float32/fwd triton with weight row-strided in memory" in text
+    assert text.endswith("roofwatch check bench_k.py --case k/n=8/float32/fwd --implementation triton --device cpu")
