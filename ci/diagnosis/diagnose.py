@@ -108,7 +108,7 @@ def _headline(evidence: Evidence) -> Remark:
             return Remark("neither timed nor compiled, so its speed is unknown")
         return Remark(f"not timed, so the limit is unknown; {code.template}", code.words)
     roof = _roof_in_words(evidence)
-    meaning = _MEANINGS.get(limit, "no ceiling explains the time" if roof else "no ceiling applies")
+    meaning = _MEANINGS.get(limit, "no limit reached" if roof else "no ceiling applies")
     time = format_ns(timing.median_ns)
     if evidence.gap_share >= GAP_SHARE:
         time = f"{time} busy of {format_ns(timing.span_ns)} from first to last kernel"
@@ -119,9 +119,10 @@ def _roof_in_words(evidence: Evidence) -> str:
     share, roof = evidence.utilisation, evidence.roof
     if share is None or roof.ideal_ns is None or roof.bound is None:
         return ""
-    text = f"; it reaches {share_in_words(share)} of the {roof.bound} roof, which allows {format_ns(roof.ideal_ns)}"
+    peak = "arithmetic throughput" if roof.bound == "compute" else f"{roof.bound} bandwidth"
+    text = f"; {share_in_words(share)} of peak {peak}, {format_ns(roof.ideal_ns)} possible"
     if roof.ridge is not None and evidence.intensity:
-        text += f" ({_short(evidence.intensity)} FLOP/byte; compute-bound from {_short(roof.ridge)} FLOP/byte)"
+        text += f" ({_short(evidence.intensity)} FLOP/byte, ridge point {_short(roof.ridge)})"
     return text
 
 

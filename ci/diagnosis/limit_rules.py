@@ -141,10 +141,10 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
         work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
         yield Finding(
-            title="more is done than the work needs",
+            title="extra work",
             evidence=Remark(
-                f"It reaches {_shares_in_words(evidence)}: in the same time this device could {work} "
-                f"{1 / evidence.utilisation:.1f} times."
+                f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "
+                f"{_shares_in_words(evidence)}."
             ),
             advice=_CPU_ADVICE,
             limit=Limit.UNDETERMINED,
