@@ -159,7 +159,7 @@ def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str
 
 
 @pytest.mark.parametrize(
-    ("torch", "why"),
+    ("eager", "why"),
     [
         (lambda x: x[N + 1], "the torch implementation failed: IndexError"),
         (lambda x: (x * x)[:, None], "the torch implementation returns other tensors than the reference"),
