@@ -83,7 +83,7 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             title="faster than the roof",
             evidence=Remark(
-                f"It reaches {share:.0%} of the roofline: either the device was slower while its ceilings were measured, "
+                f"{share:.0%} of the roofline: either the device was slower while its ceilings were measured, "
                 "or the cost model counts work that is not done."
             ),
             advice="Measure again on an idle device; if it persists, check flop_count and memory_bytes of the case.",
