@@ -57,6 +57,7 @@ TOOLS = {
     "static": Tool("static compile", static.static, f"path base {_SELECTION} targets"),
     "run": Tool("run", measure.run, f"path {_SELECTION} targets static device preset blocks affected base resume"),
     "ab": Tool("ab", pair.ab, f"path base head {_SELECTION} targets static device preset blocks budget affected"),
+    "submit": Tool("submit", pair.submit, "candidate spec rev kernel against entry case budget require_isolation"),
     "diagnose": Tool("diagnose", profile.diagnose, "case path record implementation targets device"),
     "profile": Tool("profile", profile.profile, "command after seconds warmup steps max_seconds shapes stacks"),
     "compare": Tool("compare", records.compare, "base head project runner_class", is_measuring=False),

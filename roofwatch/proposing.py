@@ -69,9 +69,8 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
-    files = {root / "roofwatch.toml": _template("roofwatch.toml").replace("<project>", project)}
-    if kernels:
-        files[benchmark] = "".join([_BENCHMARK, *map(_spec_of, kernels)])
+    files = {benchmark: "".join([_BENCHMARK, *map(_spec_of, kernels)])} if kernels else {}
+    files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
     return kernels, files
 
 
@@ -163,8 +162,11 @@ def _root_of(folder: Path) -> Path:
     return root
 
 
-def _template(name: str) -> str:
-    return (PACKAGE_DIR / "templates" / name).read_text()
+def _template(name: str, **values: str) -> str:
+    text = (PACKAGE_DIR / "templates" / name).read_text()
+    for key, value in values.items():
+        text = text.replace(f"<{key}>", value)
+    return text
 
 
 def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:
@@ -172,7 +174,7 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
     lines = [f"found: {one.module}.{one.function}" for one in kernels]
     lines += [f"{state}: {path}" for path, state in states.items()]
     lines += [
-        f"next: write the references in {path}, correct its inputs, then: roofwatch check {path}"
+        f"next: write the references in {path} and correct its inputs; then: roofwatch check {path}"
         for path in states
         if PurePosixPath(path).name.startswith("bench_")
     ]

@@ -83,6 +83,12 @@ def lines_of(tutorial: str, section: str = "") -> list[str]:
     return lines
 
 
+def files_of(tutorial: str, verb: str = "as") -> dict[str, str]:
+    """Return the files that the page tells the reader to save (`as`) or to extend (`to`): texts by name."""
+    text = (TUTORIALS / tutorial).read_text()
+    return dict(re.findall(rf"{verb} `(\w+\.py)`[^`]*```python\n(.*?)```", text, re.DOTALL))
+
+
 def example_of(tutorial: str) -> tuple[str, str]:
     """Return the file that the page tells the reader to save: name and text."""
     text = (TUTORIALS / tutorial).read_text()
@@ -114,6 +120,33 @@ def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnose
     (reader.folder / name).write_text(text.replace("2 * x + y, mask", "x + x + y, mask"))
     assert "unchanged" in reader.run(ab, 0, 2)
     assert "scale_add" in reader.run(diagnose)
+
+
+def test_a_slow_training_run_becomes_a_pull_request_with_a_faster_kernel(reader: Reader) -> None:
+    for name, text in files_of("slow-training.md").items():
+        (reader.folder / name).write_text(text)
+    lines = iter(lines_of("slow-training.md"))
+
+    profile = reader.run(f"{next(lines)} 2>&1")
+    assert profile.index("aten::round") < profile.index("Optimizer")
+    reader.run(next(lines))
+    reader.run(next(lines))
+    speedups = re.findall(r"at most ([\d.]+) times as fast", reader.run(next(lines)))
+    assert max(map(float, speedups)) > 3
+    assert "after the last whole tile of 256" in reader.run(next(lines), 1)
+    reader.run(next(lines))
+    assert "checked: 4 ok" in reader.run(next(lines))
+    static = reader.run(next(lines))
+    assert "_gradient_kernel" in static
+    assert "spill" not in static.partition("\n")[2]
+    assert "unconfirmed" in reader.run(next(lines), 2)
+    for name, text in files_of("slow-training.md", "to").items():
+        (reader.folder / name).write_text((reader.folder / name).read_text() + text)
+    reader.run(next(lines))
+    reader.run(next(lines))
+    reader.run(next(lines), 0, 2)
+    assert "`triton`" in reader.run(next(lines), 0, 2)
+    assert list(lines) == []
 
 
 def test_a_benchmark_moved_from_pytest_benchmark_runs(reader: Reader) -> None:

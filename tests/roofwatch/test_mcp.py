@@ -25,6 +25,8 @@ from roofwatch.agent_jobs import MAX_ANSWER_BYTES, Jobs
 from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
 from tests.docs.command_line import check_roofwatch
 from tests.docs.markdown import ROOT, fences
+from tests.docs.test_tutorials import files_of
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, roofwatch
 
 TOKEN = "a-token-for-this-test-only"
@@ -113,13 +115,59 @@ def test_a_tool_answers_over_stdio_with_the_json_of_its_command(repository: Path
     ask(over_stdio(repository), session)
 
 
+def over_http(address: str) -> Any:
+    known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+    return streamable_http_client(address, http_client=known)
+
+
+async def finished(agent: Agent, tool: str, **arguments: Any) -> Any:
+    """Call a tool and poll until its job ends."""
+    answer = await agent.call(tool, **arguments)
+    while answer["exit_status"] is None:
+        answer = await agent.call("result", job=answer["job"], wait_s=50, detail=arguments.get("detail", False))
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_an_agent_goes_from_a_slow_script_to_a_verdict(repository: Path, transport: str, request: Any) -> None:
+    make_repository(repository)
+    for name, text in files_of("slow-training.md").items():
+        (repository / name).write_text(text)
+    commit_all(repository)
+    odd = "*n_cols=1000*/fwd"
+
+    async def session(agent: Agent) -> None:
+        profiled = await finished(agent, "profile", command=["python", "train.py"], warmup=2, steps=2)
+        assert profiled["exit_status"] == 0, profiled
+        diagnosed = await finished(
+            agent, "diagnose", case="fake_quantise/*/bwd", path="bench_quantise.py", device="cpu", targets=""
+        )
+        (diagnosis,) = diagnosed["result"]["diagnoses"]
+        assert max(finding["most_speedup"] for finding in diagnosis["findings"]) > 3
+        wrong = await finished(agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"])
+        assert wrong["exit_status"] == 1
+        assert "after the last whole tile" in json.dumps(wrong)
+        candidate = repository / "candidate.py"
+        candidate.write_text(candidate.read_text().replace("n_cols // BLOCK * BLOCK, BLOCK", "n_cols, BLOCK"))
+        right = await finished(agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"])
+        assert right["exit_status"] == 0
+        compiled = await finished(agent, "static", path="bench_candidate.py", detail=True)
+        facts = compiled["result"]["static_facts"]
+        assert len({fact["target"] for fact in facts}) == 6
+        assert {fact["local_bytes"] for fact in facts} == {0}
+        judged = await finished(agent, "submit", candidate="candidate.py", spec="bench_quantise.py")
+        assert judged["result"]["verdict"] == "unconfirmed", judged
+
+    ask(over_stdio(repository) if transport == "stdio" else over_http(request.getfixturevalue("address")), session)
+
+
 def test_http_needs_the_token(address: str) -> None:
     async def connect() -> None:
         for authorization in ({}, {"Authorization": "Bearer another-token-of-some-length"}):
             async with httpx2.AsyncClient(headers=authorization) as stranger:
                 assert (await stranger.post(address, json={})).status_code == 401
-        known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
-        async with known, Client(streamable_http_client(address, http_client=known)) as client:
+        async with Client(over_http(address)) as client:
             answer = await Agent(client).call("list_kernels", path=SUITE, wait_s=50)
             assert answer["exit_status"] == 0
 
