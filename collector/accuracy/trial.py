@@ -30,6 +30,7 @@ from roofwatch.collector.workers.candidate import (
     Arguments,
     CandidateError,
     CandidateGoneError,
+    CandidateLateError,
     CandidateProcess,
     ForgeryError,
     Returned,
@@ -75,11 +76,13 @@ class NotComparableError(Exception):
 class Failed(Exception):  # noqa: N818  a finding about the candidate
     """The candidate's result is wrong or missing."""
 
-    def __init__(self, trial: Trial, message: str, *, is_forgery: bool = False, is_gone: bool = False) -> None:
+    def __init__(self, trial: Trial, message: str, cause: CandidateError | None = None) -> None:
         super().__init__(message)
         self.trial = trial
-        self.is_forgery = is_forgery
-        self.is_gone = is_gone
+        self.is_forgery = isinstance(cause, ForgeryError)
+        self.is_gone = isinstance(cause, CandidateGoneError)
+        self.is_late = isinstance(cause, CandidateLateError)
+        """The budget was spent before it returned: it may hang or compile for long."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Bench:
         if message is not None:
             raise NotComparableError(f"{self.against} on {trial.name}: {message}")
         try:
-            pair = Pair(trial, case, arguments, expected, self._call_candidate(trial, arguments))
+            pair = Pair(trial, case, arguments, expected, self.call_candidate(trial, arguments))
         except Failed as failed:
             refused = isinstance(failed.__cause__, CandidateError) and failed.__cause__.kinds & _REFUSALS
             if trial.test is Test.LAYOUT and refused:
@@ -171,9 +174,9 @@ class Bench:
         case = replace(trial.case, salt=secrets.token_hex(16))
         call = partial(self.base.call, implementation=self.against, timeout_s=self._timeout_s())
         arguments = self._draw(trial, case, call)
-        candidate = None if is_base_first else self._call_candidate(timed, arguments)
+        candidate = None if is_base_first else self.call_candidate(timed, arguments)
         base = call(arguments)
-        pair = Pair(timed, case, arguments, base, candidate or self._call_candidate(timed, arguments))
+        pair = Pair(timed, case, arguments, base, candidate or self.call_candidate(timed, arguments))
         if self._is_far(pair):
             self.check(pair)
         return pair
@@ -198,7 +201,7 @@ class Bench:
         try:
             self.candidate.check_settled()
         except CandidateError as error:
-            raise _failed(trial, error) from error
+            raise Failed(trial, str(error), error) from error
 
     def what_is_wrong(self, case: Case, arguments: Arguments, returned: Returned) -> str | None:
         """Evaluate the reference, now that the result has arrived, and apply the accuracy rules."""
@@ -216,12 +219,17 @@ class Bench:
         except IncorrectResultError as error:
             return str(error)
 
-    def _call_candidate(self, trial: Trial, arguments: Arguments) -> Returned:
+    def call_candidate(self, trial: Trial, arguments: Arguments, *, is_recorded: bool = False) -> Returned:
+        """Call the candidate; `is_recorded` notes the kernels on a GPU.
+
+        Raises:
+            Failed: it gives no result.
+        """
         self.call_count += 1
         try:
-            return self.candidate.call(arguments, timeout_s=self._timeout_s())
+            return self.candidate.call(arguments, timeout_s=self._timeout_s(), is_recorded=is_recorded)
         except CandidateError as error:
-            raise _failed(trial, error) from error
+            raise Failed(trial, str(error), error) from error
 
     def _is_far(self, pair: Pair) -> bool:
         """Whether the two results differ by more than two right ones can; compares without the reference."""
@@ -260,12 +268,6 @@ class Bench:
         if case.id not in self._forms:
             self._forms[case.id] = dict(call(arguments).outputs)
         return replace(arguments, gradients=gradients, upstream=tuple(upstream_gradients(self._forms[case.id], case)))
-
-
-def _failed(trial: Trial, error: CandidateError) -> Failed:
-    return Failed(
-        trial, str(error), is_forgery=isinstance(error, ForgeryError), is_gone=isinstance(error, CandidateGoneError)
-    )
 
 
 # --- unseen inputs

@@ -25,6 +25,7 @@ class Activity:
     name: str
     start_ns: int
     end_ns: int
+    stream: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ class Recorder:
                 self._untimed += 1
             else:
                 name = getattr(record, "name", None) or self._cupti.ActivityKind(record.kind).name.lower()
-                self._activities.append(Activity(str(name), int(record.start), int(record.end)))
+                self._activities.append(
+                    Activity(str(name), int(record.start), int(record.end), int(getattr(record, "stream_id", 0)))
+                )
 
     def _call(self, call: Callable[[], object]) -> None:
         try:

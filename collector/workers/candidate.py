@@ -64,7 +64,11 @@ class CandidateError(Exception):
 
 
 class CandidateGoneError(CandidateError):
-    """The process ended or did not answer in time; it cannot be called again."""
+    """The process has ended and cannot be called again."""
+
+
+class CandidateLateError(CandidateGoneError):
+    """The process did not answer in time."""
 
 
 class ForgeryError(CandidateError):
@@ -82,6 +86,16 @@ class _Output(_Reply):
     start: Annotated[int, Field(ge=0)]
 
 
+class _StaticFacts(_Reply):
+    target: Annotated[str, Field(max_length=20)]
+    function: Annotated[str, Field(max_length=200)]
+    outcome: Annotated[str, Field(max_length=20)]
+    registers: int | None = None
+    spilled_registers: int | None = None
+    local_bytes: int | None = None
+    shared_bytes: int | None = None
+
+
 class _Answer(_Reply):
     """Every answer of the process; each request expects some of the fields."""
 
@@ -89,7 +103,8 @@ class _Answer(_Reply):
     implementations: list[str] | None = None
     outputs: Annotated[list[_Output], Field(max_length=64)] | None = None
     claimed_ns: Annotated[int, Field(ge=0)] | None = None
-    kernels: Annotated[list[str], Field(max_length=100)] | None = None
+    kernels: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=100)] | None = None
+    static: Annotated[list[_StaticFacts], Field(max_length=100)] | None = None
     error: Annotated[str, Field(max_length=2_000)] | None = None
     kinds: list[str] = []
 
@@ -135,8 +150,8 @@ class Sandbox:
         arena_bytes: Size of the shared memory.
         memory_bytes: Limit of memory; None for none.
         lifetime_s: A process that still runs after so much CPU time is killed.
-        groups: Control groups.
         readable: Files and folders that the process may read, besides the system's and Python's.
+        groups: Control groups.
         scratch_bytes: Size of the scratch folder.
         process_count: Limit of processes and threads.
     """
@@ -147,8 +162,8 @@ class Sandbox:
     arena_bytes: int
     memory_bytes: int | None
     lifetime_s: int
-    groups: tuple[Path, ...]
     readable: tuple[Path, ...]
+    groups: tuple[Path, ...] = ()
     scratch_bytes: int = 2**28
     process_count: int = 256
 
@@ -173,7 +188,8 @@ class CandidateProcess:
     Args:
         sandbox: Its limits.
         name: Of its scratch folder, and in messages.
-        load: What to load: `file`, and `entry` of a candidate or `kernel` and `roots` of a spec.
+        load: What to load: `file` and `entry` of a candidate, or `spec`, `kernel` and `roots` of a spec; both, and a
+            `compiled_case`, to compile the candidate without calling it.
         import_roots: Folders first on the import path.
     """
 
@@ -203,9 +219,7 @@ class CandidateProcess:
                 start_new_session=True,  # a group of its own, which is stopped and killed as a whole
             )
         setup = {
-            "file": None,
-            "kernel": None,
-            "entry": None,
+            **dict.fromkeys(("file", "entry", "spec", "kernel", "compiled_case")),
             "roots": [],
             **load,
             "policy": asdict(sandbox.policy(scratch)),
@@ -219,7 +233,7 @@ class CandidateProcess:
         socket.send_fds(self._control, [json.dumps(setup).encode()], [memory_fd])
         os.close(memory_fd)
         self.missing_layers: Mapping[str, str] = {}
-        self.implementations: tuple[str, ...] = ()
+        self.static_facts: tuple[dict[str, Any], ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -248,7 +262,7 @@ class CandidateProcess:
         """
         answer = self._receive(timeout_s)
         self._signal(signal.SIGSTOP)
-        self.implementations = tuple(answer.implementations or ())
+        self.static_facts = tuple(each.model_dump() for each in answer.static or ())
 
     def call(
         self, arguments: Arguments, *, implementation: str = "candidate", timeout_s: float, is_recorded: bool = False
@@ -340,7 +354,7 @@ class CandidateProcess:
         try:
             message = self._control.recv(MAX_MESSAGE_BYTES)
         except TimeoutError:
-            raise CandidateGoneError(f"did not return within {timeout_s:.0f} s") from None
+            raise CandidateLateError(f"did not return within {timeout_s:.0f} s, all that was left") from None
         except OSError:
             message = b""
         if not message:

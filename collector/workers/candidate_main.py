@@ -21,7 +21,9 @@ from roofwatch.collector.workers.sandbox import Policy, isolate
 
 MAX_MESSAGE_BYTES = 2**16
 IPC_HANDLE_BYTES = 64
+STATIC_FIELDS = ("target", "function", "outcome", "registers", "spilled_registers", "local_bytes", "shared_bytes")
 _MAX_ERROR_CHARACTERS = 2_000
+_MAX_FACTS = 100
 
 
 def main(control_fd: int) -> NoReturn:
@@ -40,7 +42,7 @@ def main(control_fd: int) -> NoReturn:
     except BaseException as error:  # noqa: BLE001  SystemExit too: the judge hears why
         _send(control, _described(error))
         os._exit(1)
-    _send(control, {"implementations": server.names})
+    _send(control, {"implementations": server.names, "static": server.static_facts})
     while message := control.recv(MAX_MESSAGE_BYTES):
         try:
             reply = server.answer(json.loads(message))
@@ -81,6 +83,7 @@ class _Server:
             self._arena = _open_device_arena(bytes.fromhex(setup["device_arena"]), setup["arena_bytes"])
         self._kernels = _load(setup)
         self.names = list(self._kernels)
+        self.static_facts = None if setup["compiled_case"] is None else _compile(setup, self._kernels["candidate"])
         self._call_kernel: Callable[[], list[tuple[str, Any]]]
         self._output_start = 0
         self._recorder: Any = None
@@ -96,11 +99,11 @@ class _Server:
             return {}
         if request["do"] == "nothing":
             return {}
-        if request["do"] == "record":
+        if request["do"] == "record" and self._recorder is not None:
             with self._recorder.recording():
                 answer = self._call()
-                kernels = sorted({each.name for each in self._recorder.activities()})
-            return {**answer, "kernels": kernels[:100]}
+                seen = {f"{each.name[:200]} on stream {each.stream}" for each in self._recorder.activities()}
+            return {**answer, "kernels": sorted(seen)[:100]}
         return self._call()
 
     def _prepare(self, request: Mapping[str, Any]) -> None:
@@ -172,7 +175,7 @@ def _open_device_arena(handle: bytes, byte_count: int) -> Any:
 
 def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     """The candidate's callable, or the implementations of the spec that is compared with."""
-    if setup["kernel"] is None:
+    if setup["entry"] is not None:
         file = Path(setup["file"])
         module_spec = importlib.util.spec_from_file_location("candidate", file)
         if module_spec is None or module_spec.loader is None:
@@ -184,12 +187,30 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
         if not callable(launch):
             raise AttributeError(f"{file.name} defines no callable {setup['entry']!r}; name one with --entry")
         return {"candidate": launch}
-    from roofwatch.collector.suite import SuiteSource, load_suite
     from roofwatch.collector.workers.case_call import compiled
 
-    source = SuiteSource(None if setup["file"] is None else Path(setup["file"]), tuple(map(Path, setup["roots"])))
-    spec = next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
+    spec = _load_spec(setup)
     return {name: compiled(each) if each.is_compiled else each.launch for name, each in spec.implementations.items()}
+
+
+def _load_spec(setup: Mapping[str, Any]) -> Any:
+    from roofwatch.collector.suite import SuiteSource, load_suite
+
+    source = SuiteSource(Path(setup["spec"]), tuple(map(Path, setup["roots"])))
+    return next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
+
+
+def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Compile what the candidate launches for a case, for every target."""
+    from roofwatch.collector.compile.static import compile_case
+    from roofwatch.spec import Implementation, Language
+
+    spec = _load_spec(setup)
+    cases = (*spec.cases, *spec.edges)
+    case = next(case for case in cases if case.id == setup["compiled_case"])
+    own = Implementation("candidate", Language.TRITON, launch, frozenset({case.direction}))
+    facts = compile_case(spec, own, case)
+    return [each.model_dump(mode="json", include=set(STATIC_FIELDS)) for each in facts][:_MAX_FACTS]
 
 
 def _prepared(

@@ -106,7 +106,8 @@ def isolate(policy: Policy) -> Mapping[str, str]:
         attempt("read_only_root", _make_root_read_only)
         attempt("scratch_size", lambda: _mount("tmpfs", policy.scratch, f"size={policy.scratch_bytes},mode=700"))
         attempt("own_proc", lambda: _mount("proc", "/proc", None))
-    attempt("limits", lambda: _limit(policy))
+    os.chdir(policy.scratch)  # into what is mounted there now
+    attempt("limits", lambda: _limit(policy, is_own_namespace="user_namespace" not in missing))
     for capability in range(_LAST_CAPABILITY + 1):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     header, no_capabilities = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
@@ -118,6 +119,15 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     attempt("landlock", lambda: _restrict_files(policy))
     attempt("seccomp", lambda: _filter_system_calls(may_signal="pid_namespace" not in missing))
     return missing
+
+
+def essential(missing: Mapping[str, str]) -> Mapping[str, str]:
+    """The missing layers without which the sandbox is not complete.
+
+    Another user and control groups are for root alone, and only root needs one of them to be limited in processes.
+    """
+    is_limited = os.getuid() != 0 or not {"own_user", "cgroup"} <= missing.keys()
+    return {name: why for name, why in missing.items() if not (is_limited and name in {"own_user", "cgroup"})}
 
 
 def make_groups(name: str, memory_bytes: int | None, process_count: int) -> list[Path]:
@@ -222,13 +232,15 @@ def _mount(kind: str, place: str, options: str | None) -> None:
     _check(_libc.mount(kind.encode(), place.encode(), kind.encode(), _MS_NOSUID_NODEV, data))
 
 
-def _limit(policy: Policy) -> None:
+def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
+    # outside of a namespace of its own, the limit counts every process of the user
+    others = 0 if is_own_namespace else _task_count(os.getuid())
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: policy.cpu_seconds,
         resource.RLIMIT_FSIZE: policy.scratch_bytes,
         resource.RLIMIT_NOFILE: 512,
-        resource.RLIMIT_NPROC: policy.process_count,
+        resource.RLIMIT_NPROC: policy.process_count + others,
         resource.RLIMIT_MEMLOCK: 2**26,
     }
     if policy.memory_bytes is not None:
@@ -237,6 +249,18 @@ def _limit(policy: Policy) -> None:
         _, hard = resource.getrlimit(kind)
         lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (lowered, lowered))
+
+
+def _task_count(user: int) -> int:
+    """Threads of all processes of a user."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == user:
+                count += sum(1 for _ in (process / "task").iterdir())
+        except OSError:  # it has ended
+            continue
+    return count
 
 
 # --- Landlock

@@ -8,13 +8,12 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,6 +36,7 @@ from roofwatch.collector.accuracy.trial import (
     Bench,
     Failed,
     NotComparableError,
+    Pair,
     Test,
     Trial,
     other_layouts,
@@ -53,18 +53,21 @@ from roofwatch.collector.suite import SuiteAt, load_suite
 from roofwatch.collector.timing.method import default_method
 from roofwatch.collector.workers.candidate import Arguments, CandidateError, CandidateProcess, Sandbox
 from roofwatch.collector.workers.kernel_info import case_record
-from roofwatch.collector.workers.sandbox import LAYERS, make_groups, remove_groups
+from roofwatch.collector.workers.sandbox import LAYERS, essential, make_groups, remove_groups
 from roofwatch.settings import load_settings
 from roofwatch.spec import Case, KernelSpec, Language
 
 _MAX_LISTED, _MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 8, 3, 6, 5
+_ROUNDS = 3
+"""Pairs of pairs of calls of a case in a block."""
 _EXCHANGES = 31
-_LOAD_UNTIL, _CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.4, 0.5, 0.7, 0.95
+_CHECK_UNTIL, _SCREEN_UNTIL, _CALL_UNTIL, _CONFIRM_UNTIL = 0.5, 0.65, 0.85, 0.85
 """Shares of the budget."""
 _LEDGER = "submissions.jsonl"
 _MIN_MEMORY_BYTES = 4 * 2**30
 _SLACK_BYTES = 64 * 2**20
-_IMPORTS_TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+_IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+_IMPORTS_COMPILER = re.compile(rb"^\s*(?:import|from)\s+(?:triton|roofwatch\.cuda)\b", re.MULTILINE)
 _REVISION_LENGTH = 12
 
 
@@ -113,13 +116,16 @@ class Result:
     effect: dict[str, Any] | None = None
     roofline: dict[str, Any] | None = None
     static: list[dict[str, Any]] = field(default_factory=list)
+    """Facts of the candidate's kernels by target; from its own process, so they decide nothing."""
+    kernels: list[str] = field(default_factory=list)
+    """What CUPTI saw of one call on a GPU; likewise."""
     budget: dict[str, Any] = field(default_factory=dict)
     isolation: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
     candidate: dict[str, Any] = field(default_factory=dict)
     cases: list[str] = field(default_factory=list)
     """Timed ones."""
-    checks: dict[str, int] = field(default_factory=dict)
+    checks: dict[str, int] = field(default_factory=lambda: {"calls": 0, "verified": 0})
 
 
 class _Rejected(Exception):  # noqa: N818
@@ -175,8 +181,9 @@ class _Judge:
         self._on_status = on_status
         self._began_s = time.monotonic()
         self._device = choose_device(None)
-        text = request.candidate.read_text(errors="replace")
-        self._is_interpreted = self._device == "cpu" and _IMPORTS_TRITON.search(text) is not None
+        self._code = request.candidate.read_bytes()
+        self._is_compiled = _IMPORTS_COMPILER.search(self._code) is not None
+        self._is_interpreted = self._device == "cpu" and _IMPORTS_TRITON.search(self._code) is not None
         assert suite.source.path is not None
         self._result = Result(
             SubmissionVerdict.ERROR,
@@ -191,7 +198,7 @@ class _Judge:
             candidate={
                 "file": str(request.candidate),
                 "entry": request.entry,
-                "hash": hashlib.sha256(request.candidate.read_bytes()).hexdigest(),
+                "hash": hashlib.sha256(self._code).hexdigest(),
             },
         )
         self._target = f"{self._result.spec['hash']}:{spec.name}"
@@ -209,6 +216,8 @@ class _Judge:
         except _Rejected as rejected:
             result.verdict, result.reason = rejected.verdict, str(rejected)
             result.evidence += rejected.evidence
+        except (CollectorError, CandidateError) as error:  # of the spec or of the machine
+            result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
         used = ledger().confirmations(self._target) + (self._spent_rate > 0)
         result.budget = {
             "seconds": self._request.budget_s,
@@ -236,25 +245,58 @@ class _Judge:
 
     def _run(self) -> TimeVerdict:
         cases = self._chosen_cases()
+        with self._processes(cases) as bench:
+            self._on_status("checking results")
+            trials = self._check(bench, cases)
+            self._describe(bench, trials)
+            if self._is_interpreted:
+                raise _Rejected(SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU")
+            self._on_status("timing")
+            timed = [trial for trial in trials if trial.test is Test.LISTED][:_MAX_TIMED]
+            self._result.cases = [trial.case.id for trial in timed]
+            screened = self._measure(bench, timed, ERROR_RATE, _SCREEN_UNTIL)
+        unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
+        if screened.verdict is not SubmissionVerdict.FASTER:
+            return screened
+        if not unseen:
+            reason = "faster on the listed cases, but no unseen shape could be tried"
+            return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, screened.effect)
+        return self._confirm(cases, [*timed, *unseen])
+
+    def _confirm(self, cases: Sequence[Case], trials: Sequence[Trial]) -> TimeVerdict:
+        """Measure again in new processes, with a stricter error rate; the screening has chosen the candidate."""
+        if ledger().confirmations(self._target) >= MAX_CONFIRMATIONS:
+            raise _Rejected(
+                SubmissionVerdict.UNCONFIRMED,
+                f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends the error rate; "
+                "commit a new version of the spec",
+            )
+        self._on_status("confirming")
+        self._spent_rate = CONFIRMATION_ERROR_RATE
+        self._result.cases = [trial.case.id for trial in trials]
+        self._candidate_ns.clear()
+        with self._processes(cases) as bench:
+            confirmed = self._measure(bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
+        self._place_under_roof(trials[0].case)
+        return confirmed
+
+    @contextmanager
+    def _processes(self, cases: Sequence[Case]) -> Iterator[Bench]:
+        """Start both processes, and turn what the candidate does wrong into a verdict."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-submit-")))
             folder.chmod(0o711)  # the sandbox may run as another user
             base, candidate = self._start(stack, folder, cases)
-            bench = Bench(self._spec, self._device, base, candidate, self._request.against or "", self._call_timeout_s)
+            bench = Bench(self._spec, self._device, base, candidate, self._result.spec["against"], self._call_timeout_s)
             try:
-                bench.against = self._against(bench, cases)
+                bench.against = bench.against or self._fastest(bench, cases)
                 self._result.spec["against"] = bench.against
-                self._on_status("checking results")
-                pairs = self._check(bench, cases)
-                if self._is_interpreted:
-                    raise _Rejected(
-                        SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU"
-                    )
-                return self._time(bench, pairs)
+                yield bench
             except Failed as failed:
                 raise self._rejection([failed]) from None
             finally:
-                self._result.checks = {"calls": bench.call_count, "verified": bench.checked_count}
+                self._result.checks["calls"] += bench.call_count
+                self._result.checks["verified"] += bench.checked_count
 
     def _start(
         self, stack: ExitStack, folder: Path, cases: Sequence[Case]
@@ -262,35 +304,51 @@ class _Judge:
         self._on_status("starting")
         copy = folder / "candidate" / self._request.candidate.name
         copy.parent.mkdir()
-        shutil.copyfile(self._request.candidate, copy)
-        sandbox = self._sandbox(stack, folder, cases)
-        source = self._suite.source
-        of_spec = {"file": str(source.path), "kernel": self._spec.name, "roots": list(map(str, source.import_roots))}
-        base = stack.enter_context(CandidateProcess(sandbox, "implementation", of_spec, source.import_roots))
+        copy.write_bytes(self._code)
+        sandbox = self._sandbox(folder, cases)
+        roots = self._suite.source.import_roots
+        of_spec = {"spec": str(self._suite.source.path), "kernel": self._spec.name, "roots": list(map(str, roots))}
         own = {"file": str(copy), "entry": self._request.entry}
-        candidate = stack.enter_context(CandidateProcess(sandbox, "candidate", own, source.import_roots))
+        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", sandbox.memory_bytes, sandbox.process_count)
+        stack.callback(remove_groups, groups)
+        base = stack.enter_context(CandidateProcess(sandbox, "implementation", of_spec, roots))
+        limited = replace(sandbox, groups=tuple(groups))
+        candidate = stack.enter_context(CandidateProcess(limited, "candidate", own, roots))
+        compiler: CandidateProcess | None = None
+        if self._is_compiled and not self._result.static:
+            compiled = {**of_spec, **own, "compiled_case": self._chosen_cases(as_declared=True)[0].id}
+            compiling = replace(limited, is_interpreted=False)
+            compiler = stack.enter_context(CandidateProcess(compiling, "compiler", compiled, roots))
         for process in (base, candidate):
-            process.wait_until_isolated(self._left_s(_LOAD_UNTIL))
+            process.wait_until_isolated(self._call_timeout_s())
         missing = candidate.missing_layers
         self._result.isolation = {"in_force": [name for name in LAYERS if name not in missing], "missing": missing}
-        if missing and self._request.must_be_isolated:
-            raise _Rejected(
-                SubmissionVerdict.ERROR,
-                "this machine lacks layers of isolation: "
-                + ", ".join(f"{name} ({why})" for name, why in missing.items()),
-            )
+        lacking = essential(missing)
+        if lacking and self._request.must_be_isolated:
+            why = ", ".join(f"{name} ({why})" for name, why in lacking.items())
+            raise _Rejected(SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {why}")
         try:
-            base.wait_until_loaded(self._left_s(_LOAD_UNTIL))
+            base.wait_until_loaded(self._call_timeout_s())
         except CandidateError as error:
             raise CollectorError(f"{self._request.spec} cannot be loaded in the sandbox: {error}") from None
         try:
-            candidate.wait_until_loaded(self._left_s(_LOAD_UNTIL))
+            candidate.wait_until_loaded(self._call_timeout_s())
         except CandidateError as error:
             evidence = [self._evidence("load", self._request.entry, str(error))]
             raise _Rejected(SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence) from None
+        if compiler is not None:
+            self._compile(compiler)
         return base, candidate
 
-    def _sandbox(self, stack: ExitStack, folder: Path, cases: Sequence[Case]) -> Sandbox:
+    def _compile(self, compiler: CandidateProcess) -> None:
+        try:
+            compiler.wait_until_isolated(self._call_timeout_s())
+            compiler.wait_until_loaded(self._call_timeout_s())
+            self._result.static = list(compiler.static_facts)
+        except CandidateError as error:  # says nothing about results or times
+            self._result.evidence.append(self._evidence("static", "compile for the targets", str(error)))
+
+    def _sandbox(self, folder: Path, cases: Sequence[Case]) -> Sandbox:
         input_bytes = max(_input_bytes(self._spec, case) for case in cases)
         moved_bytes = max(int(self._spec.memory_bytes(case)) for case in cases)
         arena_bytes = 2 * (2 * input_bytes + moved_bytes) + _SLACK_BYTES
@@ -298,9 +356,6 @@ class _Judge:
         if self._device == "cpu":
             memory_bytes = max(_MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3)
             memory_bytes += arena_bytes
-        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", memory_bytes, 2 * 256)
-        stack.callback(remove_groups, groups)
-        roots = self._suite.source.import_roots
         return Sandbox(
             folder=folder,
             device=self._device,
@@ -308,14 +363,11 @@ class _Judge:
             arena_bytes=arena_bytes,
             memory_bytes=memory_bytes,
             lifetime_s=math.ceil(2 * self._request.budget_s),
-            groups=tuple(groups),
-            readable=(folder / "candidate", *roots),
+            readable=(folder / "candidate", *self._suite.source.import_roots),
         )
 
-    def _against(self, bench: Bench, cases: Sequence[Case]) -> str:
-        """The implementation to compare with: the fastest that runs here."""
-        if self._request.against is not None:
-            return self._request.against
+    def _fastest(self, bench: Bench, cases: Sequence[Case]) -> str:
+        """The implementation to compare with if none is named: the fastest that runs here."""
         languages = {Language.TORCH} if self._device == "cpu" else set(Language)
         directions = {case.direction for case in cases}
         found = [
@@ -386,74 +438,50 @@ class _Judge:
             raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
         return sorted((trial for trial in times if trial not in edges), key=lambda trial: times[trial], reverse=True)
 
-    def _time(self, bench: Bench, trials: Sequence[Trial]) -> TimeVerdict:
-        timed = [trial for trial in trials if trial.test is Test.LISTED][:_MAX_TIMED]
-        unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
-        self._result.cases = [trial.case.id for trial in timed]
-        self._on_status("timing")
-        screened = self._measure(bench, timed, ERROR_RATE, _SCREEN_UNTIL)
-        if screened.verdict is not SubmissionVerdict.FASTER:
-            self._report(screened)
-            return screened
-        if not unseen:
-            self._report(screened)
-            reason = "faster on the listed cases, but no unseen shape could be tried"
-            return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, screened.effect)
-        if ledger().confirmations(self._target) >= MAX_CONFIRMATIONS:
-            raise _Rejected(
-                SubmissionVerdict.UNCONFIRMED,
-                f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends the error rate; "
-                "commit a new version of the spec",
-            )
-        self._on_status("confirming")
-        self._spent_rate = CONFIRMATION_ERROR_RATE
-        self._result.cases += [trial.case.id for trial in unseen]
-        confirmed = self._measure(bench, [*timed, *unseen], CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
-        self._report(confirmed)
-        self._place_under_roof(timed[0].case)
-        return confirmed
-
     def _measure(self, bench: Bench, trials: Sequence[Trial], rate: float, until: float) -> TimeVerdict:
         """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
         exchange_ns = statistics.median(bench.base.exchange_ns(self._call_timeout_s()) for _ in range(_EXCHANGES))
+        for trial in trials:  # a warm-up
+            bench.check(bench.time_once(trial, is_base_first=True))
         blocks: list[Block] = []
         next_look = FIRST_LOOK_BLOCKS
         while True:
-            while len(blocks) < next_look:
-                if len(blocks) >= FIRST_LOOK_BLOCKS and self._left_s(until) <= 0:
-                    return judge_times(blocks, exchange_ns, rate=rate)
-                if self._left_s(1.0) <= 0:
+            while len(blocks) < next_look and (len(blocks) < FIRST_LOOK_BLOCKS or self._left_s(until) > 0):
+                if self._left_s(_CONFIRM_UNTIL) <= 0:
                     raise _Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget")
                 blocks.append(self._block(bench, trials))
             judged = judge_times(blocks, exchange_ns, rate=rate)
-            if judged.verdict is not SubmissionVerdict.INCONCLUSIVE:
+            self._result.effect = asdict(judged.effect)
+            if judged.verdict is not SubmissionVerdict.INCONCLUSIVE or self._left_s(until) <= 0:
                 return judged
             next_look = next(looks_after(len(blocks)))
 
     def _block(self, bench: Bench, trials: Sequence[Trial]) -> Block:
+        """Call both sides in turn on each case; medians of the calls, geometric means over the cases."""
         random = secrets.SystemRandom()
         pairs = [
             bench.time_once(trial, is_base_first=is_base_first)
             for trial in random.sample(trials, len(trials))
-            for is_base_first in random.sample((True, False), 2)
+            for is_base_first in random.sample((True, False) * _ROUNDS, 2 * _ROUNDS)
         ]
-        for pair in pairs:
-            self._candidate_ns.setdefault(pair.case.id, []).append(pair.candidate.elapsed_ns)
         # chosen when all outputs have arrived
         bench.check(random.choice(pairs))
         bench.settle(pairs[-1].trial)
-        sides = [(pair.base, pair.candidate) for pair in pairs]
-        return Block(
-            base_ns=statistics.geometric_mean(base.elapsed_ns for base, _ in sides),
-            candidate_ns=statistics.geometric_mean(candidate.elapsed_ns for _, candidate in sides),
-            base_claimed_ns=statistics.geometric_mean(max(1.0, base.claimed_ns) for base, _ in sides),
-            candidate_claimed_ns=statistics.geometric_mean(max(1.0, candidate.claimed_ns) for _, candidate in sides),
-        )
+        medians = [
+            [statistics.median(values) for values in zip(*(_times(pair) for pair in own), strict=True)]
+            for own in ([pair for pair in pairs if pair.case.id == trial.case.id] for trial in trials)
+        ]
+        for trial, values in zip(trials, medians, strict=True):
+            self._candidate_ns.setdefault(trial.case.id, []).append(values[1])
+        return Block(*(statistics.geometric_mean(values) for values in zip(*medians, strict=True)))
 
     # --- parts of the result
 
-    def _report(self, timed: TimeVerdict) -> None:
-        self._result.effect = asdict(timed.effect)
+    def _describe(self, bench: Bench, trials: Sequence[Trial]) -> None:
+        """Note what one call runs on the GPU."""
+        if self._device != "cpu":
+            _, arguments, _ = bench.call_base(trials[0])
+            self._result.kernels = list(bench.call_candidate(trials[0], arguments, is_recorded=True).kernels)
 
     def _place_under_roof(self, case: Case) -> None:
         """Add the candidate's position under the roof.
@@ -476,6 +504,8 @@ class _Judge:
         verdict = SubmissionVerdict.INCORRECT
         if any(failed.is_forgery for failed in failures):
             verdict = SubmissionVerdict.INVALID
+        elif all(failed.is_late for failed in failures):
+            verdict = SubmissionVerdict.INCONCLUSIVE
         evidence = [self._evidence(failed.trial.test, failed.trial.name, str(failed)) for failed in failures]
         first = failures[-1] if failures[-1].is_forgery else failures[0]
         return _Rejected(verdict, f"{first.trial.name}: {first}", evidence)
@@ -488,9 +518,9 @@ class _Judge:
         return self._began_s + share * self._request.budget_s - time.monotonic()
 
     def _call_timeout_s(self) -> float:
-        return max(1.0, self._left_s(1.0))
+        return max(1.0, self._left_s(_CALL_UNTIL))
 
-    def _chosen_cases(self) -> list[Case]:
+    def _chosen_cases(self, *, as_declared: bool = False) -> list[Case]:
         cases = list(self._spec.cases)
         if self._request.cases is not None:
             cases = [case for case in cases if any(fnmatchcase(case.id, each) for each in self._request.cases)]
@@ -499,7 +529,8 @@ class _Judge:
         else:
             usual = "small" if self._device == "cpu" else "quick"
             cases = [case for case in cases if usual in case.tags] or cases
-        return [self._fit(case) for case in sorted(cases, key=self._spec.memory_bytes)[-_MAX_LISTED:]]
+        largest = sorted(cases, key=self._spec.memory_bytes)[-_MAX_LISTED:]
+        return largest if as_declared else [self._fit(case) for case in largest]
 
     def _fit(self, case: Case) -> Case:
         return self._spec.interpreted_case(case) if self._is_interpreted else case
@@ -508,6 +539,12 @@ class _Judge:
 def _input_bytes(spec: KernelSpec, case: Case) -> int:
     inputs = make_inputs(spec, case, "cpu", only_integers=True)
     return Arguments({name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)}, {}).byte_count()
+
+
+def _times(pair: Pair) -> tuple[float, float, float, float]:
+    """In the order of the fields of `Block`."""
+    claimed = max(1.0, pair.base.claimed_ns), max(1.0, pair.candidate.claimed_ns)
+    return pair.base.elapsed_ns, pair.candidate.elapsed_ns, *claimed
 
 
 class Ledger:

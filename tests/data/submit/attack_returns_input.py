@@ -1,0 +1,7 @@
+"""Returns its input."""
+
+import torch
+
+
+def candidate(x, scale):
+    return x
