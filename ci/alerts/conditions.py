@@ -1,9 +1,8 @@
 """What each rule reports at a time: regressions, metrics beyond a limit, and silent runners. Pure."""
 
-import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -13,7 +12,6 @@ from uuid import UUID
 from roofwatch.ci.alerts.rules import MetricRule, Ownership, RegressionRule, Rule, SilenceRule, matches
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.report.markdown import count_of
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alerts.values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.auth.values import TriagedRegression, TriageState
@@ -26,16 +24,13 @@ from roofwatch.db.values import (
     RegressionState,
     SeriesKey,
     Verdict,
-    timing_of,
 )
 
 _MAX_SUSPECTS = 3
-_MAX_CHANGES = 20
+MAX_CHANGES = 20
 _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
 _MAX_NAMES = 10
-_MAX_OLDER_RUNS = 20
-"""That the newest ones are compared with."""
 _MIN_INTERVALS = 4
 _MAX_INTERVALS = 50
 """Only the newest intervals count, since a runner may change its schedule."""
@@ -83,16 +78,7 @@ class ProjectState:
         return (Link(name, f"{self.dashboard_url.rstrip('/')}/{view}?{urlencode({'project': self.project, **query})}"),)
 
 
-_UNKNOWN_CASE = CaseFacts("", frozenset(), {})
-
-
-def conditions_at(rule: Rule, state: ProjectState, now: datetime) -> list[AlertCondition]:
-    """Return what a rule reports at a time; later results and regressions are ignored."""
-    if isinstance(rule, SilenceRule):
-        return silence_conditions(rule, state, now)
-    if isinstance(rule, MetricRule) and rule.against != "change":
-        return metric_conditions(rule, state, now)
-    return regression_conditions(rule, state, now)
+UNKNOWN_CASE = CaseFacts("", frozenset(), {})
 
 
 # --- regressions
@@ -137,7 +123,7 @@ def why_not_alerting(one: TriagedRegression) -> str | None:
 def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState) -> bool:
     """Return whether a rule covers a series that changed enough; failures and machine code count for a regression."""
     series, change = point.series, point.relative_change
-    facts = state.cases.get(series.case_id, _UNKNOWN_CASE)
+    facts = state.cases.get(series.case_id, UNKNOWN_CASE)
     if not rule.covers_case(series.kernel, facts.family, facts.tags) or not rule.covers_runner(series.runner_class):
         return False
     if isinstance(rule, MetricRule):  # a rate falls when the time grows
@@ -156,7 +142,7 @@ def _regression_message(regression: Regression, regression_id: UUID, state: Proj
     base, series = worst.previous_commit, worst.series
     suspects = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN][:_MAX_SUSPECTS]
     facts = [
-        Fact("Since", _commit_text(head)),
+        Fact("Since", commit_text(head)),
         Fact("Range", f"{base.short_sha}..{head.short_sha}"),
         Fact("Evidence", f"{series.label}: {worst.evidence}"),
         *(Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence) for one in suspects),
@@ -182,190 +168,29 @@ def _regression_message(regression: Regression, regression_id: UUID, state: Proj
         devices=devices,
         base_sha=base.sha,
         head_sha=head.sha,
-        changes=tuple(change for point in regression.change_points for change in _changes(point, state))[:_MAX_CHANGES],
+        changes=tuple(change for point in regression.change_points for change in _changes(point, state))[:MAX_CHANGES],
     )
 
 
 def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:
     """Return a change of a series and, if it is a time, the same as rates."""
-    changes, before, after = [_change(point.series, point.before, point.after)], point.before, point.after
+    changes, before, after = [change_of(point.series, point.before, point.after)], point.before, point.after
     if point.series.metric == "median_ns" and before and after:
-        for rate, cost in state.cases.get(point.series.case_id, _UNKNOWN_CASE).costs.items():
+        for rate, cost in state.cases.get(point.series.case_id, UNKNOWN_CASE).costs.items():
             if cost:
                 series = replace(point.series, metric=rate)
-                changes.append(_change(series, cost / before * 1e9, cost / after * 1e9))
+                changes.append(change_of(series, cost / before * 1e9, cost / after * 1e9))
     return changes
 
 
-def _change(series: SeriesKey, before: float | None, after: float | None) -> Change:
+def change_of(series: SeriesKey, before: float | None, after: float | None) -> Change:
     parts = (series.kernel, series.case_id, series.implementation, series.runner_class)
     relative = (after - before) / before if before and after is not None else None
     return Change(*parts, series.metric, series.definition.unit, before, after, relative)
 
 
-def _commit_text(commit: CommitRef) -> str:
+def commit_text(commit: CommitRef) -> str:
     return f"{commit.short_sha} {commit.subject} ({commit.author}, {commit.committed_at:%Y-%m-%d})"
-
-
-# --- metrics
-
-
-@dataclass(frozen=True)
-class _Point:
-    commit: CommitRef
-    method: tuple[str, str]
-    """Harness version, and timer with cache state; values of others are not comparable."""
-    value: float
-
-
-@dataclass(frozen=True)
-class _Level:
-    """The newest value of a series and what it is compared with."""
-
-    series: SeriesKey
-    reference: float
-    value: float
-    since: CommitRef
-    """Where the newest values that are beyond the limit begin; the newest commit if none is."""
-    previous: CommitRef | None
-    """The commit before that, of those that were read."""
-
-    @property
-    def ratio(self) -> float:
-        return self.value / self.reference
-
-
-def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> list[AlertCondition]:
-    """Report what is beyond a rule's limit: one alert per kernel and device, or one per device for a geometric mean."""
-    groups: dict[tuple[str, str], list[_Level]] = defaultdict(list)
-    for runner_class in state.runs.keys() - _ended_classes(state, now):
-        for level in _levels(rule, runner_class, state, now) if rule.covers_runner(runner_class) else ():
-            kernel = level.series.kernel if rule.over == "any" else ""
-            if rule.over == "geomean" or rule.is_beyond(level.ratio):
-                groups[kernel, state.device_of(runner_class)].append(level)
-    return [
-        _metric_condition(
-            rule, kernel, device, sorted(levels, key=lambda one: one.ratio, reverse=not rule.is_floor), state
-        )
-        for (kernel, device), levels in sorted(groups.items())
-        if rule.is_beyond(_geomean(one.ratio for one in levels))
-    ]
-
-
-def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datetime) -> list[_Level]:
-    """Compare the newest values of each case and implementation with the reference of the rule."""
-    known = [run for run in state.runs[runner_class] if run.started_at <= now]
-    newest = [run for run in known[-rule.runs :] if run.started_at >= now - timedelta(days=rule.within_days)]
-    if rule.limit is not None or not newest:
-        older = known[-rule.runs - _MAX_OLDER_RUNS : -rule.runs]  # only to find where it began
-    elif rule.against_commit is not None:
-        older = [run for run in known if run.commit.sha == state.commits.get(rule.against_commit)]
-    else:
-        begin = newest[0].commit.committed_at - timedelta(days=rule.against_days or 0.0)
-        older = [run for run in known[: -rule.runs] if run.commit.committed_at >= begin]
-    older = older[:: math.ceil(len(older) / _MAX_OLDER_RUNS) or 1]  # the median of some runs spread evenly will do
-    before, after = _points(rule, older, state), _points(rule, newest, state)
-    levels = []
-    for (case_id, implementation), points in after.items():
-        past = [one for one in before.get((case_id, implementation), ()) if one.method == points[-1].method]
-        new = [one for one in points if one.method == points[-1].method]
-        if rule.limit is None and not past:
-            continue
-        reference = rule.limit or statistics.median(one.value for one in past)
-        every = [*past, *new]
-        first = len(every) - 1
-        while first > 0 and rule.is_beyond(every[first - 1].value / reference):
-            first -= 1
-        series = SeriesKey(state.project, case_id, implementation, rule.metric, runner_class)
-        previous = every[first - 1].commit if first else None
-        value = statistics.median(one.value for one in new)
-        levels.append(_Level(series, reference, value, every[first].commit, previous))
-    return levels
-
-
-def _points(rule: MetricRule, runs: Iterable[RunnerRun], state: ProjectState) -> dict[tuple[str, str], list[_Point]]:
-    """Collect the values by case and implementation that a rule covers, in the order of the runs."""
-    found: dict[tuple[str, str], list[_Point]] = defaultdict(list)
-    for run in runs:
-        for case_id, implementation, timing, value in _values(rule.metric, run, state):
-            facts = state.cases.get(case_id, _UNKNOWN_CASE)
-            if value and value > 0 and rule.covers_case(case_id.split("/", 1)[0], facts.family, facts.tags):
-                found[case_id, implementation].append(_Point(run.commit, (run.harness_version, timing), value))
-    return found
-
-
-def _values(name: str, run: RunnerRun, state: ProjectState) -> Iterator[tuple[str, str, str, float | None]]:
-    """Yield case id, implementation, timer with cache state, and value of a metric."""
-    for case_id, implementation, key, number in state.imported(run.run_id) if name not in METRICS else ():
-        if key == name:
-            yield case_id, implementation, "", number
-    for case in state.results(run.run_id) if name in METRICS else ():
-        costs = state.cases.get(case.case_id, _UNKNOWN_CASE).costs
-        value: float | None = getattr(case, name, None)
-        if name in costs:  # of the newest run, so that another cost model changes no rate
-            value = (costs[name] or 0.0) / case.median_ns * 1e9 if case.median_ns else None
-        outcome = case.accuracy_outcome if name == "rmse_ratio" else case.outcome
-        yield (
-            case.case_id,
-            case.implementation,
-            timing_of(case.timer, case.cache),
-            value if outcome is Outcome.OK else None,
-        )
-
-
-def _geomean(values: Iterable[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values)))
-
-
-def _metric_condition(
-    rule: MetricRule, kernel: str, device: str, levels: Sequence[_Level], state: ProjectState
-) -> AlertCondition:
-    """Report some levels, the worst first."""
-    write, worst, cases = rule.definition.format, levels[0], count_of(len(levels), "case")
-    before, after, scope = worst.reference, worst.value, f"in {cases}"
-    if rule.over == "geomean":
-        before, after = _geomean(one.reference for one in levels), _geomean(one.value for one in levels)
-        scope = f"over {cases} (geometric mean)"
-    judged = f"the median of the newest {rule.runs} runs"
-    if rule.limit is None:
-        verb = "fell" if rule.is_floor else "grew"
-        what = f"{verb} {abs(after / before - 1):.1%}, {write(before)} to {write(after)}"
-        judged += f" against {rule.against}"
-    else:
-        what = f"{'below' if rule.is_floor else 'above'} {write(rule.limit)}: {write(after)}"
-    kernels = tuple(dict.fromkeys(one.series.kernel for one in levels))
-    subject = kernel or ", ".join(kernels if rule.families == ("*",) else rule.families)
-    facts = [Fact("Since", _commit_text(worst.since)), Fact("Judged by", judged)]
-    if worst.previous is not None:
-        facts.insert(1, Fact("Range", f"{worst.previous.short_sha}..{worst.since.short_sha}"))
-    message = Message(
-        title=f"{subject}: {rule.definition.title} {what}, {scope} on {device}",
-        facts=tuple(facts),
-        owners=state.ownership.owners_of(kernels),
-        links=state.link("Trend", "trends", kernel=worst.series.kernel, runner=worst.series.runner_class),
-        kernels=kernels,
-        devices=(device,),
-        base_sha=None if worst.previous is None else worst.previous.sha,
-        head_sha=worst.since.sha,
-        changes=tuple(_change(one.series, one.reference, one.value) for one in levels[:_MAX_CHANGES]),
-    )
-    selection = kernel or "\n".join((*rule.kernels, *rule.families, *rule.tags))
-    return AlertCondition(rule.name, f"{rule.metric}\n{device}\n{selection}", rule.severity, message)
-
-
-def _ended_classes(state: ProjectState, now: datetime) -> set[str]:
-    """Return the runner classes that another class of the same device replaced, as after an update of the driver."""
-    ended = set()
-    for classes in state.devices.values():
-        intervals = {name: report_interval(times) for name in classes if (times := _times(state, [name], now))}
-        newest = max((one.last_at for one in intervals.values()), default=now)
-        ended |= {name for name, one in intervals.items() if one.last_at < newest and one.is_silent(now)}
-    return ended
-
-
-def _times(state: ProjectState, runner_classes: Iterable[str], now: datetime) -> list[datetime]:
-    """List the times of the results of some runner classes until now."""
-    return [run.started_at for name in runner_classes for run in state.runs[name] if run.started_at <= now]
 
 
 # --- silent runners
@@ -397,12 +222,17 @@ def report_interval(times: Iterable[datetime]) -> ReportInterval:
     return ReportInterval(ordered[-1], timedelta(seconds=statistics.median(gaps)), ordered[-1] + allowed)
 
 
+def times_of(state: ProjectState, runner_classes: Iterable[str], now: datetime) -> list[datetime]:
+    """List the times of the results of some runner classes until now."""
+    return [run.started_at for name in runner_classes for run in state.runs[name] if run.started_at <= now]
+
+
 def silence_conditions(rule: SilenceRule, state: ProjectState, now: datetime) -> list[AlertCondition]:
     """Report the devices that are silent, and the patterns of the rule that no runner ever matched."""
     missing = [one for one in rule.runners if state.runs and not any(matches(name, [one]) for name in state.runs)]
     found = [(one, Message(f"no results from a runner that matches {one}, ever"), False) for one in missing]
     for device, classes in state.devices.items():
-        times = _times(state, classes, now)
+        times = times_of(state, classes, now)
         if not times or not any(map(rule.covers_runner, classes)):
             continue
         interval = report_interval(times)

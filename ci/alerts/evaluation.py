@@ -15,9 +15,15 @@ from codeowners import CodeOwners
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.conditions import ProjectState, conditions_at, why_not_alerting
+from roofwatch.ci.alerts.conditions import (
+    ProjectState,
+    regression_conditions,
+    silence_conditions,
+    why_not_alerting,
+)
 from roofwatch.ci.alerts.delivery import Sender
-from roofwatch.ci.alerts.rules import AlertRules, MetricRule, Ownership, RegressionRule, Rule
+from roofwatch.ci.alerts.metric_conditions import metric_conditions
+from roofwatch.ci.alerts.rules import AlertRules, MetricRule, Ownership, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
@@ -44,6 +50,15 @@ class AlertSetup:
     """By name; for a channel that cannot be used, the reason."""
     faults: tuple[str, ...] = ()
     """What cannot be used, and why."""
+
+
+def conditions_at(rule: Rule, state: ProjectState, now: datetime) -> list[AlertCondition]:
+    """Return what a rule reports at a time; later results and regressions are ignored."""
+    if isinstance(rule, SilenceRule):
+        return silence_conditions(rule, state, now)
+    if isinstance(rule, MetricRule) and rule.against != "change":
+        return metric_conditions(rule, state, now)
+    return regression_conditions(rule, state, now)
 
 
 def raise_alerts(

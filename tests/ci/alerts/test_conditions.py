@@ -10,12 +10,12 @@ import pytest
 
 from roofwatch.ci.alerts.conditions import (
     ProjectState,
-    conditions_at,
     coverage,
     coverage_text,
     is_idle,
     report_interval,
 )
+from roofwatch.ci.alerts.evaluation import conditions_at
 from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition

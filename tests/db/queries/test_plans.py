@@ -14,8 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill, settle
-from roofwatch.ci.alerts.conditions import conditions_at
-from roofwatch.ci.alerts.evaluation import AlertSetup, read_state
+from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.alerts.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, DeliveryState
