@@ -154,7 +154,9 @@ def _metric_condition(
     kernels = tuple(dict.fromkeys(one.series.kernel for one in levels))
     subject = kernel or ", ".join(kernels if rule.families == ("*",) else rule.families)
     facts = [Fact("Since", commit_text(worst.since)), Fact("Judged by", judged)]
-    if worst.previous is not None:
+    if worst.previous is None:
+        facts[0] = Fact("Since", f"{commit_text(worst.since)} or earlier")
+    else:
         facts.insert(1, Fact("Range", f"{worst.previous.short_sha}..{worst.since.short_sha}"))
     message = Message(
         title=f"{subject}: {rule.definition.title} {what}, {scope} on {device}",

@@ -90,7 +90,7 @@ class Message:
     base_sha: str | None = None
     """The last commit before the change."""
     head_sha: str | None = None
-    """The first commit with it."""
+    """The first commit with it; the first one looked at if `base_sha` is unknown."""
     changes: tuple[Change, ...] = ()
     """The largest ones, the worst first."""
 
