@@ -9,6 +9,7 @@ pip=("$home/bin/python" -m pip --quiet --disable-pip-version-check)
 if [ "$MODE" = report ]; then
   set -- --constraint "$GITHUB_ACTION_PATH/constraints.txt"
 else
+  set -- nvidia-ml-py # of the extra `measure`, which would replace torch
   # in a virtual environment, --system-site-packages would show the packages of the Python below it; and where wheels are
   # built, these packages would come before the ones that the build asks for
   "$PYTHON" -c 'import sys

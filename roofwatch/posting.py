@@ -140,6 +140,9 @@ def report_on(
         _require_commit(head.commit, job)
         judgement = judge_pull_request(base, head, baseline=_baseline(paths, baseline), noise_floor=noise_floor)
     except NotMeasuredError as error:
+        if job is not None and job.conclusion == "skipped":
+            reason = "the job that measures was skipped, because of a draft or a missing label"
+            return Report(check_run.not_measured(reason, "skipped: not measured"), problem=reason)
         ended = f"; the run that measured ended as {job.conclusion}" if job is not None and job.conclusion else ""
         return Report(check_run.not_measured(f"{error}{ended}"), problem=f"{error}{ended}")
     except (RecordError, BaselineError, NoiseFloorError) as error:

@@ -105,10 +105,9 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
     return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
 
 
-def not_measured(reason: str) -> CheckRun:
+def not_measured(reason: str, title: str = "no result: not measured") -> CheckRun:
     """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
-    summary = f"Nothing was compared: {code(reason, limit=1_000)}."
-    return CheckRun(Conclusion.NEUTRAL, "no result: not measured", summary)
+    return CheckRun(Conclusion.NEUTRAL, title, f"Nothing was compared: {code(reason, limit=1_000)}.")
 
 
 def without_records(found: NotMeasured) -> CheckRun:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +123,30 @@ def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_ste
     assert sorted(site.iterdir()) == before
     (installed,) = runner.temp.glob("roofwatch/lib/python*/site-packages/roofwatch/__init__.py")
     assert not installed.is_symlink()
+
+
+def test_a_change_of_no_kernel_is_a_success_after_both_halves(
+    github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
+) -> None:
+    measure, report = (documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report"))
+    git(pull_request.origin, "checkout", "--quiet", "-b", "documented", pull_request.base)
+    (pull_request.origin / "README.md").write_text("What it does.\n")
+    head = commit_all(pull_request.origin)
+    checkout = pull_request.check_out(tmp_path / "pull-request" / "checkout", head, depth=0)
+    nothing = make_repository(tmp_path / "default-branch" / "checkout")
+    artifacts = tmp_path / "artifacts"
+    ended = workflow_run_event("completed", head, "success")
+
+    Runner(github, "pull_request", event_of(replace(pull_request, head=head)), checkout, artifacts).called_job(
+        measure, "measure"
+    )
+    Runner(github, "workflow_run", ended, nothing, artifacts).called_job(report, "report")
+
+    (check_run,) = github.check_runs.values()
+    assert (check_run["conclusion"], check_run["output"]["title"]) == (
+        "success",
+        "no kernel touched: nothing to measure",
+    )
 
 
 def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and_run_again_on_request(

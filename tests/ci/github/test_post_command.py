@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.builders import sha_of
-from tests.ci.github.jobs import ROOT, actions_variables
+from tests.ci.github.jobs import ROOT, actions_variables, workflow_run_event
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS
 from tests.roofwatch.command import Done, roofwatch, started_roofwatch
@@ -91,6 +91,20 @@ def test_an_error_is_one_line_and_exit_status_2(
     assert reason in done.error
     assert done.error.count("\n") == 1
     assert "another-token" not in done.output + done.error
+
+
+def test_a_skipped_measurement_concludes_the_check_as_skipped(github: GitHubStandIn, tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    event = workflow_run_event("completed", sha_of(1), "skipped")
+    variables = actions_variables(github, "workflow_run", event, tmp_path / "event.json") | {"GITHUB_TOKEN": TOKEN}
+
+    done = roofwatch("post", "records", cwd=tmp_path, **variables)
+
+    assert done.status == 0, done.error
+    (check_run,) = github.check_runs.values()
+    assert (check_run["conclusion"], check_run["output"]["title"]) == ("neutral", "skipped: not measured")
+    assert "a draft or a missing label" in check_run["output"]["summary"]
+    assert github.bodies == []
 
 
 def installed_by(*extras: str) -> set[str]:
