@@ -193,15 +193,17 @@ class CaseProfile(CaseResult):
 
 
 _Number = Annotated[float, Field(allow_inf_nan=False)] | None
+_Label = Annotated[str, Field(max_length=500, pattern=r"^[^<>\x00-\x1f]*$")]
+"""Part of a metric's name, which is shown as it is, also in HTML."""
 
 
 class ImportedValue(CaseResult):
     """A number from another tool's file. It compares only with numbers of that tool."""
 
-    metric: Name
-    statistic: Name
+    metric: _Label
+    statistic: _Label
     """For example `median` or `p99`; `sample` for the median of the file's samples, `value` if it names none."""
-    unit: Annotated[str, Field(max_length=100)]
+    unit: _Label
     better: Better
     outcome: Outcome
     message: Message | None = None

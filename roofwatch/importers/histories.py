@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Better
 from roofwatch.importers import (
     HIGHER,
     LOWER,
@@ -175,24 +174,20 @@ def _data_js_rows(suite: str, run: _Json) -> Iterator[ImportedRow]:
     better = HIGHER if tool in _HIGHER_TOOLS else LOWER if tool in _LOWER_TOOLS else UNKNOWN
     for bench in run["benches"]:
         # older versions keep all that a line of Go's output holds behind the first unit
-        unit, _, _ = str(bench.get("unit") or "").partition("\t")
+        unit = str(bench.get("unit") or "").partition("\t")[0].strip()
         value = number_of(bench["value"])
         yield ImportedRow(
             case=bench["name"],
             metric="value",
             value=value,
-            unit=unit.strip(),
-            better=_go_better(unit.strip(), better) if tool == "go" else better,
+            unit=unit,
+            better=HIGHER if (tool, unit) == ("go", "MB/s") else better,  # Go's rate; the action takes it for a cost
             parameters={"suite": suite},
             outcome=Outcome.CRASHED if value is None else Outcome.OK,
             message=None if value is not None else f"its value is {json.dumps(bench['value'])[:100]}",
             implementation=tool,
             commit=commit,
         )
-
-
-def _go_better(unit: str, better: Better) -> Better:
-    return HIGHER if unit == "MB/s" else better  # Go's own rate; the tool's rule takes it for a cost
 
 
 HISTORIES = {

@@ -162,17 +162,43 @@ def _environment(run: ImportedRun) -> Environment:
 
 
 def _results(rows: Iterable[ImportedRow], tool: str) -> tuple[tuple[CaseRecord, ...], tuple[ImportedValue, ...]]:
+    """Cases and values. Several numbers under one name, such as samples, become their median and quartiles."""
     cases: dict[str, CaseRecord] = {}
-    groups: dict[tuple[str, str, str, str, str, Better], list[ImportedRow]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[ImportedRow]] = defaultdict(list)
+    values: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         case = _case(row)
         cases[case.case_id] = case
-        implementation = row.implementation or tool
-        if row.definition:
-            implementation += f" ({row.definition})"
-        key = (case.case_id, _shortened(implementation, _MAX_NAME), _shortened(row.metric, _MAX_NAME))
-        groups[*key, row.statistic[:_MAX_TEXT], row.unit[:_MAX_TEXT], row.better].append(row)
-    return tuple(cases.values()), tuple(_value(*key, group) for key, group in groups.items())
+        implementation = (row.implementation or tool) + (f" ({row.definition})" if row.definition else "")
+        fields = {
+            "case_id": case.case_id,
+            "implementation": _shortened(implementation, _MAX_NAME),
+            "metric": _label(row.metric),
+            "statistic": _label(row.statistic),
+            "unit": _label(row.unit),
+            "better": row.better,
+        }
+        key = tuple(fields.values())
+        groups[key].append(row)
+        values[key] = fields
+    return tuple(cases.values()), tuple(ImportedValue(**values[key], **_summary(own)) for key, own in groups.items())
+
+
+def _label(text: str) -> str:
+    """Part of a metric's name; tags are made harmless."""
+    return _shortened(text.replace("<", "‹").replace(">", "›"), _MAX_NAME)
+
+
+def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
+    good = [row.value for row in rows if row.outcome is Outcome.OK and row.value is not None]
+    if not good:
+        failed = next((row for row in rows if row.outcome is not Outcome.OK), rows[0])
+        return {"outcome": failed.outcome, "message": (failed.message or "")[:4_000] or None}
+    if len(good) == 1:
+        count = rows[0].sample_count
+        return {"outcome": Outcome.OK, "value": good[0], "sample_count": count if isinstance(count, int) else None}
+    low, middle, high = statistics.quantiles(good, n=4, method="inclusive")
+    return {"outcome": Outcome.OK, "value": middle, "low": low, "high": high, "sample_count": len(good)}
 
 
 def _case(row: ImportedRow) -> CaseRecord:
@@ -199,41 +225,7 @@ def _length(value: object) -> int | str:
 
 def _shortened(text: str, length: int) -> str:
     """The text on one line; the end of a longer one gives way to a hash of it."""
-    line = " ".join(text.replace("\0", "�").split())
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     if len(line) <= length:
         return line
     return f"{line[: length - 9]}…{hashlib.sha256(line.encode()).hexdigest()[:8]}"
-
-
-def _value(
-    case_id: str,
-    implementation: str,
-    metric: str,
-    statistic: str,
-    unit: str,
-    better: Better,
-    rows: Sequence[ImportedRow],
-) -> ImportedValue:
-    good = [row.value for row in rows if row.outcome is Outcome.OK and row.value is not None]
-    failed = next((row for row in rows if row.outcome is not Outcome.OK), rows[0])
-    low, high = _quartiles(good) if len(good) > 1 else (None, None)
-    count = len(good) if len(good) > 1 else rows[0].sample_count
-    return ImportedValue(
-        case_id=case_id,
-        implementation=implementation,
-        metric=metric,
-        statistic=statistic,
-        unit=unit,
-        better=better,
-        outcome=Outcome.OK if good else failed.outcome,
-        message=None if good else (failed.message or "")[:4_000] or None,
-        value=statistics.median(good) if good else None,
-        low=low,
-        high=high,
-        sample_count=count if isinstance(count, int) and good else None,
-    )
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high

@@ -96,10 +96,16 @@ def _serving(tool: str, document: Any, itl_of: Any) -> ImportedRun:
     measured_at = _date(runs[0].get("date"))
     return ImportedRun(
         tool=tool,
-        tool_version=runs[0].get("vllm_version") or (runs[0].get("server_info") or {}).get("version"),
+        tool_version=runs[0].get("vllm_version") or _server_info(runs[0]).get("version"),
         rows=tuple(row for run in runs for row in _rows(run, itl_of(run))),
         commit=ImportedCommit(measured_at=measured_at),
     )
+
+
+def _server_info(run: _Json) -> _Json:
+    """What SGLang's server says of itself."""
+    info = run.get("server_info")
+    return info if isinstance(info, Mapping) else {}
 
 
 def _date(text: object) -> float | None:
@@ -111,7 +117,7 @@ def _date(text: object) -> float | None:
 
 
 def _rows(run: _Json, itl: str) -> Iterator[ImportedRow]:
-    case = str(run.get("model_id") or (run.get("server_info") or {}).get("model_path") or run.get("model") or "serving")
+    case = str(run.get("model_id") or _server_info(run).get("model_path") or run.get("model") or "serving")
     parameters = {
         key: value
         for key, value in run.items()

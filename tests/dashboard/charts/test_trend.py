@@ -93,6 +93,14 @@ def test_relative_values_begin_at_one_whatever_their_size() -> None:
     assert figure.layout.yaxis.ticksuffix == "×"
 
 
+def test_an_imported_metric_is_drawn_in_its_own_unit() -> None:
+    key = make_series_key(metric="ttft mean (ms, unknown)")
+    figure = drawn([make_series([5.0, 6.0], key=key)], [])
+
+    assert list(figure.data[0].y) == [5.0, 6.0]
+    assert figure.layout.yaxis.title.text.replace("<br>", " ") == "ttft mean (ms), direction unknown"
+
+
 def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again() -> None:
     hostile = replace(OLD, driver_version="<b>3.7.0</b>")
     figure = drawn([measured_with(OLD, hostile, hostile, OLD, OLD)], [])

@@ -197,14 +197,16 @@ def test_failures_hold_no_value_and_samples_become_quartiles(tmp_path: Path) -> 
 def test_hostile_names_make_a_valid_record(tmp_path: Path) -> None:
     name = "a/../\x00\x1b[31m" + "x" * 5_000
     (tmp_path / "run.json").write_text(
-        json.dumps({name: {"y" * 900: {"value": 1.0}, "z" * 900: {"value": 2.0}}, "short": {"m": {"value": 3.0}}})
+        json.dumps(
+            {name: {"y<img src=x>" * 90: {"value": 1.0}, "z" * 900: {"value": 2.0}}, "short": {"m": {"value": 3.0}}}
+        )
     )
 
     (record,) = records_of(tmp_path / "run.json", tmp_path)
 
     assert RunRecord.from_json(record.to_json(), name="record") == record
     assert {value.value for value in record.imported} == {1.0, 2.0, 3.0}
-    assert "\0" not in record.to_json().decode()
+    assert not {"\0", "<", "\x1b"} & set(record.to_json().decode())
 
 
 def test_imported_and_measured_results_are_not_compared(tmp_path: Path) -> None:
