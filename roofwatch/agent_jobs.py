@@ -6,10 +6,10 @@ import platform
 import signal
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -29,35 +29,33 @@ _STOP_S = 10
 _PACKAGES = ("roofwatch", "torch", "triton", "mcp")
 
 
+@dataclass(eq=False)
 class Job:
-    """One command; its output is in files."""
+    """One command in a process of its own."""
 
-    def __init__(self, name: str, command: list[str], folder: Path, root: Path, environment: dict[str, str]) -> None:
-        self.name = name
-        self.command = command
-        self.future: Future[int]
-        """Its exit status."""
-        self._root = root
-        self._environment = environment
-        self._output, self._errors = folder / f"{name}.json", folder / f"{name}.txt"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_stopping = False
+    name: str
+    command: list[str]
+    future: Future[subprocess.CompletedProcess[str]] = field(init=False)
+    _process: subprocess.Popen[str] | None = None
+    _is_stopping: bool = False
 
-    def run(self) -> int:
-        """Run the command to its end and return its exit status."""
-        with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "roofwatch", *self.command],
-                cwd=self._root,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-            )
-            if self._is_stopping:  # between the start of this thread and that of the process
-                self.stop()
-            return self._process.wait()
+    def run(self, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "roofwatch", *self.command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        if self._is_stopping:  # between the start of this thread and that of the process
+            self.stop()
+        output, errors = self._process.communicate()
+        return subprocess.CompletedProcess(self.command, self._process.returncode, output, errors)
 
     def stop(self) -> None:
         """End the command and its processes."""
@@ -76,17 +74,14 @@ class Job:
             return "stopped"
         return "finished" if self.future.done() else "running" if self.future.running() else "queued"
 
-    def errors(self) -> list[str]:
-        """The last lines on standard error."""
-        text = self._errors.read_text(errors="replace") if self._errors.exists() else ""
-        return text.splitlines()[-20:]
+    @property
+    def done(self) -> subprocess.CompletedProcess[str] | None:
+        return self.future.result() if self.state == "finished" else None
 
-    def result(self) -> Any:
-        """The JSON that the command printed; None without any."""
-        try:
-            return json.loads(self._output.read_text())
-        except (OSError, ValueError):  # stopped, or refused before it printed
-            return None
+    @property
+    def errors(self) -> list[str]:
+        """The last lines on standard error, once it has ended."""
+        return self.done.stderr.splitlines()[-20:] if self.done else []
 
 
 class Jobs:
@@ -95,16 +90,15 @@ class Jobs:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.by_name: dict[str, Job] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="roofwatch-mcp-")
         self._measuring, self._reading = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         self._numbers = count(1)
 
-    def start(self, name: str, command: list[str], *, is_measuring: bool) -> Job:
+    def start(self, tool: str, command: list[str], *, is_measuring: bool) -> Job:
         """Start a command, or queue it behind the one that measures."""
         hidden = {"ROOFWATCH_MCP_TOKEN", *(["ROOFWATCH_TOKEN"] if is_measuring else [])}
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
-        job = Job(f"{name}-{next(self._numbers)}", command, Path(self._folder.name), self.root, environment)
-        job.future = (self._measuring if is_measuring else self._reading).submit(job.run)
+        job = Job(f"{tool}-{next(self._numbers)}", command)
+        job.future = (self._measuring if is_measuring else self._reading).submit(job.run, self.root, environment)
         self.by_name[job.name] = job
         return job
 
@@ -126,10 +120,11 @@ class Jobs:
             "description": redaction.text(description),
             "command": redaction.arguments(["roofwatch", *job.command]),
             "state": job.state,
-            "exit_status": _exit_status(job),
-            "errors": [redaction.text(line) for line in job.errors()],
-            "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-            "platform": f"{platform.system()} {platform.machine()}",
+            "exit_status": job.done and job.done.returncode,
+            "errors": [redaction.text(line) for line in job.errors],
+            "versions": {each.name: each.version for each in distributions() if each.name in _PACKAGES},
+            "platform": platform.platform(),
+            "python": platform.python_version(),
         }
         file = folder / "problems" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{job.name}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +139,6 @@ class Jobs:
             job.stop()
         for pool in (self._measuring, self._reading):
             pool.shutdown()
-        self._folder.cleanup()
 
 
 def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
@@ -158,10 +152,9 @@ def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
     Raises:
         ToolError: the result has no such part.
     """
-    answer = {"job": job.name, "state": job.state, "exit_status": _exit_status(job), "notice": _NOTICE}
-    errors, result = job.errors(), None
-    if job.state == "finished":
-        result = _part(job.result(), pointer)
+    status = job.done and job.done.returncode
+    answer = {"job": job.name, "state": job.state, "exit_status": status, "notice": _NOTICE}
+    result, errors = _part(_parsed(job.done.stdout), pointer) if job.done else None, job.errors
     text = json.dumps({**answer, "result": result, "errors": errors}, ensure_ascii=False)
     if is_full or len(text.encode()) <= MAX_ANSWER_BYTES:
         return text
@@ -174,8 +167,11 @@ def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
     return json.dumps(answer)
 
 
-def _exit_status(job: Job) -> int | None:
-    return job.future.result() if job.state == "finished" else None
+def _parsed(output: str) -> Any:
+    try:
+        return json.loads(output)
+    except ValueError:  # stopped, or refused before it printed
+        return None
 
 
 def _part(value: Any, pointer: str) -> Any:
@@ -202,10 +198,3 @@ def _cut(value: Any, elements: int, levels: int) -> Any:
         return {_cut(key, elements, 0): _cut(one, elements, levels - 1) for key, one in kept}
     missing = [f"... {len(value) - elements} more"] if len(value) > elements else []
     return [*(_cut(one, elements, levels - 1) for one in value[:elements]), *missing]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
