@@ -69,8 +69,11 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
+    setup = "pip install ." if (root / "pyproject.toml").exists() else "pip install -r requirements.txt"
     files = {benchmark: "".join([_BENCHMARK, *map(_spec_of, kernels)])} if kernels else {}
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
+    for name in ("roofwatch.yml", "roofwatch-report.yml"):
+        files[root / ".github" / "workflows" / name] = _template(name, suite=benchmark.name, setup=setup)
     return kernels, files
 
 

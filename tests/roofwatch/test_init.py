@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.proposing import find_kernels
+from roofwatch.proposing import find_kernels, propose
 from tests.docs.command_line import check_line
-from tests.docs.markdown import ROOT, code_spans
+from tests.docs.markdown import ROOT, code_spans, fences
 from tests.git_repository import make_repository
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -78,6 +78,15 @@ def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: 
     assert {one["name"]: one["directions"] for one in kernels} == {"add": ["fwd"], "Copy": ["fwd", "bwd"]}
     checked = roofwatch("check", "bench_my_kernels.py", "--case", "add/*float32*", "--json", cwd=repository)
     assert "write the reference" in checked.output
+
+
+def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path) -> None:
+    (repository / "requirements.txt").touch()
+    _, files = propose(repository)
+    workflows = [text for path, text in files.items() if path.suffix == ".yml"]
+    shown = [fence.text for fence in fences(ROOT / "docs" / "how-to" / "github.md") if fence.language == "yaml"]
+
+    assert [text.replace("bench_my_kernels", "bench_layers") for text in workflows] == shown[:2]
 
 
 def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository: Path) -> None:
