@@ -106,6 +106,7 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
         Column("cases", lambda one: f"{len(one.case_ids)} of {one.case_count}"),
         Column("how they end", lambda one: ", ".join(map(outcome_text, one.outcomes))),
         Column("for example", lambda one: one.case_ids[0]),
+        Column("help", lambda one: one.outcomes[0].url if one.outcomes else None, link="what to do"),
         if_empty="Nothing: every case works in the newest run of every runner.",
     )
     st.caption("In the newest run of a clean work tree on each runner, compared with the cases of all these runs.")

@@ -46,6 +46,7 @@ def show_failures(record: RunRecord) -> None:
             Column("implementation", lambda one: one.result.implementation),
             Column("function and target", lambda one: one.compiled),
             Column("message", lambda one: one.result.message),
+            Column("help", lambda one: one.result.outcome.url, link="what to do"),
             omit_empty=True,
         )
     elif record.measurements:

@@ -46,6 +46,7 @@ def test_a_run_shows_its_duration_outcomes_and_failures(open_view: OpenView, rec
     failures = table(app, "message")
     assert failures["case"].tolist() == [GEMM]
     assert failures["outcome"].tolist() == ["✕ out of memory"]
+    assert failures["help"].str.endswith("how-to/outcomes.html#out_of_memory").all()
 
 
 def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
