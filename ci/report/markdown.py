@@ -73,7 +73,7 @@ def folded(summary: str, lines: Sequence[str]) -> list[str]:
 def join_sections(
     opening: list[str], sections: Sequence[Section], closing: list[str], *, max_bytes: int, whole_url: str | None
 ) -> str:
-    """Write a document: open tables of at most ten rows, then what is folded; rows that do not fit are counted.
+    """Write a document: open tables of at most ten rows, then what is folded, each table short enough for all to fit.
 
     Args:
         opening: Its first lines.
@@ -82,7 +82,6 @@ def join_sections(
         max_bytes: Size limit in UTF-8.
         whole_url: Page with all rows, for a Markdown link.
     """
-    link = f" [All of them]({whole_url})" if whole_url else ""
     opened = [section for section in sections if not section.is_folded]
     shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]
     rest = [
@@ -90,53 +89,27 @@ def join_sections(
         for section in opened
         if len(section.rows) > _MAX_OPEN_ROWS
     ]
-    free = max_bytes - _size([*opening, "", *closing])
-    tables, free = _fit(shown, free, link)
-    folds, _ = _fit([*rest, *(section for section in sections if section.is_folded)], free, link)
-    return "\n".join([*opening, *tables, "", *closing, *folds]) + "\n"
+    folds = [*rest, *(section for section in sections if section.is_folded)]
+    most = max((len(section.rows) for section in sections), default=0)
+    while True:
+        tables, folded_tables = (
+            [line for section in part for line in _section_lines(section, most, whole_url)] for part in (shown, folds)
+        )
+        text = "\n".join([*opening, *tables, "", *closing, *folded_tables]) + "\n"
+        if len(text.encode()) <= max_bytes or not most:
+            return text
+        most = most * 3 // 4
 
 
-def _fit(sections: Sequence[Section], free: int, link: str) -> tuple[list[str], int]:
-    """Write the rows that fit into `free` bytes, and count the others; also return the bytes that are left."""
-
-    def cut_line(count: int) -> str:
-        return f"_{count_of(count, 'more row')} cut to keep this comment short._{link}"
-
-    lines: list[str] = []
-    cut_count, reserve = 0, _size(["", cut_line(10**9)])
-    for section in sections:
-        free_for_rows = free - _size(["", *_section_lines(section, ())]) - 2 * reserve
-        if free_for_rows < 0:
-            cut_count += len(section.rows)
-            continue
-        kept_count = 0
-        for row in section.rows:
-            size = _size([_row(row.values())])
-            if size > free_for_rows:
-                break
-            free_for_rows -= size
-            kept_count += 1
-        missing = len(section.rows) - kept_count
-        free = free_for_rows + (reserve if missing else 2 * reserve)
-        kept = section.rows[:kept_count]
-        lines += ["", *_section_lines(section, kept, cut_line(missing) if missing else None)]
-    if cut_count:
-        lines += ["", cut_line(cut_count)]
-        free -= reserve
-    return lines, free
-
-
-def _section_lines(section: Section, rows: Sequence[Mapping[str, str]], cut_line: str | None = None) -> list[str]:
-    lines = table(list(section.rows[0]), [list(row.values()) for row in rows])
-    body = [*([section.text, ""] if section.text else []), *lines]
-    if cut_line is not None:
-        body += ["", cut_line]
-    return folded(section.title, body) if section.is_folded else body
+def _section_lines(section: Section, most: int, whole_url: str | None) -> list[str]:
+    """Write a table, and how many rows were cut."""
+    lines = [section.text, ""] if section.text else []
+    lines += table(list(section.rows[0]), [list(row.values()) for row in section.rows[:most]])
+    if (cut_count := len(section.rows) - most) > 0:
+        link = f" [All of them]({whole_url})" if whole_url else ""
+        lines += ["", f"_{count_of(cut_count, 'more row')} cut to keep this comment short._{link}"]
+    return ["", *(folded(section.title, lines) if section.is_folded else lines)]
 
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _size(lines: Sequence[str]) -> int:
-    return sum(len(line.encode()) + 1 for line in lines)
