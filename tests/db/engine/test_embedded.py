@@ -126,6 +126,7 @@ def test_a_full_disk_is_reported_with_the_way_out(folder: Path, monkeypatch: pyt
         embedded.start(folder)
 
 
+@pytest.mark.slow
 def test_an_open_store_restarts_a_killed_server(folder: Path) -> None:
     with open_server(folder=folder) as engine:
         os.kill(server_pid(folder), signal.SIGKILL)
