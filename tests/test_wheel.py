@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch import __version__
 from roofwatch.install import INSTALL_ROOT
 from tests.builders import make_record
 
@@ -34,6 +35,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(folder / "site-packages")
     return folder / "site-packages"
+
+
+def test_the_wheel_has_the_version_of_the_package(installed: Path) -> None:
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    assert f"\nVersion: {__version__}\n" in metadata.read_text()
 
 
 def test_the_wheel_puts_one_package_into_site_packages(installed: Path) -> None:
