@@ -61,7 +61,7 @@ def page(folder: Path, failures: dict[str, str]) -> str:
 
 
 def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Target]:
-    """Every target of which something was measured."""
+    """Every target that has a measurement."""
     if record is not None:
         yield from _kernel_targets(record)
     floor_file = folder / "noise" / "noise_floor.json"

@@ -18,7 +18,7 @@ from roofwatch.cli.static import DefaultCommandGroup
 from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()
-_OTHERS = {"python", "python3", "pip", "build/fresh/bin/pip", "git", "sed", "install", "."}
+_OTHERS = {"python", "python3", "pip", "pipx", "test", "build/fresh/bin/pip", "git", "sed", "install", "."}
 """Further programs that documents may use."""
 _BETWEEN_COMMANDS = {"|", "||", "&&", ";"}
 _REDIRECTIONS = {">", ">>", "<"}

@@ -31,6 +31,7 @@ WRITTEN_BY = {
     ("report.yml", "answer"): {"checks", "pull-requests"},
     ("roofwatch-report.yml", "report"): {"actions", "checks", "pull-requests"},
     ("docs.yml", "publish"): {"id-token", "pages"},
+    ("release.yml", "publish"): {"id-token"},
 }
 CALLERS = [
     ("README.md", "measure.yml@v0", "roofwatch.yml"),
