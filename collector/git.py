@@ -20,6 +20,8 @@ _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 _GIT_MISSING = "git is not installed or not on PATH; install it (Debian: apt install git)"
 _NO_REPOSITORY = ("not a git repository", "dubious ownership", _GIT_MISSING)
 
+_DEPTHS = ("--depth=100", "--depth=2000", "--unshallow")
+_WAY_OUT = "name another base, or give actions/checkout `fetch-depth: 0`"
 _REMOTE_PATH = re.compile(r"(?:\w+://[^/]+/|[\w.-]+@[\w.-]+:)([\w./-]+?)(?:\.git)?/?$")
 """The path in the URL of a remote repository; a local folder does not match."""
 
@@ -157,6 +159,26 @@ def _remove_work_tree(repository: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     _lock_file(folder).unlink(missing_ok=True)
     run_git(repository, "worktree", "prune")
+
+
+def merge_base(repository: Path, target: str, head: str) -> str:
+    """Return the newest common commit of a branch or commit and the head; fetch what a shallow checkout lacks.
+
+    Raises:
+        GitError: there is none, or it cannot be fetched.
+    """
+    is_commit = re.fullmatch(r"[0-9a-f]{40,64}", target) is not None
+    base = target if is_commit else f"refs/remotes/origin/{target}"
+    wanted = target if is_commit else f"+refs/heads/{target}:{base}", head
+    for depth in _DEPTHS:
+        with contextlib.suppress(GitError):
+            return run_git(repository, "merge-base", base, head).strip()
+        is_shallow = run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"
+        try:
+            run_git(repository, "fetch", "--quiet", "--no-tags", *([depth] if is_shallow else []), "origin", *wanted)
+        except GitError as error:
+            raise GitError(f"{error}; {_WAY_OUT}") from None
+    return run_git(repository, "merge-base", base, head).strip()
 
 
 def _has_commits(repository: Path) -> bool:

@@ -302,11 +302,8 @@ def _code_of(file: Path) -> set[str]:
         statements = ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError):
         return set()
-    code = set()
-    for node in statements:
-        if isinstance(node, ast.Import | ast.ImportFrom):  # the head may import more
-            module = getattr(node, "module", "")
-            code |= {f"{module} {getattr(node, 'level', 0)} {alias.name} {alias.asname}" for alias in node.names}
-        elif not (isinstance(node, ast.Assign) and "KernelSpec(" in ast.unparse(node.value)):
-            code.add(ast.dump(node))
-    return code
+    return {
+        ast.dump(node)
+        for node in statements
+        if not (isinstance(node, ast.Assign) and "KernelSpec(" in ast.unparse(node.value))
+    }

@@ -1,12 +1,11 @@
 """What the GitHub action does in a job: the commands for an event, and the reply to a requested measurement."""
 
 import json
-import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,14 +17,12 @@ from roofwatch.ci.github.commands import describe, reply
 from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, RequestedMeasurement, job_of, requested_measurement
 from roofwatch.ci.messages import GitHubError
 from roofwatch.ci.report.markdown import code
-from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import run_git
+from roofwatch.collector.git import merge_base
 
 RECORDS = Path("roofwatch-records")
 BISECTION = "bisection.json"
 _MAX_BISECTION_BYTES = 1_000_000
 _MAX_LINES = 6
-_DEPTHS = ("--depth=100", "--depth=2000", "--unshallow")
 
 
 @dataclass(frozen=True)
@@ -102,26 +99,6 @@ def _target(request: RequestedMeasurement | None, event: Mapping[str, Any]) -> s
         return str(event["merge_group"]["base_sha"] if "merge_group" in event else event["pull_request"]["base"]["ref"])
     except (KeyError, TypeError):
         raise GitHubError("measure in a job that pull_request or merge_group starts, or give `base`") from None
-
-
-def merge_base(repository: Path, target: str, head: str) -> str:
-    """Return the newest common commit of a branch or commit and the head; fetch what a shallow checkout lacks.
-
-    Raises:
-        GitError: there is none, or it cannot be fetched.
-    """
-    is_commit = re.fullmatch(r"[0-9a-f]{40,64}", target) is not None
-    base = target if is_commit else f"refs/remotes/origin/{target}"
-    wanted = target if is_commit else f"+refs/heads/{target}:{base}", head
-    for depth in _DEPTHS:
-        with suppress(GitError):
-            return run_git(repository, "merge-base", base, head).strip()
-        is_shallow = run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"
-        try:
-            run_git(repository, "fetch", "--quiet", "--no-tags", *([depth] if is_shallow else []), "origin", *wanted)
-        except GitError as error:
-            raise GitError(f"{error}; give actions/checkout `fetch-depth: 0`") from None
-    return run_git(repository, "merge-base", base, head).strip()
 
 
 class _Bisection(BaseModel):

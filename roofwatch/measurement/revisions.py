@@ -10,7 +10,7 @@ from pathlib import Path
 from roofwatch.arguments import suite_at, suite_at_commit
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
-from roofwatch.collector.git import find_repository, read_commit, run_git
+from roofwatch.collector.git import find_repository, merge_base, read_commit, run_git
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -86,19 +86,23 @@ def open_pair(
         SideError: the suite of a side does not exist or cannot be loaded; of the base if both cannot.
     """
     with ExitStack() as stack:
+        failure, benchmarks = None, None
         try:
             new = suite_at(path, None) if head is None else stack.enter_context(suite_at_commit(path, head))
             load_suite_at(new, fork_server)
-        except SuiteError as error:
-            _require_base(path, base, fork_server)
-            raise SideError("head", error) from None
-        try:
             benchmarks = new.source.path if uses_head else None
+        except SuiteError as error:
+            failure = SideError("head", error)
+        try:
             old = stack.enter_context(open_suite(path, base, fork_server, benchmarks))
-            if not old.is_replaced:
-                load_suite_at(old, fork_server)
+        except SuiteError as error:  # without the suite at the base, nothing else can be at fault
+            raise failure or SideError("base", error) from None
+        try:
+            load_suite_at(old, fork_server)
         except SuiteError as error:
             raise SideError("base", error) from None
+        if failure is not None:
+            raise failure
         commit = old.commit.model_copy(update={"branch": os.environ.get("GITHUB_BASE_REF") or None})
         yield replace(old, commit=commit), new
 
@@ -124,19 +128,6 @@ def note_not_measured(path: Path | None, head: str | None, folder: Path, error: 
         write_text(folder / FILE_NAME, json_text(note))
 
 
-def _require_base(path: Path | None, base: str, fork_server: ForkServer) -> None:
-    """Raise `SideError` if the base has the suite and cannot load it."""
-    with ExitStack() as stack:
-        try:
-            suite = stack.enter_context(suite_at_commit(path, base))
-        except SuiteError:
-            return
-        try:
-            load_suite_at(suite, fork_server)
-        except SuiteError as error:
-            raise SideError("base", error) from None
-
-
 # --- the base of a branch
 
 
@@ -159,31 +150,23 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
     repository = find_repository(Path(__file__) if path is None else path.resolve())
     if repository is None:
         raise GitError(f"{path}: lies in no git repository, so it has no base")
-    targets = list(_targets(variables)) or ["origin/HEAD", "origin/main", "origin/master"]
-    tip = head or "HEAD"
-    for target in targets:
-        with suppress(GitError):
-            run_git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{target}^{{commit}}")
-            break
-    else:
-        raise GitError(f"--base auto: no {' or '.join(targets)} here; {_WAY_OUT}")
-    try:
-        found = run_git(repository, "merge-base", target, tip).strip()
-    except GitError:
-        raise GitError(f"--base auto: {tip} and {target} have no common commit here; {_WAY_OUT}") from None
+    tip = run_git(repository, "rev-parse", "--verify", "--end-of-options", f"{head or 'HEAD'}^{{commit}}").strip()
+    target = _target(repository, variables)
+    found = merge_base(repository, target, tip)
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
-    if not is_changed and found == run_git(repository, "rev-parse", f"{tip}^{{commit}}").strip():
-        raise GitError(f"--base auto: {tip} is part of {target}, so it has no base; name one, such as --base HEAD~1")
+    if found == tip and not is_changed:
+        raise GitError(f"{tip[:12]} is part of {target}, so it has no base; name one, such as --base HEAD~1")
     return found
 
 
-_WAY_OUT = "name a revision with --base; in GitHub Actions give actions/checkout `fetch-depth: 0`"
-
-
-def _targets(variables: Mapping[str, str]) -> Iterator[str]:
-    """Return the target of a job's pull request or merge queue, the branch before the commit that the event names."""
+def _target(repository: Path, variables: Mapping[str, str]) -> str:
+    """Return a branch of origin, or the commit that the event of a merge queue names."""
     if branch := variables.get("GITHUB_BASE_REF"):
-        yield f"origin/{branch}"
+        return branch
     with suppress(OSError, ValueError, KeyError, TypeError):
-        event = json.loads(Path(variables["GITHUB_EVENT_PATH"]).read_text())
-        yield str(event["merge_group"]["base_sha"] if "merge_group" in event else event["pull_request"]["base"]["sha"])
+        return str(json.loads(Path(variables["GITHUB_EVENT_PATH"]).read_text())["merge_group"]["base_sha"])
+    with suppress(GitError):
+        return (
+            run_git(repository, "symbolic-ref", "--short", "refs/remotes/origin/HEAD").strip().removeprefix("origin/")
+        )
+    return "main"

@@ -9,7 +9,8 @@ import pytest
 
 from roofwatch.ci.messages import GitHubError
 from roofwatch.collector.errors import GitError
-from roofwatch.github_action import Inputs, commands_for, merge_base
+from roofwatch.collector.git import merge_base
+from roofwatch.github_action import Inputs, commands_for
 from tests.builders import sha_of
 from tests.git_repository import commit_all, git, make_repository
 

@@ -174,7 +174,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     ended.called_job(report, "report")
     assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
     title = check_run["output"]["title"]
-    assert re.fullmatch(r"1 of 1 benchmark slower · worst \+\d+% \(scale\); 1 result less accurate", title)
+    assert re.fullmatch(r"1 of 1 benchmark slower · worst \+[\d,]+% \(scale\); 1 result less accurate", title)
     assert check_run["details_url"].endswith("/actions/runs/4242")
     (annotation,) = check_run["annotations"]
     line = (checkout / annotation["path"]).read_text().splitlines()[annotation["start_line"] - 1]
