@@ -196,6 +196,7 @@ def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
             config.stash[_SESSION] = self.session
 
     options = ["-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", root]
+    os.environ.pop("PYTEST_ADDOPTS", None)  # options of the session that measures, such as -n
     output = io.StringIO()
     with contextlib.chdir(root), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         status = pytest.main([*options, node_id], plugins=[Capture()])

@@ -90,7 +90,9 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     """The largest change of each metric, with the number of series that changed with it."""
     by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
     for change in changes:
-        by_metric["outcome" if is_outcome(change) else change.series.metric].append(change)
+        # another tool's file has several statistics of one metric, which change together
+        metric = "imported" if change.series.definition.layer is Layer.IMPORTED else change.series.metric
+        by_metric["outcome" if is_outcome(change) else metric].append(change)
     parts = []
     for name, group in by_metric.items():
         # a failed check counts once for all of its tensors

@@ -81,11 +81,12 @@ def test_a_damaged_file_stops_the_import_before_anything_is_written(tmp_path: Pa
     assert not (tmp_path / "roofwatch-records").exists()
 
 
-def judged(store: Engine, path: Path, **directions: Better) -> list[Regression]:
-    """Import a file into a store, and judge its history."""
-    run = turned(import_file(path)[1], directions)
-    for record in to_records(run, path, project="p", revision=None, folder=path.parent):
-        ingest_record(store, record)
+def judged(store: Engine, *paths: Path, **directions: Better) -> list[Regression]:
+    """Import files into a store, and judge their history."""
+    for path in paths:
+        run = turned(import_file(path)[1], directions)
+        for record in to_records(run, path, project="p", revision=None, folder=path.parent):
+            ingest_record(store, record)
     return analyse_project(store, "p")
 
 
@@ -131,6 +132,21 @@ def test_a_benchmark_that_fails_is_a_regression_and_one_that_is_skipped_is_not(t
     last = found[-1]
     assert {(one.verdict, one.kernel, one.commit.sha) for one in found} == {("regressed", "time_fails", sha_of(6))}
     assert last.is_confirmed
+
+
+def test_statistics_of_one_metric_that_change_together_are_named_once(tmp_path: Path, store: Engine) -> None:
+    for day, value in enumerate(days_with_step(1.2)):
+        stats = dict.fromkeys(("min", "median", "mean", "max"), value) | {"rounds": 5}
+        document = {
+            "machine_info": {},
+            "commit_info": {"id": sha_of(day), "time": str(START + timedelta(day)), "dirty": False},
+            "benchmarks": [{"fullname": "a.py::test_sort", "stats": stats}],
+        }
+        (tmp_path / f"{day}.json").write_text(json.dumps(document))
+    (found,) = judged(store, *(tmp_path / f"{day}.json" for day in range(60)))
+
+    assert len(found.change_points) == 4
+    assert found.summary.count("seconds") + found.summary.count(" s ") <= 2
 
 
 def test_importing_twice_stores_once(tmp_path: Path, store: Engine) -> None:
