@@ -48,7 +48,6 @@ _NVBENCH_SAMPLES = {
     "nv/json/freqs-bin:nv/cold/sample_freqs": ("nv/cold/sm_clock_rate", "Hz", UNKNOWN),
 }
 """Files of little-endian float32 beside the JSON."""
-_GPU_TIME = "nv/cold/time/gpu"
 
 
 def _nvbench(document: _Json, path: Path) -> ImportedRun:
@@ -70,14 +69,17 @@ def _nvbench(document: _Json, path: Path) -> ImportedRun:
 def _nvbench_rows(case: str, state: _Json, path: Path) -> Iterator[ImportedRow]:
     device = {} if state.get("device") is None else {"Device": state["device"]}
     parameters = device | {axis["name"]: _typed(axis) for axis in state.get("axis_values") or []}
+    missing = (case, "nv/cold/time/gpu", None, "s", LOWER, "mean", parameters)
     if state.get("is_skipped"):
         reason = str(state.get("skip_reason") or "skipped")
-        yield ImportedRow(
-            *(case, _GPU_TIME, None, "s", LOWER, "mean", parameters), outcome=Outcome.UNSUPPORTED, message=reason
-        )
+        yield ImportedRow(*missing, outcome=Outcome.UNSUPPORTED, message=reason)
         return
     summaries = {summary.get("tag") or summary["name"]: summary for summary in state.get("summaries") or []}
-    counts = {tag.split("/")[1]: _typed(_data(one)["value"]) for tag, one in summaries.items() if "sample_size" in tag}
+    counts = {
+        tag.removesuffix("sample_size"): _typed(_data(one)["value"])
+        for tag, one in summaries.items()
+        if tag.endswith("/sample_size")
+    }
     for tag, summary in summaries.items():
         data = _data(summary)
         if tag in _NVBENCH_SAMPLES:
@@ -86,7 +88,7 @@ def _nvbench_rows(case: str, state: _Json, path: Path) -> Iterator[ImportedRow]:
                 yield ImportedRow(case, metric, sample, unit, better, "sample", parameters, 1)
             continue
         metric, statistic = _nvbench_metric(tag)
-        hint, count = summary.get("hint"), counts.get(tag.split("/")[1]) if tag.startswith("nv/") else None
+        hint, count = summary.get("hint"), counts.get("/".join(tag.split("/")[:2]) + "/")
         unit, better = _NVBENCH_UNITS.get(hint, ""), _nvbench_better(tag, hint, statistic)
         for name, one in data.items():
             number = number_of(one["value"])
@@ -94,10 +96,7 @@ def _nvbench_rows(case: str, state: _Json, path: Path) -> Iterator[ImportedRow]:
                 part = metric if name == "value" else f"{metric}/{name}"
                 yield ImportedRow(case, part, number, unit, better, statistic, parameters, count)
     if not summaries:
-        message = "the state ran and has no summary"
-        yield ImportedRow(
-            *(case, _GPU_TIME, None, "s", LOWER, "mean", parameters), outcome=Outcome.CRASHED, message=message
-        )
+        yield ImportedRow(*missing, outcome=Outcome.CRASHED, message="the state ran and has no summary")
 
 
 def _data(summary: _Json) -> dict[str, _Json]:
@@ -235,7 +234,9 @@ class _TritonBenchTable:
         else:
             table = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=";"))
         headers, *body = table
-        operator = re.sub(r"^op_", "", path.name.split(".", 1)[0])
+        stem = path.name.split(".", 1)[0]
+        written = re.fullmatch(r"op_(.+)_.{8}", stem)  # by TritonBench, with a random ending
+        operator = written[1] if written else stem.removeprefix("op_")
         rows: list[ImportedRow] = []
         for cells in body:
             if len(cells) != len(headers):
@@ -255,14 +256,14 @@ def _pytorch(document: Any, _path: Path) -> ImportedRun:
     entries = document if isinstance(document, list) else [document]
     rows = [row for entry in entries for row in _pytorch_rows(entry)]
     commits = {row.commit for row in rows}
-    info = (entries[0]["benchmark"].get("extra_info") or {}) if entries else {}
-    runner: _Json = next(iter(entries[0].get("runners") or []), {}) if entries else {}
+    first: _Json = entries[0]
+    info, runner = first["benchmark"].get("extra_info") or {}, next(iter(first.get("runners") or []), {})
     return ImportedRun(
         tool="PyTorch benchmark database",
-        tool_version=entries[0].get("schema_version", "v3") if entries else None,
+        tool_version=first.get("schema_version", "v3"),
         rows=tuple(rows),
         commit=rows[0].commit or ImportedCommit() if len(commits) == 1 else ImportedCommit(),
-        project=entries[0].get("repo") if entries else None,
+        project=first.get("repo"),
         device=runner.get("gpu_info") or info.get("device") or info.get("arch") or runner.get("name") or None,
     )
 
@@ -297,22 +298,11 @@ def _pytorch_rows(entry: _Json) -> Iterator[ImportedRow]:
     if not values:
         message = "the metric has no value"
         yield ImportedRow(case, metric["name"], None, unit, better, outcome=Outcome.CRASHED, message=message, **shared)
+    statistic = statistic or ("value" if len(values) == 1 else "sample")
     for value in values:
-        statistic_of = statistic or ("value" if len(values) == 1 else "sample")
         number = number_of(value)
-        failed: dict[str, Any] = (
-            {} if number is not None else {"outcome": Outcome.CRASHED, "message": f"its value is {value}"}
-        )
-        yield ImportedRow(
-            case,
-            metric["name"],
-            number,
-            unit,
-            better,
-            statistic_of,
-            sample_count=1,
-            **shared | ({} if number is not None else failed),
-        )
+        failed = {"outcome": Outcome.CRASHED, "message": f"its value is {value}"} if number is None else {}
+        yield ImportedRow(case, metric["name"], number, unit, better, statistic, sample_count=1, **shared | failed)
     target = number_of(metric.get("target_value"))
     if target is not None:
         yield ImportedRow(case, metric["name"], target, unit, UNKNOWN, "target", **shared)

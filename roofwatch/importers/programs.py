@@ -55,7 +55,7 @@ def _pytest_benchmark(document: _Json, _path: Path) -> ImportedRun:
             is_dirty=bool(info.get("dirty")),
         ),
         project=info.get("project"),
-        device=cpu.get("brand_raw") or cpu.get("brand") or machine.get("node"),
+        device=cpu.get("brand_raw") or cpu.get("brand"),
     )
 
 
@@ -114,7 +114,8 @@ def _google_benchmark(document: _Json, _path: Path) -> ImportedRun:
         tool_version=context.get("library_version"),
         rows=tuple(row for benchmark in document["benchmarks"] for row in _google_rows(benchmark)),
         commit=ImportedCommit(measured_at=_seconds(context.get("date"))),
-        device=context.get("host_name"),
+        # a hosted runner has another host name and clock in every run
+        device=f"{context['num_cpus']} CPUs" if "num_cpus" in context else None,
     )
 
 

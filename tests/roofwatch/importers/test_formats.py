@@ -290,9 +290,9 @@ TABLE_PRINTED = """\
 """
 
 
-@pytest.mark.parametrize("table", [TABLE_CSV, TABLE_PRINTED])
-def test_tritonbench_tables_are_read(tmp_path: Path, table: str) -> None:
-    format_name, run = import_file(write(tmp_path, table, "op_softmax.csv"))
+@pytest.mark.parametrize(("table", "name"), [(TABLE_CSV, "op_softmax_a1_b2c3d.csv"), (TABLE_PRINTED, "op_softmax.txt")])
+def test_tritonbench_tables_are_read(tmp_path: Path, table: str, name: str) -> None:
+    format_name, run = import_file(write(tmp_path, table, name))
 
     assert format_name == "tritonbench-table"
     row = only(run, metric="latency", statistic="median", implementation="triton", parameters={"x_val": "256"})
