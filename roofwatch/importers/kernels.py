@@ -257,7 +257,8 @@ def _pytorch(document: Any, _path: Path) -> ImportedRun:
     rows = [row for entry in entries for row in _pytorch_rows(entry)]
     commits = {row.commit for row in rows}
     first: _Json = entries[0]
-    info, runner = first["benchmark"].get("extra_info") or {}, next(iter(first.get("runners") or []), {})
+    info: _Json = first["benchmark"].get("extra_info") or {}
+    runner: _Json = next(iter(first.get("runners") or []), {})
     return ImportedRun(
         tool="PyTorch benchmark database",
         tool_version=first.get("schema_version", "v3"),

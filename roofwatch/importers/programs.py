@@ -41,8 +41,7 @@ _PYTEST_COUNTS = ("rounds", "iterations", "iqr_outliers", "stddev_outliers")
 def _pytest_benchmark(document: _Json, _path: Path) -> ImportedRun:
     info = document.get("commit_info") or {}
     sha = info.get("id")
-    machine = document.get("machine_info") or {}
-    cpu = machine.get("cpu") or {}
+    cpu = (document.get("machine_info") or {}).get("cpu") or {}
     return ImportedRun(
         tool="pytest-benchmark",
         tool_version=document.get("version"),
