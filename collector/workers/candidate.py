@@ -183,17 +183,17 @@ class Sandbox:
 
 
 class CandidateProcess:
-    """Starts the process; it is loaded when `wait_until_loaded` returns.
+    """Starts the process; it loads the kernel when `load` is called.
 
     Args:
         sandbox: Its limits.
         name: Of its scratch folder, and in messages.
-        load: What to load: `file` and `entry` of a candidate, or `spec`, `kernel` and `roots` of a spec; both, and a
+        what: To load: `file` and `entry` of a candidate, or `spec`, `kernel` and `roots` of a spec; both, and a
             `compiled_case`, to compile the candidate without calling it.
         import_roots: Folders first on the import path.
     """
 
-    def __init__(self, sandbox: Sandbox, name: str, load: Mapping[str, Any], import_roots: Sequence[Path]) -> None:
+    def __init__(self, sandbox: Sandbox, name: str, what: Mapping[str, Any], import_roots: Sequence[Path]) -> None:
         self._name = name
         self._late: str | None = None
         self._returned: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -221,7 +221,7 @@ class CandidateProcess:
         setup = {
             **dict.fromkeys(("file", "entry", "spec", "kernel", "compiled_case")),
             "roots": [],
-            **load,
+            **what,
             "policy": asdict(sandbox.policy(scratch)),
             "arena_bytes": sandbox.arena_bytes,
             "device_arena": None if sandbox.device == "cpu" else self._move_to_device(),
@@ -254,14 +254,13 @@ class CandidateProcess:
         except CandidateError as error:
             raise CollectorError(f"the sandbox of the {self._name} could not be set up: {error}") from None
 
-    def wait_until_loaded(self, timeout_s: float) -> None:
-        """Wait for the kernel to be loaded, and stop the process.
+    def load(self, timeout_s: float) -> None:
+        """Load the kernel, which runs the candidate's code for the first time, and stop the process.
 
         Raises:
             CandidateError: it cannot be loaded.
         """
-        answer = self._receive(timeout_s)
-        self._signal(signal.SIGSTOP)
+        answer, _ = self._ask({"do": "load"}, timeout_s)
         self.static_facts = tuple(each.model_dump() for each in answer.static or ())
 
     def call(

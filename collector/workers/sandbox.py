@@ -96,8 +96,6 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     attempt("cgroup", lambda: _join(policy.groups))
     if policy.cpu is not None:
         os.sched_setaffinity(0, {policy.cpu})
-    # the first to be killed if memory runs out
-    Path("/proc/self/oom_score_adj").write_text("1000")
     attempt("own_user", lambda: _become_nobody(policy))
     # what belongs to the namespaces fails with their reason
     dependent = ("read_only_root", "scratch_size", "own_proc")
@@ -233,6 +231,8 @@ def _mount(kind: str, place: str, options: str | None) -> None:
 
 
 def _limit(policy: Policy, *, is_own_namespace: bool) -> None:
+    # the first to be killed if memory runs out
+    Path("/proc/self/oom_score_adj").write_text("1000")
     # outside of a namespace of its own, the limit counts every process of the user
     others = 0 if is_own_namespace else _task_count(os.getuid())
     limits = {

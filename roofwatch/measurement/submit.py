@@ -273,6 +273,7 @@ class _Judge:
             )
         self._on_status("confirming")
         self._spent_rate = CONFIRMATION_ERROR_RATE
+        self._result.effect = None  # the screening's is the best of many, by the winner's curse
         self._result.cases = [trial.case.id for trial in trials]
         self._candidate_ns.clear()
         with self._processes(cases) as bench:
@@ -328,11 +329,11 @@ class _Judge:
             why = ", ".join(f"{name} ({why})" for name, why in lacking.items())
             raise _Rejected(SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {why}")
         try:
-            base.wait_until_loaded(self._call_timeout_s())
+            base.load(self._call_timeout_s())
         except CandidateError as error:
             raise CollectorError(f"{self._request.spec} cannot be loaded in the sandbox: {error}") from None
         try:
-            candidate.wait_until_loaded(self._call_timeout_s())
+            candidate.load(self._call_timeout_s())
         except CandidateError as error:
             evidence = [self._evidence("load", self._request.entry, str(error))]
             raise _Rejected(SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence) from None
@@ -343,7 +344,7 @@ class _Judge:
     def _compile(self, compiler: CandidateProcess) -> None:
         try:
             compiler.wait_until_isolated(self._call_timeout_s())
-            compiler.wait_until_loaded(self._call_timeout_s())
+            compiler.load(self._call_timeout_s())
             self._result.static = list(compiler.static_facts)
         except CandidateError as error:  # says nothing about results or times
             self._result.evidence.append(self._evidence("static", "compile for the targets", str(error)))
