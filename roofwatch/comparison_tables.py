@@ -187,4 +187,4 @@ def submission_table(entries: Iterable[Mapping[str, Any]]) -> Table:
         for entry in entries
     ]
     columns = ("submitted", "kernel", "file", "hash", "parent", "verdict", "speedup", "reason")
-    return make_table(columns, rows, title="Submissions", left=6)
+    return make_table(columns, rows, title="Submissions")

@@ -183,7 +183,7 @@ def submit(
         list[str] | None,
         typer.Option("--case", "-c", help="Only cases whose id matches; repeatable. Default: as for run."),
     ] = None,
-    budget: Annotated[float, typer.Option(min=5.0, help="Seconds for everything.")] = 60.0,
+    budget: Annotated[float, typer.Option(min=5.0, help="Seconds for everything.")] = 50.0,
     require_isolation: Annotated[
         bool, typer.Option("--require-isolation", help="Refuse if this machine lacks a layer of the sandbox.")
     ] = False,

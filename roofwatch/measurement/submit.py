@@ -94,7 +94,7 @@ class Request:
     against: str | None = None
     entry: str = "candidate"
     cases: tuple[str, ...] | None = None
-    budget_s: float = 60.0
+    budget_s: float = 50.0
     must_be_isolated: bool = False
 
     def command(self) -> str:

@@ -39,7 +39,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def request(repository: Path, name: str, *, kernel: str = "centred", budget_s: float = 60.0) -> Request:
+def request(repository: Path, name: str, *, kernel: str = "centred", budget_s: float = 50.0) -> Request:
     candidate = repository / "candidate.py"
     shutil.copyfile(CANDIDATES / f"{name}.py", candidate)
     return Request(candidate, repository / SPEC, kernel=kernel, budget_s=budget_s)
