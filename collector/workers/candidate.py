@@ -100,7 +100,6 @@ class _Answer(_Reply):
     """Every answer of the process; each request expects some of the fields."""
 
     missing: dict[str, str] | None = None
-    implementations: list[str] | None = None
     outputs: Annotated[list[_Output], Field(max_length=64)] | None = None
     claimed_ns: Annotated[int, Field(ge=0)] | None = None
     kernels: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=100)] | None = None

@@ -46,7 +46,7 @@ def main(control_fd: int) -> NoReturn:
     except BaseException as error:  # noqa: BLE001  SystemExit too: the judge hears why
         _send(control, _described(error))
         os._exit(1)
-    _send(control, {"implementations": server.names, "static": server.static_facts})
+    _send(control, {"static": server.static_facts})
     while message := control.recv(MAX_MESSAGE_BYTES):
         try:
             reply = server.answer(json.loads(message))
@@ -86,7 +86,6 @@ class _Server:
         if setup["device_arena"] is not None:
             self._arena = _open_device_arena(bytes.fromhex(setup["device_arena"]), setup["arena_bytes"])
         self._kernels = _load(setup)
-        self.names = list(self._kernels)
         self.static_facts = None if setup["compiled_case"] is None else _compile(setup, self._kernels["candidate"])
         self._call_kernel: Callable[[], list[tuple[str, Any]]]
         self._output_start = 0
