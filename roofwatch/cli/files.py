@@ -28,7 +28,7 @@ def import_(
     files: Annotated[list[Path], typer.Argument(help="Result files of other tools, or folders of them.")],
     *,
     format_name: Annotated[str | None, typer.Option("--as", help="Format. Default: recognised.")] = None,
-    project: Annotated[str | None, typer.Option(help="Project. Default: the one that the file names.")] = None,
+    project: Annotated[str | None, typer.Option(help="Project. Default: the file's, or this repository's.")] = None,
     commit: Annotated[str | None, typer.Option(help="Measured commit. Default: the one that the file names.")] = None,
     direction: Annotated[
         list[str] | None, typer.Option(help="Which values of a metric are better: metric=lower or metric=higher.")

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import find_repository, read_commit
+from roofwatch.collector.git import find_repository, project_of, read_commit
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.metrics import Better
@@ -67,20 +67,21 @@ def to_records(
     Args:
         run: The file's content.
         path: The file.
-        project: Project of the records; None for the one that the file names.
+        project: Project of the records; None for the one that the file names, else the repository's.
         revision: Commit of the records; None for the one that the file names.
-        folder: Its repository knows the commits' parents and dates, if it has them.
+        folder: In the repository of the commits, which knows their order and dates; it may lack them.
 
     Raises:
-        FileImportError: the file names no commit or project, and neither is given.
+        FileImportError: the commit or the project is not known.
     """
-    name = project or _project(run, path)
+    repository = find_repository(folder)
+    name = project or _project(run, path, repository)
     groups: dict[ImportedCommit, list[ImportedRow]] = defaultdict(list)
     for row in run.rows:
         groups[row.commit or run.commit].append(row)
     if revision is not None and len(groups) > 1:
         raise FileImportError(f"{path}: has results of {len(groups)} commits, so --commit cannot name one")
-    commits = _commits(groups, path, revision, folder)
+    commits = _commits(groups, path, revision, repository)
     for told, rows in groups.items():
         commit = commits[told]
         measured_at = told.measured_at if told.measured_at is not None else commit.committed_at.timestamp()
@@ -100,21 +101,20 @@ def to_records(
         yield record.model_copy(update={"run_id": uuid5(NAMESPACE_URL, record.content_hash)})
 
 
-def _project(run: ImportedRun, path: Path) -> str:
+def _project(run: ImportedRun, path: Path, repository: Path | None) -> str:
     named = re.sub(r"[^\w./-]", "-", run.project or "").lstrip("-./")[:200]
-    if not named:
-        raise FileImportError(f"{path}: names no project; name it with --project")
-    return named
+    if not named and repository is None:
+        raise FileImportError(f"{path}: names no project, and there is no repository here; name it with --project")
+    return named or project_of(repository or path)
 
 
 def _commits(
-    told: Iterable[ImportedCommit], path: Path, revision: str | None, folder: Path
+    told: Iterable[ImportedCommit], path: Path, revision: str | None, repository: Path | None
 ) -> dict[ImportedCommit, Commit]:
     """The commits as git knows them. If it lacks any, as the file tells them all, in the order of their times."""
     wanted = {one: revision or one.sha for one in told}
     if None in wanted.values():
         raise FileImportError(f"{path}: names no commit; name it with --commit, or look at the file with --dry-run")
-    repository = find_repository(folder)
     try:
         if repository is not None:
             return {one: _in_git(one, sha, repository) for one, sha in wanted.items() if sha is not None}

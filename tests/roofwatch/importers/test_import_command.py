@@ -28,6 +28,7 @@ from roofwatch.importers.records import to_records, turned
 from roofwatch.importers.registry import import_file
 from tests.builders import make_record, sha_of
 from tests.docs.markdown import ROOT, fences
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.importers.test_formats import DATA, SERVING
 
@@ -194,6 +195,30 @@ def test_a_file_without_a_commit_needs_one(tmp_path: Path) -> None:
 def records_of(path: Path, folder: Path) -> list[RunRecord]:
     run = import_file(path)[1]
     return list(to_records(run, path, project="p", revision=sha_of(1), folder=folder))
+
+
+def test_git_tells_the_order_of_commits_and_the_name_of_the_project(tmp_path: Path) -> None:
+    make_repository(tmp_path / "kernels")
+    shas = []
+    for number in range(3):
+        (tmp_path / "kernels" / "file").write_text(str(number))
+        shas.append(commit_all(tmp_path / "kernels", f"Change {number}"))
+    file = DATA / "tritonbench_softmax_2024.json"
+
+    run = import_file(file)[1]
+    found = [
+        record
+        for sha in ("HEAD", shas[0], shas[1][:10])
+        for record in to_records(run, file, project=None, revision=sha, folder=tmp_path / "kernels")
+    ]
+
+    assert [(one.commit.sha, one.commit.first_parent_count) for one in found] == [
+        (shas[2], 3),
+        (shas[0], 1),
+        (shas[1], 2),
+    ]
+    assert {one.project for one in found} == {"kernels"}
+    assert found[1].commit.subject == "Change 0"
 
 
 def test_failures_hold_no_value_and_samples_become_quartiles(tmp_path: Path) -> None:
