@@ -113,9 +113,15 @@ class Jobs:
         return self.by_name[name]
 
     def report_problem(self, job: Job, description: str) -> Path:
-        """Write what happened, redacted, into a file of the repository's state folder."""
+        """Write what happened, redacted, into a file of the repository's state folder.
+
+        Raises:
+            ToolError: that folder is a link to another place.
+        """
         redaction = Redaction.of_this_machine(project=self.root)
         folder = self.root / STATE_FOLDER
+        if (folder / "problems").resolve() != folder / "problems":
+            raise ToolError(f"{STATE_FOLDER}/problems leads out of the repository; remove the link")
         report = {
             "description": redaction.text(description),
             "command": redaction.arguments(["roofwatch", *job.command]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -298,11 +299,14 @@ def test_a_report_about_a_problem_is_written_into_the_repository_without_secrets
         failed = await agent.call("check", target="gone.py", wait_s=50)
         assert failed["exit_status"] == 2
         written = await agent.call("report_problem", job=failed["job"], description="fails with hunter2-hunter2")
+        assert (jobs.root / ".roofwatch" / ".gitignore").read_text() == "*\n"
         report = json.loads((jobs.root / written["written"]).read_text())
         assert "hunter2" not in json.dumps(report)
         assert report["command"][:2] == ["roofwatch", "check"]
         assert "gone.py" in report["errors"][-1]
         assert report["versions"]["roofwatch"]
+        shutil.rmtree(jobs.root / ".roofwatch")
+        (jobs.root / ".roofwatch").symlink_to(jobs.root.parent)
+        assert "out of the repository" in await agent.refused("report_problem", job=failed["job"], description="x")
 
     ask(make_server(jobs), session)
-    assert (jobs.root / ".roofwatch" / ".gitignore").read_text() == "*\n"
