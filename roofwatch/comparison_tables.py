@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
-    """Everything that is not unchanged: cases, accuracy, memory and host time, machine code."""
+    """Everything that is not unchanged, the worst first: cases, accuracy, memory and host time, machine code."""
+    from roofwatch.ci.report.findings import worst_first
+
     cases = [
         (
             *(case.case_id, case.implementation, _side(case.base), _side(case.head)),
@@ -39,7 +41,7 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
                 _reason(case.reason).append(_more_blocks(case.comparison)),
             ),
         )
-        for case in judged.cases
+        for case in worst_first(judged.cases)
         if case.verdict is not Verdict.UNCHANGED
     ]
     write_error = metric("rmse_ratio").format

@@ -122,7 +122,7 @@ def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[R
     for side, record in (("base", base), ("head", head)):
         if record.commit.is_dirty:
             yield Remark(f"the {side} has uncommitted changes, so its numbers are not those of its commit")
-    if base.commit.sha == head.commit.sha:
+    if base.commit.sha == head.commit.sha and base.commit.is_dirty == head.commit.is_dirty:
         yield Remark("base and head are the same commit: any change is noise")
 
 

@@ -9,7 +9,7 @@ from roofwatch.collector.record.measurement import CacheState, Measurement, Time
 from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
-from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts
+from tests.builders import make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
 from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
 
 INTERPRETED = make_measurement(outcome=Outcome.UNSUPPORTED)
@@ -217,3 +217,14 @@ def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: 
 
     assert only_case(judgement).reason is reason
     assert exit_code(judgement.verdict) == exit_status
+
+
+def test_a_changed_work_tree_is_not_called_the_same_commit() -> None:
+    commit = make_commit(0)
+
+    def notes(**head: Any) -> str:
+        judgement = judge([make_timed()], [make_timed()], head_fields={"commit": commit.model_copy(update=head)})
+        return " ".join(map(str, judgement.notes))
+
+    assert "the same commit" in notes()
+    assert "the same commit" not in notes(is_dirty=True)
