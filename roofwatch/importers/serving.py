@@ -6,7 +6,9 @@ no request succeeds, vLLM writes 0 for every latency.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ _PARAMETERS = frozenset(
         *("num_processes", "ramp_up_start_rps", "ramp_up_end_rps"),
     )
 )
-_NOT_PARAMETERS = frozenset({"date", "model_id", "server_info"})
+_NOT_PARAMETERS = frozenset({"date", "model_id"})
 _COUNTED_ANYWAY = frozenset({"completed", "failed", "duration"})
 """Numbers that are right even if no request succeeded."""
 _ITL_EACH = "ITL by token"
@@ -76,20 +78,7 @@ _ITL_CHUNK = "ITL by streamed chunk"
 """Speculative decoding and batching put several tokens into one chunk."""
 
 
-def _vllm(document: Any, _path: Path) -> ImportedRun:
-    return _serving("vLLM", document, lambda _: _ITL_CHUNK)
-
-
-def _sglang(document: Any, _path: Path) -> ImportedRun:
-    def itl_of(run: _Json) -> str:
-        backend = str(run.get("backend"))
-        # only SGLang's own endpoint says how many tokens a chunk has
-        return _ITL_EACH if backend.startswith("sglang") and "oai" not in backend else _ITL_CHUNK
-
-    return _serving("SGLang", document, itl_of)
-
-
-def _serving(tool: str, document: Any, itl_of: Any) -> ImportedRun:
+def _serving(tool: str, document: Any, _path: Path) -> ImportedRun:
     runs = document if isinstance(document, list) else [document]
     if not all("completed" in run or any(map(_LATENCY.fullmatch, run)) for run in runs):
         raise ValueError("a run without latencies and requests")
@@ -97,9 +86,14 @@ def _serving(tool: str, document: Any, itl_of: Any) -> ImportedRun:
     return ImportedRun(
         tool=tool,
         tool_version=runs[0].get("vllm_version") or _server_info(runs[0]).get("version"),
-        rows=tuple(row for run in runs for row in _rows(run, itl_of(run))),
+        rows=tuple(row for run in runs for row in _rows(run, _itl(tool, str(run.get("backend"))))),
         commit=ImportedCommit(measured_at=measured_at),
     )
+
+
+def _itl(tool: str, backend: str) -> str:
+    # only SGLang's own endpoint says how many tokens a chunk has
+    return _ITL_EACH if tool == "SGLang" and backend.startswith("sglang") and "oai" not in backend else _ITL_CHUNK
 
 
 def _server_info(run: _Json) -> _Json:
@@ -121,9 +115,7 @@ def _rows(run: _Json, itl: str) -> Iterator[ImportedRow]:
     parameters = {
         key: value
         for key, value in run.items()
-        if key not in _NOT_PARAMETERS
-        and (key in _PARAMETERS or isinstance(value, str))
-        and not (isinstance(value, str) and number_of(value) is None and len(value) > 1_000)
+        if key in _PARAMETERS or (isinstance(value, str) and key not in _NOT_PARAMETERS)
     }
     failure = _failure(run)
     errors = run.get("errors") or []
@@ -160,7 +152,7 @@ def _requests(key: str, values: list[Any], errors: list[Any], row: Any) -> Itera
     """The numbers of each request; those of a failed request are no results."""
     metric, unit, better = _LISTS.get(key, (key, "", UNKNOWN))
     for at, own in enumerate(values):
-        error = errors[at] if at < len(errors) else None
+        error = errors[at] if key in _LISTS and at < len(errors) else None
         more = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
         for value in own if isinstance(own, list) else [own]:
             number = None if isinstance(value, str) else number_of(value)
@@ -178,12 +170,19 @@ def _failure(run: _Json) -> str | None:
     return "every latency is 0, as of a run without a successful request" if latencies and not any(latencies) else None
 
 
+@dataclass(frozen=True)
 class _Serving(JsonImporter):
+    is_sglang: bool = False
+
     def sniff(self, head: bytes, _name: str, /) -> float:
-        marks = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_tokens"')
-        is_serving = any(word in head for word in marks)
-        is_sglang = any(word in head for word in (b"retokenized", b"_e2e_latency_ms", b'"sharegpt_output_len"'))
-        return 0.9 if is_serving and is_sglang is (self.words == (b"sglang",)) else 0.0
+        is_serving = any(word in head for word in _MARKS)
+        return self.certainty if is_serving and any(word in head for word in _SGLANG_MARKS) is self.is_sglang else 0.0
 
 
-SERVING = {"vllm": _Serving(_vllm, ()), "sglang": _Serving(_sglang, (b"sglang",))}
+_MARKS = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_tokens"')
+_SGLANG_MARKS = (b"retokenized", b"_e2e_latency_ms", b'"sharegpt_output_len"')
+
+SERVING = {
+    "vllm": _Serving(partial(_serving, "vLLM"), ()),
+    "sglang": _Serving(partial(_serving, "SGLang"), (), is_sglang=True),
+}
