@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from roofwatch import posting
 from roofwatch.ci.github.commands import describe, reply
 from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, RequestedMeasurement, job_of, requested_measurement
-from roofwatch.ci.messages import GitHubError
 from roofwatch.ci.report.markdown import code
 from roofwatch.collector.git import merge_base
 
@@ -82,23 +81,15 @@ def commands_for(inputs: Inputs, variables: Mapping[str, str], event: Mapping[st
     if inputs.mode == "all":
         yield ["post", "--begin", *named]
     head = job_of(variables, event).head_sha
-    base = inputs.base if inputs.base != "auto" else merge_base(Path.cwd(), _target(request, event), head)
+    base = inputs.base
+    if request is not None and base == "auto":  # the event is about a comment
+        base = merge_base(Path.cwd(), request.base, head)
     if request is not None and request.verb == "bisect":
         yield ["bisect", inputs.suite, "--series", request.series, "--good", base, "--bad", head, "--json"]
         return
     ends = ["--base", base, "--head", head, "--output", str(RECORDS)]
     yield ["ab", inputs.suite, *ends, *shlex.split(inputs.arguments)]
     yield post if inputs.mode == "all" else [*post, "--no-comment", "--no-check"]
-
-
-def _target(request: RequestedMeasurement | None, event: Mapping[str, Any]) -> str:
-    """Return the branch that a change shall go into, or the commit below it in a merge queue."""
-    try:
-        if request is not None:
-            return request.base
-        return str(event["merge_group"]["base_sha"] if "merge_group" in event else event["pull_request"]["base"]["ref"])
-    except (KeyError, TypeError):
-        raise GitHubError("measure in a job that pull_request or merge_group starts, or give `base`") from None
 
 
 class _Bisection(BaseModel):

@@ -114,7 +114,8 @@ def noting_failure(path: Path | None, head: str | None, folder: Path) -> Iterato
     try:
         yield
     except CollectorError as error:
-        note_not_measured(path, head, folder, error)
+        with suppress(GitError):
+            note_not_measured(path, head, folder, error)
         raise
 
 
@@ -150,9 +151,9 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
     repository = find_repository(Path(__file__) if path is None else path.resolve())
     if repository is None:
         raise GitError(f"{path}: lies in no git repository, so it has no base")
-    tip = run_git(repository, "rev-parse", "--verify", "--end-of-options", f"{head or 'HEAD'}^{{commit}}").strip()
     target = _target(repository, variables)
-    found = merge_base(repository, target, tip)
+    found = merge_base(repository, target, head or run_git(repository, "rev-parse", "HEAD").strip())
+    tip = run_git(repository, "rev-parse", "--verify", "--end-of-options", f"{head or 'HEAD'}^{{commit}}").strip()
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
     if found == tip and not is_changed:
         raise GitError(f"{tip[:12]} is part of {target}, so it has no base; name one, such as --base HEAD~1")

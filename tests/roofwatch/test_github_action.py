@@ -66,10 +66,10 @@ def test_an_invalid_request_is_refused(asked: dict[str, str]) -> None:
         commands("measure", "issue_comment", {}, **asked)
 
 
-def test_an_event_without_a_target_needs_a_base() -> None:
-    assert commands("measure", "push", {}) == [AB, SUMMARY]
-    with pytest.raises(GitHubError, match="or give `base`"):
-        commands("measure", "push", {}, base="auto")
+def test_a_base_is_looked_for_while_measuring_so_that_the_check_ends_if_there_is_none() -> None:
+    begin, measure, post = commands("all", "pull_request", PULL_REQUEST, base="auto")
+
+    assert (begin, measure[:4], post) == (BEGIN, ["ab", "bench.py", "--base", "auto"], POST)
 
 
 def add_commits(folder: Path, branch: str, count: int) -> str:
