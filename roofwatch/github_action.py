@@ -6,11 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-from pydantic import BaseModel
 
 from roofwatch import posting
 from roofwatch.ci.github.commands import describe, reply
@@ -22,39 +19,31 @@ RECORDS = Path("roofwatch-records")
 BISECTION = "bisection.json"
 _MAX_BISECTION_BYTES = 1_000_000
 _MAX_LINES = 6
+Mode = Literal["all", "measure", "report"]
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs of the action."""
+def run_action(mode: Mode, suite: str, base: str, arguments: str, name: str, variables: Mapping[str, str]) -> int:
+    """Run the commands of a job; return the status of the last. The report says how a measurement ended.
 
-    mode: Literal["all", "measure", "report"]
-    suite: str
-    base: str
-    """Revision; `auto` for the merge-base with the target branch."""
-    arguments: str
-    """Further arguments of `roofwatch ab`, split like a shell does."""
-    name: str
-    """Of the report."""
-
-
-def run_action(inputs: Inputs, variables: Mapping[str, str]) -> int:
-    """Run the commands for the event of a job, and return the exit status of the last one.
-
-    A measurement may fail: the report says how it ended.
+    Args:
+        mode: What the job does.
+        suite: Benchmark file or folder.
+        base: Revision; `auto` for the merge-base with the target branch.
+        arguments: More of `roofwatch ab`, split like a shell does.
+        name: Of the report.
+        variables: The environment.
 
     Raises:
         GitHubError: there is nothing to do for this event.
         GitError: the base is unknown and cannot be fetched.
     """
     RECORDS.mkdir(exist_ok=True)
-    status = 0
-    for command in commands_for(inputs, variables, posting.event_of(variables)):
+    status, event = 0, posting.event_of(variables)
+    for command in commands_for(mode, suite, base, shlex.split(arguments), name, variables, event):
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
         measures = command[0] in {"ab", "bisect"}
         given = {key: value for key, value in variables.items() if key != TOKEN_VARIABLE or not measures}
-        opened = (RECORDS / BISECTION).open("wb") if command[0] == "bisect" else nullcontext()
-        with opened as output:
+        with (RECORDS / BISECTION).open("wb") if command[0] == "bisect" else nullcontext() as output:
             line = [sys.executable, "-m", "roofwatch", *command]
             done = subprocess.run(line, check=False, env=given, stdout=output)
         status = 0 if measures else done.returncode
@@ -63,47 +52,34 @@ def run_action(inputs: Inputs, variables: Mapping[str, str]) -> int:
     return status
 
 
-def commands_for(inputs: Inputs, variables: Mapping[str, str], event: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Return the commands of a job, each as its arguments.
-
-    Raises:
-        GitHubError: there is nothing to do for this event.
-        GitError: the base is unknown and cannot be fetched.
-    """
-    request, named = requested_measurement(variables), ["--name", inputs.name]
+def commands_for(
+    mode: Mode,
+    suite: str,
+    base: str,
+    arguments: Sequence[str],
+    name: str,
+    variables: Mapping[str, str],
+    event: Mapping[str, Any],
+) -> Iterator[list[str]]:
+    """Return the commands of a job, each as its arguments, from the parameters of `run_action`."""
+    request, named = requested_measurement(variables), ["--name", name]
     post = ["post", str(RECORDS), *named]
-    if inputs.mode == "report":
+    if mode == "report":
         if variables.get("GITHUB_EVENT_NAME") == "workflow_run":
             yield ["post", "--begin", *named] if event.get("action") == "requested" else post
         else:
             yield ["command", *([] if request is None else [str(RECORDS)]), *named]
         return
-    if inputs.mode == "all":
+    if mode == "all":
         yield ["post", "--begin", *named]
     head = job_of(variables, event).head_sha
-    base = inputs.base
     if request is not None and base == "auto":  # the event is about a comment
         base = merge_base(Path.cwd(), request.base, head)
     if request is not None and request.verb == "bisect":
-        yield ["bisect", inputs.suite, "--series", request.series, "--good", base, "--bad", head, "--json"]
+        yield ["bisect", suite, "--series", request.series, "--good", base, "--bad", head, "--json"]
         return
-    ends = ["--base", base, "--head", head, "--output", str(RECORDS)]
-    yield ["ab", inputs.suite, *ends, *shlex.split(inputs.arguments)]
-    yield post if inputs.mode == "all" else [*post, "--no-comment", "--no-check"]
-
-
-class _Bisection(BaseModel):
-    """What is read of the result of `roofwatch bisect --json`."""
-
-    summary: tuple[str, ...]
-
-
-def hand_over(requests: Sequence[RequestedMeasurement], variables: Mapping[str, str]) -> None:
-    """Write requests as an output of the step, for the jobs that measure."""
-    path = variables.get("GITHUB_OUTPUT")
-    if path and requests:
-        with Path(path).open("a") as file:
-            file.write(f"requests={json.dumps([request.model_dump() for request in requests])}\n")
+    yield ["ab", suite, "--base", base, "--head", head, "--output", str(RECORDS), *arguments]
+    yield post if mode == "all" else [*post, "--no-comment", "--no-check"]
 
 
 def report_result(
@@ -111,15 +87,7 @@ def report_result(
 ) -> str:
     """Report a requested run like any other, or read the result of a bisection, and reply with it.
 
-    Args:
-        request: What was asked for.
-        job: This job.
-        folder: Untrusted files of the job that measured.
-        name: Of the report.
-        variables: The environment.
-
-    Returns:
-        The reply, as Markdown.
+    Returns the reply as Markdown. The files of the folder are untrusted.
 
     Raises:
         GitHubError: GitHub refuses.
@@ -140,9 +108,8 @@ def report_result(
 def _bisection_result(folder: Path) -> str:
     try:
         (file,) = folder.rglob(BISECTION)
-        if file.is_symlink() or file.stat().st_size > _MAX_BISECTION_BYTES:
-            raise OSError
-        lines = _Bisection.model_validate_json(file.read_bytes()).summary
-    except (OSError, ValueError):
+        with file.open("rb") as opened:
+            lines = json.loads(opened.read(_MAX_BISECTION_BYTES))["summary"]
+        return "  \n".join(code(str(line), limit=300) for line in list(lines)[:_MAX_LINES])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "the search for the commit failed; the log of the run has the reason."
-    return "  \n".join(code(line, limit=300) for line in lines[:_MAX_LINES])

@@ -145,7 +145,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
     comment, lines = request.comment, commands_in(request.comment.body)
     if not lines:
         return Reply()
-    is_label = comment.comment_id == 0
+    is_label = request.labelled_sha is not None
     if not repository.may_write(comment.login):
         if not is_label:
             repository.react(comment.comment_id, REFUSED)
@@ -168,7 +168,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
     answer = "\n".join(answers)
     if not is_label:
         repository.react(comment.comment_id, reaction)
-    reply(repository, comment.number, f"answer {request.key}", request.run, answer)
+    reply(repository, comment.number, f"answer {comment.comment_id}", request.run, answer)
     return Reply(tuple(verbs), reaction, answer, tuple(pull_request.requests))
 
 
@@ -264,7 +264,7 @@ class _PullRequest:
             base=self._branch,
             runner=command.runner,
             series=series,
-            reply=f"{self._request.key}.{len(self.requests)}",
+            reply=f"{self._request.comment.comment_id}.{len(self.requests)}",
         )
         self.requests.append(request)
         what = f"Searching for the commit that changed {code(series)}, up to" if series else "Measuring"

@@ -86,17 +86,13 @@ class Comment:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A job that a comment on a pull request started, or a label, whose name is read like a comment without an ID."""
+    """A job that a comment on a pull request started, or a label: its name is read like a comment."""
 
     run: ActionsRun
     comment: Comment
+    """Of a label, with the ID of the run in place of its own."""
     labelled_sha: str | None = None
     """Head commit when the label was added."""
-
-    @property
-    def key(self) -> int:
-        """Identifies the replies to this comment or label."""
-        return self.comment.comment_id or self.run.order.run_id
 
 
 class RequestedMeasurement(BaseModel):
@@ -172,7 +168,7 @@ def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> C
             return CommandRequest(run, to_comment(event["comment"], int(event["issue"]["number"])))
         if name == "pull_request_target" and event["action"] == "labeled":
             found, body = event["pull_request"], f"/{event['label']['name']}"
-            label = {"id": 0, "body": body, "user": event["sender"], "created_at": found["updated_at"]}
+            label = {"id": run.order.run_id, "body": body, "user": event["sender"], "created_at": found["updated_at"]}
             return CommandRequest(run, to_comment(label, int(found["number"])), _matched(_SHA, found["head"]["sha"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None

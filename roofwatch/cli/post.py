@@ -83,13 +83,14 @@ def command(
     From a job of GitHub Actions that a comment or a label started. Only people with write access are allowed. What
     another job has to measure becomes the output `requests`. Exit status 0: the comment was answered.
     """
+    import json
     import os
 
     from roofwatch import posting
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.event import REQUEST_VARIABLE, command_request, job_of, requested_measurement
     from roofwatch.ci.messages import GitHubError
-    from roofwatch.github_action import hand_over, report_result
+    from roofwatch.github_action import report_result
     from roofwatch.terminal import print_note, print_result
 
     posting.check_name(name)
@@ -106,7 +107,9 @@ def command(
         print_note("not a new comment on a pull request: nothing to do")
         return
     reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
-    hand_over(reply.requests, os.environ)
+    if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
+        with Path(path).open("a") as file:
+            file.write(f"requests={json.dumps([asked.model_dump() for asked in reply.requests])}\n")
     document = {"verbs": reply.verbs, "reaction": reply.reaction, "answer": reply.line, "requests": reply.requests}
     print_result(document, reply.line, as_json=as_json)
 
@@ -127,9 +130,9 @@ def action(
     """
     import os
 
-    from roofwatch.github_action import Inputs, run_action
+    from roofwatch.github_action import run_action
     from roofwatch.terminal import fail
 
     if mode != "report" and not suite:
         fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)
-    raise typer.Exit(run_action(Inputs(mode, suite, base, arguments, name), os.environ))
+    raise typer.Exit(run_action(mode, suite, base, arguments, name, os.environ))

@@ -10,7 +10,7 @@ import pytest
 from roofwatch.ci.messages import GitHubError
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import merge_base
-from roofwatch.github_action import Inputs, commands_for
+from roofwatch.github_action import Mode, commands_for
 from tests.builders import sha_of
 from tests.git_repository import commit_all, git, make_repository
 
@@ -18,11 +18,12 @@ HEAD, BASE = sha_of(1), sha_of(0)
 PULL_REQUEST = {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}}
 
 
-def commands(mode: str, event_name: str, event: dict[str, Any], *, base: str = BASE, **asked: Any) -> list[list[str]]:
-    inputs = Inputs(mode, "bench.py", base, "--affected --tag '$(x) ;'", "roofwatch")  # type: ignore[arg-type]
+def commands(mode: Mode, event_name: str, event: dict[str, Any], *, base: str = BASE, **asked: Any) -> list[list[str]]:
+    arguments = ["--affected", "--tag", "$(x) ;"]
     variables = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": event_name, "GITHUB_SHA": HEAD}
     request = {"number": 7, "head": HEAD, "base": "main", "runner": "", "series": "", "reply": "1.0"} | asked
-    return [*commands_for(inputs, variables | ({"ROOFWATCH_REQUEST": json.dumps(request)} if asked else {}), event)]
+    variables |= {"ROOFWATCH_REQUEST": json.dumps(request)} if asked else {}
+    return [*commands_for(mode, "bench.py", base, arguments, "roofwatch", variables, event)]
 
 
 AB = ["ab", "bench.py", "--base", BASE, "--head", HEAD, "--output", "roofwatch-records"]
@@ -46,7 +47,7 @@ SUMMARY = [*POST, "--no-comment", "--no-check"]
     ],
 )
 def test_an_event_becomes_commands(
-    mode: str, event_name: str, event: dict[str, Any], expected: list[list[str]]
+    mode: Mode, event_name: str, event: dict[str, Any], expected: list[list[str]]
 ) -> None:
     assert commands(mode, event_name, event) == expected
 

@@ -353,7 +353,8 @@ def test_a_run_of_a_commit_that_is_no_longer_the_newest_leaves_the_comment(
     ("document", "answer"),
     [
         ('{"summary": ["6ed5ca80 is the first slower commit: *x* @all (A)", "a/b: +22%"]}', "`6ed5ca80 is the first"),
-        ('{"summary": "x"}', "the search for the commit failed"),
+        ('{"summary": 7}', "the search for the commit failed"),
+        (f'{{"summary": {"[" * 100_000}', "the search for the commit failed"),
         (None, "the search for the commit failed"),
     ],
 )
