@@ -218,8 +218,8 @@ def _check_within(path: str, root: Path) -> None:
 
 def _program(command: list[str], root: Path) -> list[str]:
     """A command line that runs a Python file of the repository; others are refused."""
-    is_python = command[:1] in (["python"], ["python3"]) and not "".join(command[1:2]).startswith("-")
-    if not is_python or not command[1:] or not (root / command[1]).is_file():
-        raise ToolError("command: give python, a Python file of the repository, and its arguments")
-    _check_within(command[1], root)
-    return command
+    match command:
+        case ["python" | "python3", file, *_] if not file.startswith("-") and (root / file).is_file():
+            _check_within(file, root)
+            return command
+    raise ToolError("command: give python, a Python file of the repository, and its arguments")
