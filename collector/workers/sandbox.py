@@ -12,6 +12,7 @@ import resource
 import signal
 import struct
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ LAYERS = (
     *("read_only_root", "scratch_size", "own_proc", "landlock", "seccomp", "limits"),
 )
 NOBODY = 65534
+_REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_S = 100, 0.02
 _INNER_USER = 1000
 
 _NAMESPACES = {
@@ -159,12 +161,14 @@ def make_groups(name: str, memory_bytes: int | None, process_count: int) -> list
 
 
 def remove_groups(groups: Sequence[Path]) -> None:
-    """Remove control groups whose processes have ended."""
+    """Remove control groups whose processes were killed, and wait for the last to exit."""
     for group in groups:
-        try:
-            group.rmdir()
-        except OSError:  # a killed process may still be exiting; an empty group holds nothing
-            continue
+        for _ in range(_REMOVAL_ATTEMPTS):
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                time.sleep(_REMOVAL_PAUSE_S)
 
 
 def _check(result: int) -> int:
