@@ -13,7 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from roofwatch.collector.errors import CollectorError
-from roofwatch.measurement.submit import Request, submit
+from roofwatch.measurement.submissions import Request
+from roofwatch.measurement.submit import submit
 
 CANDIDATES = Path(__file__).parent.parent / "tests" / "data" / "submit"
 SPEC = "bench_candidates.py"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roofwatch.ci.verdicts import Reason
     from roofwatch.db.auth.values import Triage
     from roofwatch.db.values import Regression
-    from roofwatch.measurement.submit import Result
+    from roofwatch.measurement.submissions import Result
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:

@@ -195,7 +195,8 @@ def submit(
     """
     from roofwatch.collector.run_plan import Progress
     from roofwatch.comparison_tables import submission_lines
-    from roofwatch.measurement.submit import Request, submit
+    from roofwatch.measurement.submissions import Request
+    from roofwatch.measurement.submit import submit
     from roofwatch.terminal import progress
 
     cases = tuple(case) if case else None
@@ -214,7 +215,7 @@ def submissions(
 ) -> None:
     """List all submissions with their verdicts, newest first."""
     from roofwatch.comparison_tables import submission_table
-    from roofwatch.measurement.submit import ledger
+    from roofwatch.measurement.submissions import ledger
 
     entries = [each for each in ledger().entries() if kernel in {None, each["kernel"]}][::-1]
     print_result({"submissions": entries}, submission_table(entries), as_json=as_json)

@@ -1,23 +1,19 @@
-"""Judge a candidate kernel: `roofwatch submit`, and the ledger of all submissions."""
+"""Judge a candidate kernel: `roofwatch submit`."""
 
-import fcntl
 import hashlib
-import json
 import math
 import os
 import re
 import secrets
-import shlex
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -54,7 +50,7 @@ from roofwatch.collector.timing.method import default_method
 from roofwatch.collector.workers.candidate import Arguments, CandidateError, CandidateProcess, Sandbox
 from roofwatch.collector.workers.kernel_info import case_record
 from roofwatch.collector.workers.sandbox import LAYERS, essential, make_groups, remove_groups
-from roofwatch.settings import load_settings
+from roofwatch.measurement.submissions import Request, Result, ledger
 from roofwatch.spec import Case, KernelSpec, Language
 
 _MAX_LISTED, _MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 8, 3, 6, 5
@@ -63,69 +59,10 @@ _ROUNDS = 3
 _EXCHANGES = 31
 _CHECK_UNTIL, _SCREEN_UNTIL, _CALL_UNTIL, _CONFIRM_UNTIL = 0.5, 0.65, 0.85, 0.85
 """Shares of the budget."""
-_LEDGER = "submissions.jsonl"
 _MIN_MEMORY_BYTES = 4 * 2**30
 _SLACK_BYTES = 64 * 2**20
 _IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
 _IMPORTS_COMPILER = re.compile(rb"^\s*(?:import|from)\s+(?:triton|roofwatch\.cuda)\b", re.MULTILINE)
-_REVISION_LENGTH = 12
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is submitted.
-
-    Args:
-        candidate: File of the candidate.
-        spec: Benchmark file in a git repository.
-        revision: Revision of the spec.
-        kernel: Of the spec; None if it declares one.
-        against: Implementation to compare with; None for the fastest.
-        entry: Callable of the candidate.
-        cases: Patterns of case IDs; None for the usual ones.
-        budget_s: Time for everything.
-        must_be_isolated: Refuse to run with a layer of isolation missing.
-    """
-
-    candidate: Path
-    spec: Path
-    revision: str = "HEAD"
-    kernel: str | None = None
-    against: str | None = None
-    entry: str = "candidate"
-    cases: tuple[str, ...] | None = None
-    budget_s: float = 50.0
-    must_be_isolated: bool = False
-
-    def command(self) -> str:
-        """The command that repeats the submission."""
-        words = ["roofwatch", "submit", str(self.candidate), "--spec", str(self.spec), "--rev", self.revision]
-        optional = {"--kernel": self.kernel, "--against": self.against}
-        words += [word for name, value in optional.items() if value is not None for word in (name, value)]
-        words += [word for case in self.cases or () for word in ("--case", case)]
-        return shlex.join(words if self.entry == "candidate" else [*words, "--entry", self.entry])
-
-
-@dataclass
-class Result:
-    """The verdict and what it rests on; the fields are those of `--json`."""
-
-    verdict: SubmissionVerdict
-    reason: str
-    evidence: list[dict[str, str]] = field(default_factory=list)
-    effect: dict[str, Any] | None = None
-    roofline: dict[str, Any] | None = None
-    static: list[dict[str, Any]] = field(default_factory=list)
-    """Facts of the candidate's kernels by target; from its own process, so they decide nothing."""
-    kernels: list[str] = field(default_factory=list)
-    """What CUPTI saw of one call on a GPU; likewise."""
-    budget: dict[str, Any] = field(default_factory=dict)
-    isolation: dict[str, Any] = field(default_factory=dict)
-    spec: dict[str, Any] = field(default_factory=dict)
-    candidate: dict[str, Any] = field(default_factory=dict)
-    cases: list[str] = field(default_factory=list)
-    """Timed ones."""
-    checks: dict[str, int] = field(default_factory=lambda: {"calls": 0, "verified": 0})
 
 
 class _Rejected(Exception):  # noqa: N818
@@ -546,62 +483,3 @@ def _times(pair: Pair) -> tuple[float, float, float, float]:
     """In the order of the fields of `Block`."""
     claimed = max(1.0, pair.base.claimed_ns), max(1.0, pair.candidate.claimed_ns)
     return pair.base.elapsed_ns, pair.candidate.elapsed_ns, *claimed
-
-
-class Ledger:
-    """Every submission, one JSON document per line."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """All submissions, oldest first.
-
-        Raises:
-            CollectorError: the file cannot be read.
-        """
-        try:
-            lines = self._file.read_text().splitlines() if self._file.exists() else []
-            yield from (json.loads(line) for line in lines)
-        except (OSError, ValueError) as error:
-            raise CollectorError(f"{self._file}: cannot be read: {error}") from None
-
-    def confirmations(self, target: str) -> int:
-        """Number of submissions of a target that reached the confirmation."""
-        return sum(entry["target"] == target and entry["error_rate"] > 0 for entry in self.entries())
-
-    def append(self, result: Result, request: Request, *, at: datetime) -> None:
-        """Add a submission; its parent is the one before of the same file and target.
-
-        Raises:
-            CollectorError: the file cannot be written.
-        """
-        target = f"{result.spec['hash']}:{result.spec['kernel']}"
-        file = str(request.candidate.resolve())
-        parents = [each["hash"] for each in self.entries() if (each["target"], each["file"]) == (target, file)]
-        entry = {
-            "at": at.isoformat(timespec="seconds"),
-            "target": target,
-            "kernel": result.spec["kernel"],
-            "revision": result.spec["revision"],
-            "file": file,
-            "hash": result.candidate["hash"],
-            "parent": parents[-1] if parents else None,
-            "verdict": result.verdict,
-            "reason": result.reason,
-            "ratio": result.effect and result.effect["ratio"],
-            "interval": result.effect and result.effect["interval"],
-            "error_rate": result.budget["error_rate_spent"],
-        }
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a") as lines:
-                fcntl.flock(lines, fcntl.LOCK_EX)
-                lines.write(json.dumps(entry) + "\n")
-        except OSError as error:
-            raise CollectorError(f"{self._file}: cannot be written: {error.strerror}") from None
-
-
-def ledger() -> Ledger:
-    """The ledger in the configured data folder."""
-    return Ledger(load_settings().data_dir / _LEDGER)

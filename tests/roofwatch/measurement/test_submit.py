@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.submission import MAX_CONFIRMATIONS, SubmissionVerdict
-from roofwatch.measurement.submit import Request, ledger, submit
+from roofwatch.measurement.submissions import Request, ledger
+from roofwatch.measurement.submit import submit
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
 

@@ -1,0 +1,132 @@
+"""Submitted candidates: what is submitted, the verdict, and the ledger of all submissions."""
+
+import fcntl
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from roofwatch.ci.submission import SubmissionVerdict
+from roofwatch.collector.errors import CollectorError
+from roofwatch.settings import load_settings
+
+_LEDGER = "submissions.jsonl"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is submitted.
+
+    Args:
+        candidate: File of the candidate.
+        spec: Benchmark file in a git repository.
+        revision: Revision of the spec.
+        kernel: Of the spec; None if it declares one.
+        against: Implementation to compare with; None for the fastest.
+        entry: Callable of the candidate.
+        cases: Patterns of case IDs; None for the usual ones.
+        budget_s: Time for everything.
+        must_be_isolated: Refuse to run with a layer of isolation missing.
+    """
+
+    candidate: Path
+    spec: Path
+    revision: str = "HEAD"
+    kernel: str | None = None
+    against: str | None = None
+    entry: str = "candidate"
+    cases: tuple[str, ...] | None = None
+    budget_s: float = 50.0
+    must_be_isolated: bool = False
+
+    def command(self) -> str:
+        """The command that repeats the submission."""
+        words = ["roofwatch", "submit", str(self.candidate), "--spec", str(self.spec), "--rev", self.revision]
+        optional = {"--kernel": self.kernel, "--against": self.against}
+        words += [word for name, value in optional.items() if value is not None for word in (name, value)]
+        words += [word for case in self.cases or () for word in ("--case", case)]
+        return shlex.join(words if self.entry == "candidate" else [*words, "--entry", self.entry])
+
+
+@dataclass
+class Result:
+    """The verdict and what it rests on; the fields are those of `--json`."""
+
+    verdict: SubmissionVerdict
+    reason: str
+    evidence: list[dict[str, str]] = field(default_factory=list)
+    effect: dict[str, Any] | None = None
+    roofline: dict[str, Any] | None = None
+    static: list[dict[str, Any]] = field(default_factory=list)
+    """Facts of the candidate's kernels by target; from its own process, so they decide nothing."""
+    kernels: list[str] = field(default_factory=list)
+    """What CUPTI saw of one call on a GPU; likewise."""
+    budget: dict[str, Any] = field(default_factory=dict)
+    isolation: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    candidate: dict[str, Any] = field(default_factory=dict)
+    cases: list[str] = field(default_factory=list)
+    """Timed ones."""
+    checks: dict[str, int] = field(default_factory=lambda: {"calls": 0, "verified": 0})
+
+
+class Ledger:
+    """Every submission, one JSON document per line."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """All submissions, oldest first.
+
+        Raises:
+            CollectorError: the file cannot be read.
+        """
+        try:
+            lines = self._file.read_text().splitlines() if self._file.exists() else []
+            yield from (json.loads(line) for line in lines)
+        except (OSError, ValueError) as error:
+            raise CollectorError(f"{self._file}: cannot be read: {error}") from None
+
+    def confirmations(self, target: str) -> int:
+        """Number of submissions of a target that reached the confirmation."""
+        return sum(entry["target"] == target and entry["error_rate"] > 0 for entry in self.entries())
+
+    def append(self, result: Result, request: Request, *, at: datetime) -> None:
+        """Add a submission; its parent is the one before of the same file and target.
+
+        Raises:
+            CollectorError: the file cannot be written.
+        """
+        target = f"{result.spec['hash']}:{result.spec['kernel']}"
+        file = str(request.candidate.resolve())
+        parents = [each["hash"] for each in self.entries() if (each["target"], each["file"]) == (target, file)]
+        entry = {
+            "at": at.isoformat(timespec="seconds"),
+            "target": target,
+            "kernel": result.spec["kernel"],
+            "revision": result.spec["revision"],
+            "file": file,
+            "hash": result.candidate["hash"],
+            "parent": parents[-1] if parents else None,
+            "verdict": result.verdict,
+            "reason": result.reason,
+            "ratio": result.effect and result.effect["ratio"],
+            "interval": result.effect and result.effect["interval"],
+            "error_rate": result.budget["error_rate_spent"],
+        }
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a") as lines:
+                fcntl.flock(lines, fcntl.LOCK_EX)
+                lines.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise CollectorError(f"{self._file}: cannot be written: {error.strerror}") from None
+
+
+def ledger() -> Ledger:
+    """The ledger in the configured data folder."""
+    return Ledger(load_settings().data_dir / _LEDGER)
