@@ -137,6 +137,7 @@ def report(
     output: Output = None,
     junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Also write SARIF to this file, for code scanning.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write one HTML page with a figure, to share.")] = None,
     options: CompareOptions,
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
@@ -150,6 +151,10 @@ def report(
         write_text(junit, to_junit(judgement))
     if sarif is not None:
         write_text(sarif, to_sarif(judgement, version=__version__))
+    if html is not None:
+        from roofwatch.report_page import to_html
+
+        write_text(html, to_html(judgement))
     _print_or_write(to_markdown(judgement), output)
     raise typer.Exit(exit_code(judgement.verdict))
 

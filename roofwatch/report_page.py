@@ -1,0 +1,105 @@
+"""The pull-request report as one HTML page that needs no server: the comment, and a figure of all changes."""
+
+import html
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from markdown_it import MarkdownIt
+
+from roofwatch.ci.messages import on_one_line
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.db.values import Verdict
+
+_MAX_CHANGES = 60
+_MAX_LABEL = 90
+_ROW_PX = 22
+_MAX_COMMENT_BYTES = 10**7
+"""A page has no limit on its length, but a browser does."""
+_OURS = re.compile(r"<br>|</?details>|<summary>[^<>]*</summary>|<details><summary>[^<>]*</summary>|\s+")
+_COLOURS = {Verdict.REGRESSED: "#c62828", Verdict.IMPROVED: "#2e7d32"}
+_OTHER_COLOUR = "#757575"
+# the page loads nothing, so a hostile name cannot send anything anywhere
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto }}
+td, th {{ border: 1px solid #ccc; padding: .2rem .6rem; text-align: left }}
+code {{ background: #f2f2f2; padding: 0 .2rem }}
+</style></head><body>
+{comment}
+{figure}
+</body></html>
+"""
+
+
+def to_html(judgement: PullRequestJudgement) -> str:
+    """Write the page. Text from records is shown as text."""
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
+    # mypy does not know the signature of a rule
+    rules: Any = {"html_block": _ours_or_text, "html_inline": _ours_or_text}
+    for name, rule in rules.items():
+        markdown.add_render_rule(name, rule)
+    return _PAGE.format(
+        title=html.escape(on_one_line(f"roofwatch: {judgement.project} {judgement.head.sha[:12]}")),
+        comment=markdown.render(to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES)),
+        figure=_figure(judgement.cases),
+    )
+
+
+def _ours_or_text(_renderer: Any, tokens: Sequence[Any], place: int, *_: Any) -> str:
+    """Keep the comment's own folds; anything else that looks like HTML is text."""
+    content: str = tokens[place].content
+    return content if all(map(_OURS.fullmatch, content.splitlines())) else html.escape(content)
+
+
+def _figure(cases: Sequence[CaseJudgement]) -> str:
+    """Relative change of each timed case with its interval, the largest on top; nothing without comparisons."""
+    timed = [case for case in cases if case.comparison is not None and math.isfinite(case.comparison.log_interval[0])]
+    timed = sorted(timed, key=_size, reverse=True)[:_MAX_CHANGES]
+    if not timed:
+        return ""
+    figure = go.Figure()
+    for verdict in Verdict:
+        own = [case for case in timed if case.verdict is verdict]
+        changes = [case.comparison for case in own if case.comparison is not None]
+        if not own:
+            continue
+        figure.add_scatter(
+            name=verdict.value,
+            mode="markers",
+            x=[change.relative_change for change in changes],
+            y=[_label(case) for case in own],
+            error_x={
+                "array": [change.relative_interval[1] - change.relative_change for change in changes],
+                "arrayminus": [change.relative_change - change.relative_interval[0] for change in changes],
+            },
+            marker={"color": _COLOURS.get(verdict, _OTHER_COLOUR), "size": 9},
+        )
+    figure.update_layout(
+        title="Change of the time with its 95 % interval",
+        height=220 + _ROW_PX * len(timed),
+        template="plotly_white",
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+        xaxis={"tickformat": "+.0%", "zeroline": True, "zerolinecolor": "#999"},
+        yaxis={"autorange": "reversed", "automargin": True, "categoryarray": [_label(case) for case in timed]},
+    )
+    text: str = figure.to_html(full_html=False, include_plotlyjs=True)
+    return text
+
+
+def _size(case: CaseJudgement) -> float:
+    return 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
+
+
+def _label(case: CaseJudgement) -> str:
+    # Plotly renders some HTML in labels
+    text = on_one_line(f"{case.case_id} {case.implementation}")
+    return text.translate(str.maketrans({"<": "‹", ">": "›", "&": "+"}))[:_MAX_LABEL]

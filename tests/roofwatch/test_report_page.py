@@ -1,0 +1,44 @@
+"""The report as one HTML page, in a browser without network."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.report_page import to_html
+from tests.ci.situations import SITUATIONS
+from tests.dashboard.browsing import launched
+
+
+def page_of(situation: str) -> str:
+    return to_html(judge_pull_request(*SITUATIONS[situation]()))
+
+
+@pytest.mark.parametrize("situation", ["hostile_names", "one_of_200_slower"])
+def test_only_our_own_folds_are_html_of_the_comment(situation: str) -> None:
+    comment, _, _ = page_of(situation).partition("<script>window.PlotlyConfig")
+
+    assert comment.count("<details>") == comment.count("</details>") > 0
+    for trace in ("<script", "<img", "<iframe", 'href="javascript:'):
+        assert trace not in comment.lower()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("situation", ["regression", "hostile_names"])
+def test_the_page_draws_its_figure_and_asks_for_nothing(situation: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page_of(situation))
+    problems: list[Any] = []
+    requested: list[str] = []
+    with launched() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: requested.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector(".main-svg .points path")
+        texts = page.locator("body").inner_text()
+
+    assert "95 % interval" in texts
+    assert (problems, requested) == ([], [file.as_uri()])
