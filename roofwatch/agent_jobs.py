@@ -97,6 +97,8 @@ class Jobs:
         """Start a command, or queue it behind the one that measures."""
         hidden = {"ROOFWATCH_MCP_TOKEN", *(["ROOFWATCH_TOKEN"] if is_measuring else [])}
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
+        # `python` is this server's, whether or not its environment is activated
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
         job = Job(f"{tool}-{next(self._numbers)}", command)
         job.future = (self._measuring if is_measuring else self._reading).submit(job.run, self.root, environment)
         self.by_name[job.name] = job

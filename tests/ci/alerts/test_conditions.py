@@ -144,9 +144,9 @@ def test_a_nightly_runner_is_silent_after_several_nights_and_not_before() -> Non
     assert interval.is_silent(NOON + DAY * 12)
 
 
-def nightly(count: int, device: str = "GPU A", first: int = 0) -> list[RunnerRun]:
+def nightly(count: int, gpu: str = "GPU A", first: int = 0) -> list[RunnerRun]:
     days = range(first, first + count)
-    return [RunnerRun(uuid4(), device, NOON + timedelta(days=day), "1", make_commit_ref(day)) for day in days]
+    return [RunnerRun(uuid4(), gpu, NOON + timedelta(days=day), "1", make_commit_ref(day)) for day in days]
 
 
 @pytest.mark.parametrize(("fields", "silent_after_days"), [({"after_hours": 36}, 1.5), ({}, 3)])
