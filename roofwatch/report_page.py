@@ -102,4 +102,4 @@ def _size(case: CaseJudgement) -> float:
 def _label(case: CaseJudgement) -> str:
     # Plotly renders some HTML in labels
     text = on_one_line(f"{case.case_id} {case.implementation}")
-    return text.translate(str.maketrans({"<": "‹", ">": "›", "&": "+"}))[:_MAX_LABEL]
+    return text.translate(str.maketrans("<>&", "‹›+"))[:_MAX_LABEL]
