@@ -31,6 +31,7 @@ _USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _WARM_UP_COUNT = 3
 _TAIL_CHARACTERS = 1_500
 _IMPORT_TIMEOUT_S = 300.0
+_QUERY_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 5.0
 KEPT_METRICS = (
     "gpu__time_duration.sum",
@@ -178,7 +179,7 @@ def count_call(
         )
         job_file.write_text(job.model_dump_json())
         target = target_command(sys.executable, job_file)
-        kept = known_metrics(executable)
+        kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = tuple(profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache))
         failure = _run(command, timeout_s, job.answer, report)
         if failure is not None:
@@ -270,11 +271,14 @@ def _keep(executable: Path, report: Path, output: Path) -> None:
 # --- command lines and messages of ncu
 
 
-def known_metrics(executable: Path) -> tuple[str, ...]:
-    """Those of `KEPT_METRICS` that ncu knows on this machine: one unknown name ends a whole run of ncu."""
+def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
+    """Those of `KEPT_METRICS` that ncu knows on this machine; all if it does not answer in time.
+
+    One unknown name ends a whole run of ncu.
+    """
     try:
         command = [str(executable), "--query-metrics"]
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_S, check=True).stdout
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return KEPT_METRICS
     names = {line.split()[0] for line in listed.splitlines() if line.strip()}

@@ -55,8 +55,8 @@ def test_metrics_that_this_ncu_does_not_know_are_left_out(tmp_path: Path) -> Non
     tool = tmp_path / "ncu"
     tool.write_text("#!/bin/sh\necho 'Device NVIDIA H100'\necho 'dram__bytes_read  byte  # of bytes read from DRAM'\n")
     tool.chmod(0o755)
-    assert known_metrics(tool) == ("dram__bytes_read.sum",)
-    assert known_metrics(tmp_path / "missing") == KEPT_METRICS
+    assert known_metrics(tool, 60.0) == ("dram__bytes_read.sum",)
+    assert known_metrics(tmp_path / "missing", 60.0) == KEPT_METRICS
 
 
 def run_target(tmp_path: Path, **fields: object) -> Failure | None:
