@@ -190,7 +190,7 @@ def measured(metric: str, value: float, case_id: str = CASE_ID, **fields: Any) -
 
 
 def judged(rule: MetricRule, *values: float, cases: Sequence[str] = (CASE_ID,), **fields: Any) -> list[AlertCondition]:
-    """What a rule reports after one run per hour, in each of which all cases have one of the values."""
+    """What a rule reports after hourly runs; all cases of a run have the same value."""
     runs = [RunnerRun(uuid4(), "GPU A", NOON + timedelta(hours=n), "1", make_commit_ref(n)) for n in range(len(values))]
     found = [[measured(rule.metric, value, case) for case in cases] for value in values]
     results = dict(zip((run.run_id for run in runs), found, strict=True))
