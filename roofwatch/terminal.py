@@ -97,6 +97,16 @@ def make_table(
     return table
 
 
+def sparkline(values: Sequence[float | None]) -> str:
+    """Draw values as one character each, from the smallest to the largest; None is a gap."""
+    levels = ".:-=+*#" if console(to_stderr=False).options.ascii_only else "▁▂▃▄▅▆▇"
+    known = [value for value in values if value is not None]
+    low, spread = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    top = len(levels) - 1
+    steps = (value if value is None else (value - low) / spread if spread else 0.5 for value in values)
+    return "".join(" " if step is None else levels[round(step * top)] for step in steps)
+
+
 def print_result(document: Any, *shown: Table | str, as_json: bool) -> None:
     """Print the result of a command: a document as JSON, or tables and lines for people."""
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from roofwatch.options import AsJson, StoredProject, StoreUrl
-from roofwatch.terminal import make_table, print_result
+from roofwatch.terminal import make_table, print_result, sparkline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roofwatch.db.queries.results import RunSummary
     from roofwatch.db.values import Series
 
+_SPARKLINE_POINTS = 20
 app = typer.Typer()
 show_app = typer.Typer(
     help="Show stored projects, runs, series and regressions, from the database or through a server.",
@@ -71,7 +72,7 @@ def series(
 ) -> None:
     """Show the series of a metric, the time by default; with --json all metrics and points.
 
-    Noise is the standard deviation around the level. Detectable: the smallest step found nine times in ten.
+    History: the newest 20 points. Noise: the standard deviation around the level. Detectable: a step found 9 times in 10.
     """
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS, is_metric
@@ -146,7 +147,7 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
 
 
 def series_table(found: Sequence[tuple[Series, NoiseFloor | None]]) -> Table:
-    """One row per series of a metric: its newest value, and for times the noise and the detectable step."""
+    """One row per series of a metric: its newest values, and for times the noise and the detectable step."""
     from roofwatch.collector.record.metrics import is_metric
 
     rows = []
@@ -162,10 +163,12 @@ def series_table(found: Sequence[tuple[Series, NoiseFloor | None]]) -> Table:
         rows.append(
             (
                 *(one.key.label, *([one.key.runner_class] if several else [])),
-                *(len(one.points), len(one.points) - len(values) or None, newest, commit and commit.short_sha),
+                *(len(one.points), len(one.points) - len(values) or None),
+                sparkline([point.value for point in one.points[-_SPARKLINE_POINTS:]]),
+                *(newest, commit and commit.short_sha),
                 *(floor and f"±{floor.deviation:.1%}", floor and f"{floor.minimum_detectable_change:.1%}"),
             )
         )
-    columns = ("series", *several, "points", "failed", "newest", "at commit", "noise", "detectable")
+    columns = ("series", *several, "points", "failed", "history", "newest", "at commit", "noise", "detectable")
     title = f"{found[0][0].key.metric} on {', '.join(runner_classes)}" if runner_classes else found[0][0].key.metric
     return make_table(columns, rows, title=title, left=1 + len(several))

@@ -1,6 +1,7 @@
 """Tables of runs and series; those of a server may be newer than this version, or malicious."""
 
 from datetime import timedelta
+from io import BytesIO, TextIOWrapper
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from roofwatch.collector.record.measurement import Block, CacheState, Measuremen
 from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.tables import launches, memory_use, profiles
-from roofwatch.terminal import print_table
+from roofwatch.terminal import print_table, sparkline
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -68,9 +69,18 @@ def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
     assert [row[1] for row in cells] == ["H100", "H200"]
     assert [row[2:] for row in cells] == [
-        ["2", "1", "1.25", make_commit_ref(0).short_sha, "", ""],
-        ["1", "1", "", "", "±1.2%", "5.7%"],
+        ["2", "1", "▄", "1.25", make_commit_ref(0).short_sha, "", ""],
+        ["1", "1", "", "", "", "±1.2%", "5.7%"],
     ]
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "▁▄ ▇▄"), ("ascii", ".= #=")])
+def test_a_sparkline_has_a_gap_for_a_failure_and_plain_characters_where_needed(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(BytesIO(), encoding=encoding))
+
+    assert sparkline([10.0, 20.0, None, 30.0, 20.0]) == shown
 
 
 def on_a_gpu(*, busy_ns: float = 3_000, host_ns: float | None = 9_000, **fields: Any) -> Measurement:
