@@ -168,6 +168,14 @@ class ChangePoint:
     """One sentence with numbers."""
     is_gradual: bool = False
     """A drift that begins at this commit; `after` is the latest level."""
+    weekly_change: float | None = None
+    """Relative change per week of a drift; None if its runs span less than a week."""
+    standard_errors: float | None = None
+    """Size of a step in standard errors; None for exact changes, such as machine code, and for drifts."""
+    degraded_by: tuple[str, ...] = ()
+    """Why the device was slowed down or shared in most runs before or after the change."""
+    has_code: bool = False
+    """Whether compiled code is known on both sides."""
 
     @property
     def relative_change(self) -> float | None:
@@ -175,6 +183,16 @@ class ChangePoint:
         if not self.before or self.after is None:
             return None
         return (self.after - self.before) / self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The shape of a series around a change, for a small drawing."""
+
+    values: tuple[float, ...]
+    """By commit, in the metric's unit; of a long series, the median of each stretch of commits."""
+    changed_at: int
+    """Position of the first value of the new level, or of the drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +221,7 @@ class Regression:
     summary: str
     """One sentence: what changed, by how much, on how many series."""
     change_points: tuple[ChangePoint, ...]
+    """The best evidence first: see `roofwatch.ci.history.regression`."""
     state: RegressionState = RegressionState.OPEN
     is_confirmed: bool = False
     """Deterministic (accuracy, machine code), or confirmed by a paired measurement."""
@@ -218,6 +237,8 @@ class Regression:
     """Confirmed, or significant under the false-discovery rate of all series."""
     recovered_at: CommitRef | None = None
     """The commit at which the old level was reached again."""
+    outline: Outline | None = None
+    """Of the series of the first change point; None if it has no numbers."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:

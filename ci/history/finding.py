@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
-from roofwatch.db.values import ChangePoint, CommitRef, SeriesKey, Suspect, Verdict
+from roofwatch.db.values import ChangePoint, CommitRef, Outline, SeriesKey, Suspect, Verdict
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""
@@ -71,6 +71,7 @@ class TrendFinding:
     """Date (UTC) of the first measurement of the new level."""
     runner_changed: bool | None = None
     """Whether old code, measured again, shows the change too; None if it was not measured again."""
+    outline: Outline | None = None
 
     @classmethod
     def at_commit(cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]) -> "TrendFinding":

@@ -5,6 +5,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from roofwatch.ci.causes.suspects import cause_of, combine
 from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, log_change
@@ -33,9 +34,9 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     """Report findings of one cause as one regression."""
     own = not_refuted(findings)
     confirmed = [finding for finding in own if finding.status is Status.CONFIRMED]
-    changes = tuple(
-        sorted((finding.change for finding in own), key=lambda change: (_rank(change), change.series, change.commit))
-    )
+    commit = place_of(own)
+    ordered = sorted(own, key=lambda finding: _evidence_rank(finding.change, commit))
+    changes = tuple(finding.change for finding in ordered)
     times = [finding for finding in own if finding.is_time]
     size = size_of([finding.log_change for finding in times])
     family = population.describe_family([finding.change.series for finding in times])
@@ -45,7 +46,7 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     is_refuted = all(finding.status is Status.REFUTED for finding in own)
     return Regression(
         project=changes[0].series.project,
-        commit=place_of(own),
+        commit=commit,
         kernel=kernel,
         verdict=changes[0].verdict,
         cause=cause_of(suspects),
@@ -57,6 +58,7 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
         family=family,
         typical_change=None if size is None else size.typical_change,
         change_spread=None if size is None else size.spread,
+        outline=ordered[0].outline,
     )
 
 
@@ -71,9 +73,28 @@ def worst_first(regression: Regression) -> tuple[bool, bool, bool, tuple[int, fl
         regression.state is not RegressionState.OPEN,
         regression.verdict is not Verdict.REGRESSED,
         not regression.is_confirmed,
-        _rank(regression.change_points[0]),
+        min(map(_rank, regression.change_points)),
         regression.commit,
         regression.kernel,
+    )
+
+
+def _evidence_rank(change: ChangePoint, commit: CommitRef) -> tuple[Any, ...]:
+    """Sort key of the best evidence. The largest change does not come first, for it is often on the noisiest runner.
+
+    Within a layer, changes at the regression's own commit come first, then those of a device that was not slowed down,
+    those whose machine code is known, and those of the most standard errors.
+    """
+    layer, size = _rank(change)
+    return (
+        layer,
+        change.commit != commit,
+        bool(change.degraded_by),
+        not change.has_code,
+        -math.inf if change.standard_errors is None else -change.standard_errors,
+        size,
+        change.series,
+        change.commit,
     )
 
 
@@ -87,7 +108,7 @@ def _rank(change: ChangePoint) -> tuple[int, float]:
 
 
 def _summary(changes: Sequence[ChangePoint]) -> str:
-    """The largest change of each metric, with the number of series that changed with it."""
+    """The best evidence of each metric, with the number of series that changed with it."""
     by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
     for change in changes:
         # another tool's file has several statistics of one metric, which change together

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +74,7 @@ def step_findings(
         seen.update(finding.change.commit for finding in findings)
 
 
-def _change(
-    line: Timeline, index: int, before: float, after: float, evidence: str, *, is_gradual: bool = False
-) -> ChangePoint:
+def _change(line: Timeline, index: int, before: float, after: float, evidence: str, **further: Any) -> ChangePoint:
     is_worse = line.key.definition.is_worse(base=before, head=after)
     return ChangePoint(
         series=line.key,
@@ -85,7 +84,7 @@ def _change(
         before=before,
         after=after,
         evidence=evidence,
-        is_gradual=is_gradual,
+        **further,
     )
 
 
@@ -152,19 +151,26 @@ def _time_finding(
     index, status, comparison = evidence.check_step(line.key, commits, step)
     verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
-    change = _change(line, index, step.before, step.after, _describe_time_step(step, comparison, code))
+    near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
+    # runs of the old level that were made later have the new environment. A history measured backwards has no others
+    old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
+    old = ([run for run in old if run.measured_at < began] or old)[-NEAR_RUNS:]
+    change = _change(
+        line,
+        index,
+        *(step.before, step.after, _describe_time_step(step, comparison, code)),
+        standard_errors=_finite(step.standard_errors),
+        degraded_by=_degraded_by(old, near),
+        has_code=code is not None,
+    )
     if status is Status.UNCONFIRMED:
         before, after = line.runs(begins, step.index), line.runs(step.index, end)
         change = _clock_checked(change, before, after, log_change, thresholds)
     levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
     again = _measured_again(line, step, ended)
-    near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
-    # runs of the old level that were made later have the new environment. A history measured backwards has no others
-    old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
-    old = [run for run in old if run.measured_at < began] or old
     context = ChangeContext(
-        before=old[-NEAR_RUNS:],
+        before=old,
         after=near,
         log_change=log_change,
         candidates=frozenset(commits[place] for place in step.candidates),
@@ -179,7 +185,22 @@ def _time_finding(
     if status is not Status.CONFIRMED:
         window, reach = windows_between(commits, min(step.candidates), max(step.candidates))
         finding = replace(finding, window=window, reach=reach)
-    return replace(finding, measured_on=line.dates[index], runner_changed=None if again is None else again.has_changed)
+    return replace(
+        finding,
+        measured_on=line.dates[index],
+        runner_changed=None if again is None else again.has_changed,
+        outline=line.outline(index),
+    )
+
+
+def _finite(standard_errors: float) -> float | None:
+    return standard_errors if math.isfinite(standard_errors) else None
+
+
+def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
+    """Reasons on a side on which most runs were slowed down or shared."""
+    doubtful = [side for side in sides if 2 * sum(bool(run.degraded_by) for run in side) > len(side)]
+    return tuple(sorted({reason for side in doubtful for run in side for reason in run.degraded_by}))
 
 
 def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Evidence | None:
@@ -232,7 +253,8 @@ def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> Tren
     evidence += f", {time.format(before)} to {time.format(after)} ({drift.relative_change:+.1%}), {end - start} commits"
     log_change = math.log1p(drift.relative_change)
     old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(count - NEAR_RUNS, count)
-    change = _change(line, start + 1, before, after, evidence, is_gradual=True)
+    weekly = None if weeks is None else drift.rate
+    change = _change(line, start + 1, before, after, evidence, is_gradual=True, weekly_change=weekly)
     # the start is known to about a tenth of the drift
     slack = max(1, (end + 1 - start) // 10)
     window, _ = windows_between(commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack))
@@ -247,6 +269,7 @@ def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> Tren
         reach=window,
         p_value=p_value,
         measured_on=line.dates[end],
+        outline=line.outline(start + 1),
     )
 
 
@@ -262,7 +285,9 @@ def _value_findings(line: Timeline, compiled: CompiledHistory, thresholds: Thres
     for step, start, end in zip(steps, edges, edges[2:], strict=False):
         before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
         is_exact = _has_one_value(before) and _has_one_value(after)
-        change = _change(line, step.index, step.before, step.after, _describe_value_step(line, step, is_exact=is_exact))
+        evidence = _describe_value_step(line, step, is_exact=is_exact)
+        errors = None if is_exact else _finite(step.standard_errors)
+        change = _change(line, step.index, step.before, step.after, evidence, standard_errors=errors)
         places = (step.index,) if is_exact else step.candidates
         context = ChangeContext(
             before=before,
@@ -273,10 +298,11 @@ def _value_findings(line: Timeline, compiled: CompiledHistory, thresholds: Thres
         )
         suspects = _EXPLAIN[line.key.metric](context)
         if is_exact:
-            yield TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+            found = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
         else:
             window, reach = windows_between(line.commits, min(places), max(places))
-            yield TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+            found = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
+        yield replace(found, outline=line.outline(step.index))
 
 
 def _imported_findings(line: Timeline, steps: Sequence[Step]) -> Iterator[TrendFinding]:
@@ -284,12 +310,14 @@ def _imported_findings(line: Timeline, steps: Sequence[Step]) -> Iterator[TrendF
     chances = chances_of_steps(line.values, steps) if min(line.values) > 0 else [None] * len(steps)
     for step, chance in zip(steps, chances, strict=True):
         evidence = _describe_value_step(line, step, is_exact=False)
-        change = _change(line, step.index, step.before, step.after, evidence)
+        errors = _finite(step.standard_errors)
+        change = _change(line, step.index, step.before, step.after, evidence, standard_errors=errors)
         before, after = line.runs(step.index - NEAR_RUNS, step.index), line.runs(step.index, step.index + NEAR_RUNS)
         context = ChangeContext(before, after, candidates=frozenset(line.commits[place] for place in step.candidates))
         window, reach = windows_between(line.commits, min(step.candidates), max(step.candidates))
         found = TrendFinding(change, Status.UNCONFIRMED, explain(context), window, reach)
-        yield replace(found, p_value=chance, measured_on=line.dates[step.index])
+        outline = line.outline(step.index)
+        yield replace(found, p_value=chance, measured_on=line.dates[step.index], outline=outline)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

@@ -22,7 +22,7 @@ from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.ci.verdicts import Thresholds
 from roofwatch.collector.record.metrics import Better, Layer
-from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
+from roofwatch.db.values import CommitRef, Outline, Series, SeriesKey, SeriesPoint
 
 TIME = "median_ns"
 ERROR = "rmse_ratio"
@@ -42,6 +42,7 @@ QUARTILES_TO_ERROR = 1.2533 / 1.349
 _MIN_FOR_NOISE = 20
 """Commits from which the noise of a series is known well enough."""
 _WEEK_DAYS = 7.0
+_OUTLINE_VALUES = 60
 _PARTS = 5
 """No drift is searched unless two fifths of the series differ by half of the smallest drift, which is quick to see."""
 
@@ -81,6 +82,15 @@ class Timeline:
     def runs(self, first: int, end: int) -> list[SeriesPoint]:
         """The runs of the commits at positions `first` to `end`, the end left out."""
         return [run for commit in self.commits[max(first, 0) : end] for run in self.points[commit]]
+
+    def outline(self, index: int) -> Outline:
+        """Summarise the values up to the newest, with about as many before the change at `index` as after it."""
+        values, end = self.values, len(self.values)
+        first = max(0, index - max(_OUTLINE_VALUES // 2, end - index))
+        width = -(-(end - first) // _OUTLINE_VALUES)
+        before = [values[max(first, at - width) : at] for at in range(index, first, -width)]
+        after = [values[at : at + width] for at in range(index, end, width)]
+        return Outline(tuple(statistics.median(own) for own in [*reversed(before), *after]), len(before))
 
     def since(self, first: int) -> "Timeline":
         return replace(self, points={commit: self.points[commit] for commit in self.commits[first:]})

@@ -93,6 +93,23 @@ def test_the_worst_comes_first() -> None:
     ]
 
 
+def test_the_best_evidence_comes_first_not_the_largest_change() -> None:
+    (found,) = group(
+        [
+            make_finding(runner_class="elsewhere", number=1, after=20_000.0, standard_errors=9.0, around=1),
+            make_finding(runner_class="throttled", after=18_000.0, standard_errors=40.0, degraded_by=("heat",)),
+            make_finding(runner_class="no code", after=16_000.0, standard_errors=30.0),
+            make_finding(runner_class="surest", after=12_500.0, standard_errors=28.0, has_code=True),
+            make_finding(runner_class="less sure", after=13_000.0, standard_errors=12.0, has_code=True),
+        ]
+    )
+
+    assert [change.series.runner_class for change in found.change_points] == [
+        *("surest", "less sure", "no code", "elsewhere", "throttled"),
+    ]
+    assert "10 µs to 12.5 µs (+25.0%)" in found.summary
+
+
 # --- one cause, placed differently on every series
 
 

@@ -82,6 +82,30 @@ def test_a_slow_drift_is_found_with_its_start_and_rate() -> None:
     assert "% a week since then" in change.evidence
     assert change.relative_change == pytest.approx(0.05, abs=0.02)
     assert unconfirmed([found]) == []  # two neighbours hardly differ
+    assert change.weekly_change == pytest.approx(0.005, abs=0.002)
+
+
+def test_a_step_has_an_outline_its_size_in_errors_and_says_if_the_device_was_slowed_down() -> None:
+    values = [*stepped(count=200, factor=1.0), *stepped(count=140, factor=1.2, at=0)]
+    points = [
+        make_point(number, value, degraded_by=("heat",) if number >= 200 else ()) for number, value in enumerate(values)
+    ]
+
+    found = only(judge_history([Series(make_series_key(), tuple(points))]))
+
+    (change,) = found.change_points
+    assert change.standard_errors is not None
+    assert change.standard_errors > 10
+    assert change.degraded_by == ("heat",)
+    assert not change.has_code
+    assert found.outline is not None
+    before, after = (
+        found.outline.values[: found.outline.changed_at],
+        found.outline.values[found.outline.changed_at :],
+    )
+    assert 20 <= len(before) <= 31
+    assert 20 <= len(after) <= 31
+    assert min(after) > 1.1 * max(before)
 
 
 def test_a_drift_replaces_its_steps_unless_a_pair_confirms_one() -> None:
