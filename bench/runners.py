@@ -28,8 +28,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from bench.service import Service, copy_of
+from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
-from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_fleet_runs

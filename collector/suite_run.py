@@ -8,7 +8,7 @@ from typing import Any
 from roofwatch.collector.compile.static_compiler import compile_subjects
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError, SuiteError, TimerError
-from roofwatch.collector.outbox.journal import ALONE, CompiledCase, Entry, Journal, TimedStep, changes
+from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, TimedStep, changes
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
@@ -181,10 +181,10 @@ class SuiteRun:
             if subject in self._static_facts:
                 on_step(f"compiled {subject}")
         compiled = compile_subjects(workers, missing, self.plan) if missing else ()
-        for found in self.spent.waiting_for(compiled, Activity.COMPILE):
-            self._static_facts[found.subject] = found.facts
-            self._store(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))
-            on_step(f"compiled {found.subject}")
+        for subject, facts in self.spent.waiting_for(compiled, Activity.COMPILE):
+            self._static_facts[subject] = facts
+            self._store(compiled=facts)
+            on_step(f"compiled {subject}")
 
     def check(
         self, workers: WorkerPool, subjects: Sequence[Subject], on_step: OnStep, *, worker_count: int = 1
@@ -312,8 +312,8 @@ class SuiteRun:
             self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
         if (accuracy := entry.accuracy) is not None:
             self._accuracies[Subject(accuracy.case_id, accuracy.implementation)] = accuracy
-        if (compiled := entry.compiled) is not None:
-            self._static_facts[compiled.subject] = compiled.static_facts
+        if compiled := entry.compiled:
+            self._static_facts[Subject(compiled[0].case_id, compiled[0].implementation)] = compiled
         step = entry.timed
         # after a damaged line, later blocks of a pair would be compared with other blocks of its other side
         if step is not None and (self._side == ALONE or step.blocks_before <= self.block_count(step.subject)):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON
 

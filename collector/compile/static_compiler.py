@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,15 +25,6 @@ _DESCRIBE_TIMEOUT_S = 60.0
 _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 """Other failures may come from a lack of memory and are tried again."""
 _FACTS = TypeAdapter(tuple[StaticFacts, ...])
-
-
-@dataclass(frozen=True)
-class CompiledSubject:
-    """Facts of one case and implementation, in the order of the targets."""
-
-    subject: Subject
-    facts: tuple[StaticFacts, ...]
-    was_cached: bool
 
 
 def compile_suite(
@@ -66,10 +56,9 @@ def compile_suite(
         on_progress(Progress(0, 0, "loading the suite"))
         subjects = [each.subject for each in select(workers.start(), plan) if each.implementation.language != "torch"]
         facts = {}
-        for found in compile_subjects(workers, subjects, plan, cache):
-            facts[found.subject] = found.facts
-            if not found.was_cached:
-                on_progress(Progress(len(facts), len(subjects), f"compiled {found.subject}"))
+        for subject, found in compile_subjects(workers, subjects, plan, cache):
+            facts[subject] = found
+            on_progress(Progress(len(facts), len(subjects), f"compiled {subject}"))
     return tuple(fact for subject in subjects for fact in facts[subject])
 
 
@@ -80,8 +69,8 @@ def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
 
 def compile_subjects(
     workers: WorkerPool, subjects: Sequence[Subject], plan: RunPlan, cache: DiskCache | None = None
-) -> Iterator[CompiledSubject]:
-    """Compile each subject for each target of the plan; cached results come first.
+) -> Iterator[tuple[Subject, tuple[StaticFacts, ...]]]:
+    """Compile each subject for each target of the plan; cached facts come first.
 
     Args:
         workers: From `compilers`.
@@ -106,7 +95,7 @@ def compile_subjects(
         except ValidationError:
             missing.append(CompileStatic(**subject.named, targets=plan.targets))
         else:
-            yield CompiledSubject(subject, facts, was_cached=True)
+            yield subject, facts
     if not missing:
         return
     workers.load_compilers()
@@ -116,7 +105,7 @@ def compile_subjects(
         facts = _failed(subject, plan, reply) if reply.static_facts is None else reply.static_facts
         if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
             cache.put(keys[subject], _FACTS.dump_python(facts, mode="json"))
-        yield CompiledSubject(subject, facts, was_cached=False)
+        yield subject, facts
     cache.shrink()
 
 

@@ -18,7 +18,7 @@ from roofwatch.collector.device.device_state import is_held
 from roofwatch.collector.device.nvml import GPU_IDLE, NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import Reading
 from roofwatch.collector.errors import CollectorError
-from roofwatch.install import INSTALL_ROOT
+from roofwatch.install import python_command
 
 BASE: Literal["base"] = "base"
 """The clock that the device sustains at its power limit, which nvbench locks too."""
@@ -26,12 +26,6 @@ Clock = int | Literal["base"]
 """MHz, or `base`."""
 
 _MIN_MHZ, _MAX_MHZ = 100, 10_000
-_WATCHDOG = f"""
-import sys
-sys.path.insert(0, sys.argv[1])
-from {__name__} import run_watchdog
-run_watchdog(sys.argv[2], sys.argv[3])
-"""
 _STOP_TIMEOUT_S = 30.0
 _MIN_HELD_READINGS = 3
 
@@ -66,7 +60,7 @@ class ClockLock:
     def __init__(self, uuid: str, clock: Clock) -> None:
         self._uuid = uuid
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-P", "-c", _WATCHDOG, str(INSTALL_ROOT), uuid, str(clock)],
+            python_command(__name__, uuid, str(clock)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -111,7 +105,7 @@ class ClockLock:
             return None
 
 
-def run_watchdog(uuid: str, clock: str) -> None:
+def main(uuid: str, clock: str) -> None:
     """Lock the clock, wait for the collector to end, unlock it; the result goes to standard output as JSON."""
     # a signal to the collector's process group must not end the watchdog first
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import gzip
 import os
 import secrets
@@ -78,6 +79,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def is_locked(file: IO[bytes], path: Path) -> bool:
+    """Lock an open file; False if another process holds it, or has removed or replaced it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def check_writable(path: Path) -> None:

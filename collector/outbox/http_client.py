@@ -1,15 +1,28 @@
-"""An HTTP client for one server: HTTPS only, no redirects, and a token that no message repeats."""
+"""Send records and their artefacts to a server: HTTPS only, no redirects, and a token that no message repeats.
 
+A record goes to `POST /v1/records`. The answer holds its ID, its content hash and the artefacts that the server lacks.
+Each of them goes to `PUT /v1/runs/{run_id}/artefacts/{sha256}`.
+"""
+
+import email.utils
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from http.client import HTTPException, HTTPResponse
+from pathlib import Path
 from typing import IO
+from uuid import UUID
+
+import orjson
 
 from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.outbox.files import compress
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Unavailable
+from roofwatch.collector.record.record import Artefact, RunRecord, utc_now
 
 TOKEN_VARIABLE = "ROOFWATCH_TOKEN"  # noqa: S105  the name of the variable, not a token
 
@@ -90,3 +103,135 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
         return response
 
     https_response = http_response
+
+
+_PATH = "/v1/records"
+_MAX_ANSWER_BYTES = 2**18
+
+_FORBIDDEN, _CONFLICT = 403, 409
+_TRY_LATER = frozenset({408, 425, 429})
+_WRONG_TOKEN = frozenset({401, 407})
+_WRONG_ADDRESS = frozenset({404, 405})
+
+
+class HttpSender:
+    """Sends records and their artefacts to one server.
+
+    Args:
+        url: URL of the server: `https`, or `http` on this machine.
+        token: Bearer token; appears in no message.
+        timeout_s: For connecting and for each read.
+        now: Returns the current time, to interpret a date in `Retry-After`.
+
+    Raises:
+        SpoolError: the URL is invalid, or would send the token unencrypted.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, timeout_s: float = 60.0, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.client = HttpClient(url, token, timeout_s)
+        self._now = now
+
+    def send(self, record: RunRecord) -> Answer:
+        """Send one record.
+
+        Raises:
+            SpoolError: wrong address or token; the server accepts no records from this sender.
+        """
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Encoding": "gzip",
+            "Accept": "application/json",
+            "User-Agent": f"roofwatch/{record.harness_version}",
+        }
+        # without default values: an older server would include fields that it does not know in the content hash
+        document = compress(orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS))
+        try:
+            with self.client.request("POST", _PATH, headers, document) as response:
+                body = response.read(_MAX_ANSWER_BYTES)
+                acknowledged = _acknowledgement(body)
+                if acknowledged is not None and (response.status < 300 or response.status == _CONFLICT):
+                    return acknowledged
+                message = self._message(response, body)
+                if response.status < 300:
+                    return Unavailable(f"the server did not say which record it has: {message}")
+                if response.status in _WRONG_ADDRESS:
+                    raise self._rejected("records", response, message)
+                if response.status == _FORBIDDEN and not _lacks_scope(response):
+                    reason = (
+                        f"the token may not send records of project {record.project}; push again with one that may: "
+                        f"roofwatch token create NAME --project {record.project} --scope ingest ({message})"
+                    )
+                    return Unavailable(reason, is_retried=False)
+                return self._failure("records", response, message)
+        except ConnectionFailedError as error:
+            return Unavailable(str(error))
+
+    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+        """Send an artefact of an acknowledged record; None once the server has it.
+
+        Raises:
+            SpoolError: wrong address or token; the server accepts no files from this sender.
+        """
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(artefact.size_bytes),
+            "Accept": "application/json",
+            "User-Agent": f"roofwatch/{record.harness_version}",
+        }
+        path = f"/v1/runs/{record.run_id}/artefacts/{artefact.sha256}"
+        try:
+            with file.open("rb") as content, self.client.request("PUT", path, headers, content) as response:
+                if response.status < 300:
+                    return None
+                message = self._message(response, response.read(_MAX_ANSWER_BYTES))
+                is_forbidden = response.status == _FORBIDDEN and not _lacks_scope(response)
+                if response.status in _WRONG_ADDRESS or is_forbidden:
+                    return Unavailable(f"its files are not accepted: {message}", is_retried=False)
+                return self._failure("files", response, message)
+        except ConnectionFailedError as error:
+            return Unavailable(str(error))
+        except OSError as error:
+            return Unavailable(f"{file}: cannot be read: {error.strerror}", is_retried=False)
+
+    def _failure(self, what: str, response: HTTPResponse, message: str) -> Refused | Unavailable:
+        if response.status < 400 or response.status in _WRONG_TOKEN or response.status == _FORBIDDEN:
+            raise self._rejected(what, response, message)
+        if response.status < 500 and response.status not in _TRY_LATER:
+            return Refused(message)
+        return Unavailable(message, _retry_after_s(response.headers.get("Retry-After"), self._now()))
+
+    def _rejected(self, what: str, response: HTTPResponse, message: str) -> SpoolError:
+        location = response.headers.get("Location")
+        redirect = f", which redirects to {location}" if location else ""
+        return SpoolError(self.client.clean(f"{self.client.url} accepts no {what} from here{redirect}: {message}"))
+
+    def _message(self, response: HTTPResponse, body: bytes) -> str:
+        return self.client.clean(f"HTTP {response.status}: {body.decode(errors='replace')}")
+
+
+def _lacks_scope(response: HTTPResponse) -> bool:
+    """Whether the token lacks the scope (RFC 6750, 3.1), not only access to this project."""
+    return "insufficient_scope" in (response.headers.get("WWW-Authenticate") or "")
+
+
+def _acknowledgement(body: bytes) -> Acknowledged | None:
+    try:
+        answer = orjson.loads(body)
+        missing = tuple(str(sha256) for sha256 in answer.get("lacking_artefacts") or ())
+        return Acknowledged(UUID(answer["run_id"]), str(answer["content_hash"]), missing)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _retry_after_s(retry_after: str | None, now: datetime) -> float | None:
+    """Parse `Retry-After`: seconds, or a date."""
+    if retry_after is None:
+        return None
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        return max(0.0, (email.utils.parsedate_to_datetime(retry_after) - now).total_seconds())
+    except (ValueError, TypeError):
+        return None

@@ -4,7 +4,6 @@ Each line is on disk before the run goes on. A resumed run drops a line that a c
 The first line is the header, which says what is measured. One process writes at a time.
 """
 
-import fcntl
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
+from roofwatch.collector.outbox.files import is_locked, make_folder, reason_of, sync_folder
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
@@ -87,27 +86,19 @@ def make_header(
     )
 
 
-class _CaseLine(_Line):
-    case_id: str
-    implementation: str
-
-    @property
-    def subject(self) -> Subject:
-        return Subject(self.case_id, self.implementation)
-
-
-class CompiledCase(_CaseLine):
-    static_facts: tuple[StaticFacts, ...]
-    """Empty if the implementation launches no kernel of its own."""
-
-
-class TimedStep(_CaseLine):
+class TimedStep(_Line):
     """A block, the failure that replaced it, or a decision to drop blocks."""
 
+    case_id: str
+    implementation: str
     blocks_before: int
     """Number of earlier blocks that still count."""
     taken: TimedBlock | None = None
     failure: Failure | None = None
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.case_id, self.implementation)
 
 
 class Entry(_Line):
@@ -123,7 +114,8 @@ class Entry(_Line):
     at_ceilings: tuple[DeviceState, ...] = ()
     """Device state during each measurement in `ceilings`."""
     accuracy: Accuracy | None = None
-    compiled: CompiledCase | None = None
+    compiled: tuple[StaticFacts, ...] = ()
+    """Of one case and implementation."""
     timed: TimedStep | None = None
     profile: CaseProfile | None = None
     share: RunRecord | None = None
@@ -260,12 +252,7 @@ def _open_locked(path: Path) -> IO[bytes]:
         file = path.open("a+b", buffering=0)
     except OSError as error:
         raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except (BlockingIOError, FileNotFoundError):
-        is_ours = False
-    if not is_ours:
+    if not is_locked(file, path):
         file.close()
         raise JournalError(f"{path}: another run is writing there; wait for it, or choose another --output")
     return file

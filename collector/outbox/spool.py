@@ -5,8 +5,6 @@ process. A record may be sent twice: to the server it is the same one, with the 
 """
 
 import contextlib
-import fcntl
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from uuid import UUID
 
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.files import atomic_write, compress, make_folder, reason_of, sync_folder
+from roofwatch.collector.outbox.files import atomic_write, compress, is_locked, make_folder, reason_of, sync_folder
 from roofwatch.collector.record.record import Artefact, RunRecord
 
 _SUFFIX = ".json.gz"
@@ -240,9 +238,4 @@ def _locked(path: Path) -> Iterator[bool]:
         yield False
         return
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = os.path.samestat(path.stat(), os.fstat(file.fileno()))
-        except (BlockingIOError, FileNotFoundError):
-            is_ours = False
-        yield is_ours
+        yield is_locked(file, path)

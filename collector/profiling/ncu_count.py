@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.record.results import Counters
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
-from roofwatch.install import INSTALL_ROOT
+from roofwatch.install import python_command
 
 _USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _WARM_UP_COUNT = 3
@@ -44,18 +43,6 @@ KEPT_METRICS = (
 )
 """Counted in addition to any set of sections."""
 _CACHE_CONTROL = {CacheState.COLD: "all", CacheState.HOT: "none"}
-
-# our modules are imported first; after that the packages of the suite take precedence
-_BOOT = """
-import sys
-root = sys.argv[1]
-sys.path.insert(0, root)
-from pathlib import Path
-from roofwatch.collector.profiling.ncu_target import main
-sys.path.remove(root)
-sys.path.append(root)
-main(Path(sys.argv[2]))
-"""
 
 _KNOWN_ERRORS = (
     (
@@ -178,7 +165,7 @@ def count_call(
             answer=folder / "answer.json",
         )
         job_file.write_text(job.model_dump_json())
-        target = target_command(sys.executable, job_file)
+        target = python_command("roofwatch.collector.profiling.ncu_target", str(job_file))
         kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = tuple(profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache))
         failure = _run(command, timeout_s, job.answer, report)
@@ -323,10 +310,6 @@ def profile_command(
 def import_command(executable: Path, report: Path) -> list[str]:
     """Build the command that prints the raw page of a report as CSV."""
     return [str(executable), "--import", str(report), "--csv", "--page", "raw", "--print-kernel-base", "function"]
-
-
-def target_command(python: str, job_file: Path) -> list[str]:
-    return [python, "-P", "-c", _BOOT, str(INSTALL_ROOT), str(job_file)]
 
 
 def explain_error(output: str) -> str | None:

@@ -17,9 +17,9 @@ from roofwatch.collector.workers.kernel_info import find_case
 from roofwatch.collector.workers.protocol import Failure
 
 
-def main(job_file: Path) -> None:
+def main(job_file: str) -> None:
     """Do the job in a file and write the answer."""
-    job = NcuJob.model_validate_json(job_file.read_bytes())
+    job = NcuJob.model_validate_json(Path(job_file).read_bytes())
     job.answer.write_bytes(ANSWER.dump_json(_run(job)))
 
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -29,17 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.candidate_main import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.sandbox import Policy
-from roofwatch.install import INSTALL_ROOT
+from roofwatch.install import python_command
 
-_BOOT = """
-import sys
-root = sys.argv[1]
-sys.path.insert(0, root)
-from roofwatch.collector.workers.candidate_main import main
-sys.path.remove(root)
-sys.path.append(root)
-main(int(sys.argv[2]))
-"""
 _ALIGNMENT = 64
 _SHIFTS = 4096
 """Places where the first input may begin, so that an address does not identify an input."""
@@ -147,38 +138,14 @@ class Sandbox:
         device: Of the kernels.
         is_interpreted: Triton's kernels run in its interpreter.
         arena_bytes: Size of the shared memory.
-        memory_bytes: Limit of memory; None for none.
-        lifetime_s: A process that still runs after so much CPU time is killed.
-        readable: Files and folders that the process may read, besides the system's and Python's.
-        groups: Control groups.
-        scratch_bytes: Size of the scratch folder.
-        process_count: Limit of processes and threads.
+        policy: The limits; its scratch folder is set for each process.
     """
 
     folder: Path
     device: str
     is_interpreted: bool
     arena_bytes: int
-    memory_bytes: int | None
-    lifetime_s: int
-    readable: tuple[Path, ...]
-    groups: tuple[Path, ...] = ()
-    scratch_bytes: int = 2**28
-    process_count: int = 256
-
-    def policy(self, scratch: Path) -> Policy:
-        paths = [Path(path) for path in sys.path if path]
-        readable = [INSTALL_ROOT, *self.readable, *(path for path in paths if path.exists())]
-        return Policy(
-            scratch=str(scratch),
-            scratch_bytes=self.scratch_bytes,
-            readable=[str(path) for path in dict.fromkeys(readable)],
-            memory_bytes=self.memory_bytes,
-            cpu_seconds=self.lifetime_s,
-            process_count=self.process_count,
-            cpu=max(os.sched_getaffinity(0)) if self.device == "cpu" else None,
-            groups=[str(group) for group in self.groups],
-        )
+    policy: Policy
 
 
 class CandidateProcess:
@@ -208,7 +175,7 @@ class CandidateProcess:
         self._control = self._resources.enter_context(ours)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(INSTALL_ROOT), str(theirs.fileno())],
+                python_command("roofwatch.collector.workers.candidate_main", theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -221,7 +188,7 @@ class CandidateProcess:
             **dict.fromkeys(("file", "entry", "spec", "kernel", "compiled_case")),
             "roots": [],
             **what,
-            "policy": asdict(sandbox.policy(scratch)),
+            "policy": asdict(replace(sandbox.policy, scratch=str(scratch))),
             "arena_bytes": sandbox.arena_bytes,
             "device_arena": None if sandbox.device == "cpu" else self._move_to_device(),
             "device": sandbox.device,

@@ -87,7 +87,7 @@ class _Server:
             self._arena = _open_device_arena(bytes.fromhex(setup["device_arena"]), setup["arena_bytes"])
         self._kernels = _load(setup)
         self.static_facts = None if setup["compiled_case"] is None else _compile(setup, self._kernels["candidate"])
-        self._call_kernel: Callable[[], list[tuple[str, Any]]]
+        self._call_kernel: Callable[[], dict[str, Any]]
         self._output_start = 0
         self._recorder: Any = None
         if self._device != "cpu":
@@ -131,7 +131,7 @@ class _Server:
         took_ns = time.perf_counter_ns() - began_ns
         place = self._output_start
         outputs = []
-        for name, result in results:
+        for name, result in results.items():
             if type(result) is not self._torch.Tensor:
                 raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
             if place + result.nbytes > len(self._arena):
@@ -218,26 +218,21 @@ def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[
 
 def _prepared(
     launch: Callable[..., Any], arguments: Mapping[str, Any], differentiated: list[str], upstream: list[Any]
-) -> Callable[[], list[tuple[str, Any]]]:
+) -> Callable[[], dict[str, Any]]:
     """The call of a case: the forward pass without a graph, or the outputs and the gradients."""
     import torch
 
+    from roofwatch.collector.accuracy.evaluation import outputs_by_name
+
     leaves = [arguments[name] for name in differentiated]
 
-    def call() -> list[tuple[str, Any]]:
+    def call() -> dict[str, Any]:
         if not leaves:
             with torch.no_grad():
-                return _named(launch(**arguments))
-        outputs = _named(launch(**arguments))
-        roots = [output for _, output in outputs if output.is_floating_point()]
+                return outputs_by_name(launch(**arguments))
+        outputs = outputs_by_name(launch(**arguments))
+        roots = [output for output in outputs.values() if output.is_floating_point()]
         gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
-        return [*outputs, *((f"grad_{name}", each) for name, each in zip(differentiated, gradients, strict=True))]
+        return outputs | {f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)}
 
     return call
-
-
-def _named(result: Any) -> list[tuple[str, Any]]:
-    """Name the outputs as the accuracy check does."""
-    if isinstance(result, (tuple, list)) and result:
-        return [(f"out{position}", each) for position, each in enumerate(result)]
-    return [("out", result)]

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,22 +15,11 @@ from typing import IO, Any, Literal, Self
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.protocol import Mode
-from roofwatch.install import INSTALL_ROOT
+from roofwatch.install import python_command
 
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_ANSWER_BYTES = 2**16
-
-# our folder is first while our modules are imported, then last: a suite finds its own packages first
-_BOOT = """
-import sys
-root = sys.argv[1]
-sys.path.insert(0, root)
-from roofwatch.collector.workers.fork_server_main import main
-sys.path.remove(root)
-sys.path.append(root)
-main(int(sys.argv[2]))
-"""
 
 
 class ForkServer:
@@ -112,7 +100,7 @@ class _Server:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _BOOT, str(INSTALL_ROOT), str(theirs.fileno())],
+                    python_command("roofwatch.collector.workers.fork_server_main", theirs.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +50,8 @@ from roofwatch.collector.suite import SuiteAt, load_suite
 from roofwatch.collector.timing.method import default_method
 from roofwatch.collector.workers.candidate import Arguments, CandidateError, CandidateProcess, Sandbox
 from roofwatch.collector.workers.kernel_info import case_record
-from roofwatch.collector.workers.sandbox import LAYERS, essential, make_groups, remove_groups
+from roofwatch.collector.workers.sandbox import LAYERS, Policy, essential, make_groups, remove_groups
+from roofwatch.install import INSTALL_ROOT
 from roofwatch.measurement.submissions import Request, Result, ledger
 from roofwatch.spec import Case, KernelSpec, Language
 
@@ -61,6 +63,7 @@ _CHECK_UNTIL, _SCREEN_UNTIL, _CALL_UNTIL, _CONFIRM_UNTIL = 0.5, 0.65, 0.85, 0.85
 """Shares of the budget."""
 _MIN_MEMORY_BYTES = 4 * 2**30
 _SLACK_BYTES = 64 * 2**20
+_SCRATCH_BYTES, _MAX_PROCESSES = 2**28, 256
 _IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
 _IMPORTS_COMPILER = re.compile(rb"^\s*(?:import|from)\s+(?:triton|roofwatch\.cuda)\b", re.MULTILINE)
 
@@ -247,10 +250,11 @@ class _Judge:
         roots = self._suite.source.import_roots
         of_spec = {"spec": str(self._suite.source.path), "kernel": self._spec.name, "roots": list(map(str, roots))}
         own = {"file": str(copy), "entry": self._request.entry}
-        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", sandbox.memory_bytes, sandbox.process_count)
+        policy = sandbox.policy
+        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count)
         stack.callback(remove_groups, groups)
         base = stack.enter_context(CandidateProcess(sandbox, "implementation", of_spec, roots))
-        limited = replace(sandbox, groups=tuple(groups))
+        limited = replace(sandbox, policy=replace(policy, groups=list(map(str, groups))))
         candidate = stack.enter_context(CandidateProcess(limited, "candidate", own, roots))
         compiler: CandidateProcess | None = None
         if self._is_compiled and not self._result.static:
@@ -294,15 +298,18 @@ class _Judge:
         if self._device == "cpu":
             memory_bytes = max(_MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3)
             memory_bytes += arena_bytes
-        return Sandbox(
-            folder=folder,
-            device=self._device,
-            is_interpreted=self._is_interpreted,
-            arena_bytes=arena_bytes,
+        readable = [INSTALL_ROOT, folder / "candidate", *self._suite.source.import_roots, *map(Path, sys.path)]
+        policy = Policy(
+            scratch="",
+            scratch_bytes=_SCRATCH_BYTES,
+            readable=list(dict.fromkeys(str(path) for path in readable if path.is_absolute() and path.exists())),
             memory_bytes=memory_bytes,
-            lifetime_s=math.ceil(2 * self._request.budget_s),
-            readable=(folder / "candidate", *self._suite.source.import_roots),
+            cpu_seconds=math.ceil(2 * self._request.budget_s),
+            process_count=_MAX_PROCESSES,
+            cpu=max(os.sched_getaffinity(0)) if self._device == "cpu" else None,
+            groups=[],
         )
+        return Sandbox(folder, self._device, self._is_interpreted, arena_bytes, policy)
 
     def _fastest(self, bench: Bench, cases: Sequence[Case]) -> str:
         """The implementation to compare with if none is named: the fastest that runs here."""

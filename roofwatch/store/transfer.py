@@ -7,9 +7,8 @@ from pathlib import Path
 from uuid import UUID
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, HttpSender
 from roofwatch.collector.outbox.spool import Delivery, Spool
-from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings

@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Spool
-from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope
 from tests.api.conftest import MakeToken, headers_of, make_app

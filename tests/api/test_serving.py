@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from bench.chaos import VICTIMS, run_chaos
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Spool
-from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs

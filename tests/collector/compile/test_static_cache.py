@@ -2,18 +2,23 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.compile.static_compiler import compile_subjects, compile_suite, compilers
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run_plan import Progress, RunPlan, select
+from roofwatch.collector.run_plan import RunPlan, select
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import CompileStatic
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.collector.static_suite import COPY, HEADER
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -31,6 +36,20 @@ SUITE = (
 
 
 Facts = dict[str, StaticFacts]
+
+
+@contextmanager
+def noted_jobs() -> Iterator[list[CompileStatic]]:
+    """What is compiled within the block, and so not cached."""
+    jobs: list[CompileStatic] = []
+    compile_all = WorkerPool.compile_all
+
+    def noting(self: WorkerPool, missing: Sequence[CompileStatic], **limits: Any) -> Any:
+        jobs.extend(missing)
+        return compile_all(self, missing, **limits)
+
+    with mock.patch.object(WorkerPool, "compile_all", noting):
+        yield jobs
 
 
 def made_suite(folder: Path) -> Path:
@@ -72,9 +91,9 @@ def known(compiled_once: tuple[Path, Facts], tmp_path: Path, monkeypatch: pytest
 
 def compiled_now(folder: Path) -> tuple[list[str], Facts]:
     """Which kernels had to be compiled, and the facts of all."""
-    steps: list[Progress] = []
-    facts = compile_suite(SuiteSource(folder), PLAN, steps.append)
-    compiled = sorted(step.text.split()[1].split("/")[0] for step in steps if step.text.startswith("compiled"))
+    with noted_jobs() as jobs:
+        facts = compile_suite(SuiteSource(folder), PLAN)
+    compiled = sorted(job.case_id.split("/")[0] for job in jobs)
     return compiled, {fact.case_id.split("/")[0]: fact for fact in facts}
 
 
@@ -125,10 +144,10 @@ def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_caches(tmp_path, monkeypatch)
-    steps: list[Progress] = []
-    compile_suite(SuiteSource(made_suite(tmp_path)), PLAN, steps.append, use_cache=False)
+    with noted_jobs() as jobs:
+        compile_suite(SuiteSource(made_suite(tmp_path)), PLAN, use_cache=False)
 
-    assert sum(step.text.startswith("compiled") for step in steps) == 2
+    assert len(jobs) == 2
     assert not (tmp_path / "cache").exists()
 
 
@@ -148,9 +167,10 @@ def test_a_run_uses_cached_facts_and_compiles_the_rest(known: tuple[Path, Facts]
     source = SuiteSource(known[0])
     with ForkServer() as fork_server, compilers(fork_server, source) as workers:
         subjects = [found.subject for found in select(workers.start(), PLAN)]
-        again = list(compile_subjects(workers, subjects, PLAN))
-        more = list(compile_subjects(workers, subjects, replace(PLAN, targets=("gfx942", "sm_90"))))
+        with noted_jobs() as jobs:
+            again = list(compile_subjects(workers, subjects, PLAN))
+            assert (len(again), jobs) == (2, [])
+            more = list(compile_subjects(workers, subjects, replace(PLAN, targets=("gfx942", "sm_90"))))
 
-    assert [found.was_cached for found in again] == [True, True]
-    assert [found.was_cached for found in more] == [False, False]
-    assert {tuple(fact.target for fact in found.facts) for found in more} == {("gfx942", "sm_90")}
+    assert len(jobs) == 2
+    assert {tuple(fact.target for fact in facts) for _, facts in more} == {("gfx942", "sm_90")}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Refused, Spool, Unavailable
-from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON, make_record
 from tests.http_server import TOKEN, Answers, FakeServer, acknowledge, answer, hang_up, hang_up_within

@@ -12,8 +12,8 @@ import pytest
 
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Spool, Unavailable
-from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import Artefact, RunRecord
 from tests.builders import make_record
 

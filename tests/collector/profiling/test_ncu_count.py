@@ -16,12 +16,12 @@ from roofwatch.collector.profiling.ncu_count import (
     find_ncu,
     known_metrics,
     profile_command,
-    target_command,
 )
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
+from roofwatch.install import python_command
 from tests.roofwatch.command import SUITES
 
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")
@@ -71,7 +71,7 @@ def run_target(tmp_path: Path, **fields: object) -> Failure | None:
         "answer": answer,
     }
     job_file.write_text(NcuJob.model_validate(defaults | fields).model_dump_json())
-    subprocess.run(target_command(sys.executable, job_file), check=True, cwd=tmp_path)
+    subprocess.run(python_command("roofwatch.collector.profiling.ncu_target", str(job_file)), check=True, cwd=tmp_path)
     return ANSWER.validate_json(answer.read_bytes())
 
 
@@ -93,7 +93,7 @@ def test_a_kernel_that_fails_is_an_answer_with_its_outcome(tmp_path: Path) -> No
 
 
 ANSWERS = """
-job = json.loads(pathlib.Path(sys.argv[-1]).read_text())
+job = json.loads(pathlib.Path(json.loads(sys.argv[-1])[0]).read_text())
 pathlib.Path(job["answer"]).write_text('{ANSWER}')
 """
 FINE = ANSWERS.replace("{ANSWER}", "null")
