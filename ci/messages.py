@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-class GitHubError(Exception):
-    """GitHub refused a request or did not answer."""
+class ForgeError(Exception):
+    """GitHub or GitLab refused a request or did not answer."""
 
 
-class NotFoundError(GitHubError):
+class NotFoundError(ForgeError):
     """The object does not exist, or the token may not see it."""
 
 
-class UncertainError(GitHubError):
-    """It is unknown whether GitHub carried out a request."""
+class UncertainError(ForgeError):
+    """It is unknown whether a request was carried out."""
 
 
 class AlertError(Exception):

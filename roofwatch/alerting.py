@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from roofwatch.ci.alerts.rules import PLACES, AlertRules, Ownership, parse_codeowners, parse_rules
-from roofwatch.ci.messages import AlertError, GitHubError
+from roofwatch.ci.messages import AlertError, ForgeError
 from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, DeliveryState, Message, Severity
 from roofwatch.settings import Settings
 
@@ -105,7 +105,7 @@ def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
         try:
             repository = GitHubRepository(_api_url(), rules.codeowners_repository, os.environ.get("GITHUB_TOKEN", ""))
             text = next((text for each in PLACES if (text := repository.read_file(each)) is not None), None)
-        except GitHubError as error:
+        except ForgeError as error:
             raise AlertError(f"CODEOWNERS of {rules.codeowners_repository}: {error}") from None
     else:
         return None

@@ -34,7 +34,7 @@ def run_action(mode: Mode, suite: str, base: str, arguments: str, name: str, var
         variables: The environment.
 
     Raises:
-        GitHubError: there is nothing to do for this event.
+        ForgeError: there is nothing to do for this event.
         GitError: the base is unknown and cannot be fetched.
     """
     RECORDS.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def report_result(
     Returns the reply as Markdown. The files of the folder are untrusted.
 
     Raises:
-        GitHubError: GitHub refuses.
+        ForgeError: GitHub refuses.
     """
     repository = posting.open_repository(job.run, variables)
     if request.verb == "bisect":

@@ -27,7 +27,7 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, PullRequest
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report import not_measured
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
@@ -80,22 +80,22 @@ class Posted:
 
 
 def check_name(name: str) -> None:
-    """Raise `GitHubError` unless a text can be the name of a report."""
+    """Raise `ForgeError` unless a text can be the name of a report."""
     if not is_name(name):
-        raise GitHubError(f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -")
+        raise ForgeError(f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -")
 
 
 def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
     """Read the event that started the job.
 
     Raises:
-        GitHubError: it cannot be read.
+        ForgeError: it cannot be read.
     """
     path = variables.get("GITHUB_EVENT_PATH", "")
     try:
         event = json.loads(Path(path).read_text()) if path else {}
     except (OSError, ValueError) as error:
-        raise GitHubError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
+        raise ForgeError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
     return event if isinstance(event, dict) else {}
 
 
@@ -103,13 +103,11 @@ def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepo
     """Open the repository of a run with the job's token.
 
     Raises:
-        GitHubError: there is no token.
+        ForgeError: there is no token.
     """
     token = variables.get(TOKEN_VARIABLE, "").strip()
     if not token:
-        raise GitHubError(
-            f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ github.token }}}}`"
-        )
+        raise ForgeError(f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ github.token }}}}`")
     return GitHubRepository(run.api_url, run.repository, token)
 
 
@@ -166,7 +164,7 @@ def post(
     """Post a report to the pull requests and commit of its job, with an earlier acceptance if it still holds.
 
     Raises:
-        GitHubError: GitHub refuses, or cannot be reached.
+        ForgeError: GitHub refuses, or cannot be reached.
     """
     judgement, check, order = report.judgement, report.check, job.run.order
     findings = None if judgement is None else findings_of(judgement, job.head_sha)
@@ -178,15 +176,15 @@ def post(
         if findings is not None:
             found = ((number, valid_acceptance(repository, number, name, findings)) for number in numbers)
             accepted = {number: acceptance for number, acceptance in found if acceptance is not None}
-    except GitHubError:
+    except ForgeError:
         if with_check:  # never leave a check-run in progress
-            check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
+            repository.conclude(job.head_sha, name, order, check, job.run.url)
         raise
     sentences = {number: accepted_by(comment, reason) for number, (_, comment, reason) in accepted.items()}
     if sentences:
         check = check.accepted(next(iter(sentences.values())))
     if with_check:
-        check_run.post_check_run(repository, job.head_sha, name, order, check, job.run.url)
+        repository.conclude(job.head_sha, name, order, check, job.run.url)
     comments = {}
     for number in numbers if with_comment else ():
         body = compose(report_marker(name), CommentState(order=order, findings=findings), report.comment or "")

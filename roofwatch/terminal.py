@@ -30,7 +30,7 @@ _EXPECTED_ERRORS = {
     "OutputError",
     "BaselineError",
     "NoiseFloorError",
-    "GitHubError",
+    "ForgeError",
     "AlertError",
 }
 

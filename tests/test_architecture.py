@@ -35,10 +35,7 @@ CI_EDGES = {
     "roofwatch.ci.alerts.channels",
     "roofwatch.ci.alerts.delivery",
     "roofwatch.ci.alerts.evaluation",
-    "roofwatch.ci.github.check_run",
     "roofwatch.ci.github.client",
-    "roofwatch.ci.github.commands",
-    "roofwatch.ci.github.comment",
     "roofwatch.ci.history.analyse",
 }
 """The modules of `ci/` that read the database or talk to a service; all others take values and return values."""

@@ -27,7 +27,7 @@ from roofwatch.ci.alerts.delivery import Sender, SendError
 from roofwatch.ci.alerts.rules import OWNER, AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
-from roofwatch.ci.messages import AlertError, GitHubError
+from roofwatch.ci.messages import AlertError, ForgeError
 from roofwatch.ci.report.markdown import code, plain
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.alerts.values import AlertEvent, AlertState, Change, Delivery
@@ -69,7 +69,7 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
             raise AlertError(f"the environment variable {channel.token_env} is not set")
         try:
             return IssueSender(GitHubRepository(api_url, channel.repository, token), channel.labels)
-        except GitHubError as error:
+        except ForgeError as error:
             raise AlertError(str(error)) from None
     url = _read_address(channel, folder)
     return AppriseSender(url) if channel.kind == "apprise" else WebhookSender(url, _read_secret(channel))
@@ -179,7 +179,7 @@ class IssueSender:
                 post_comment(self._repository, issue.number, f"{marker}\n{to_markdown(delivery)}")
                 if delivery.event is AlertEvent.RESOLVED and issue.is_open:
                     self._repository.close_issue(issue.number)
-        except GitHubError as error:  # the next attempt finds what was done
+        except ForgeError as error:  # the next attempt finds what was done
             raise SendError(str(error), is_uncertain=False) from None
 
     def _find(self, delivery: Delivery) -> Issue | None:

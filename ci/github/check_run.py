@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
-from roofwatch.ci.github.event import RunOrder
-from roofwatch.ci.messages import UncertainError
 from roofwatch.ci.report.comment import headline, tally
 from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain
@@ -90,6 +87,11 @@ class CheckRun:
         title, summary = f"accepted: {self.title}"[:_MAX_TITLE], f"**Accepted** {sentence}.\n\n{self.summary}"
         return replace(self, conclusion=Conclusion.NEUTRAL, title=title, summary=summary)
 
+    def batches(self) -> "Iterator[CheckRun]":
+        """Split it by the annotations that GitHub takes in one request."""
+        for start in range(0, max(1, len(self.annotations)), _ANNOTATIONS_PER_REQUEST):
+            yield replace(self, annotations=self.annotations[start : start + _ANNOTATIONS_PER_REQUEST])
+
 
 BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")
 
@@ -136,55 +138,3 @@ def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
         texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
     title = f"{plain(line.function, limit=100)}: {len(shown)} {'regressed' if regressed else 'improved'}"
     return Annotation(line.file, line.line, bool(regressed), title, "\n".join(texts))
-
-
-def post_check_run(
-    repository: GitHubRepository, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
-) -> None:
-    """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
-
-    A run that is older than one with a conclusion changes nothing, unless its own check-run is in progress.
-
-    Args:
-        repository: The repository.
-        head_sha: The commit.
-        name: Of the check-run.
-        order: The run that measured.
-        check: The contents.
-        url: Page of the run that measured.
-
-    Raises:
-        GitHubError: GitHub refuses.
-    """
-    check_runs = repository.check_runs(head_sha, name)
-    found = _newest(check_runs, order)
-    is_late = any(one.is_completed and one.order is not None and one.order > order for one in check_runs)
-    if (found is None or found.is_completed) and (is_late or (found is not None and check.conclusion is None)):
-        return
-    if found is not None and found.is_completed:
-        check = replace(check, annotations=())  # it has them
-    first, *more = [batch.to_json(url) for batch in _batches(check)]
-    if found is not None:
-        check_run_id = found.check_run_id
-        repository.update_check_run(check_run_id, first)
-    else:
-        new = {"name": name, "head_sha": head_sha, "external_id": f"roofwatch:{order}"} | first
-        try:
-            check_run_id = repository.create_check_run(new)
-        except UncertainError:
-            created = _newest(repository.check_runs(head_sha, name), order)
-            check_run_id = repository.create_check_run(new) if created is None else created.check_run_id
-    for batch in more:
-        repository.update_check_run(check_run_id, batch)
-
-
-def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:
-    """Return the newest check-run of a run."""
-    ours = [one for one in check_runs if one.order == order]
-    return max(ours, key=lambda one: one.check_run_id, default=None)
-
-
-def _batches(check: CheckRun) -> Iterator[CheckRun]:
-    """Split a check-run by the annotations that GitHub takes in one request."""
-    for start in range(0, max(1, len(check.annotations)), _ANNOTATIONS_PER_REQUEST):
-        yield replace(check, annotations=check.annotations[start : start + _ANNOTATIONS_PER_REQUEST])

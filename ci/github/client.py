@@ -6,7 +6,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from githubkit.exception import GitHubException, RateLimitExceeded, RequestError
 from githubkit.response import Response
 from githubkit.retry import RetryOption
 
+from roofwatch.ci.github.check_run import CheckRun
 from roofwatch.ci.github.event import (
     TOKEN_VARIABLE,
     Comment,
@@ -25,7 +26,7 @@ from roofwatch.ci.github.event import (
     to_comment,
     to_pull_request,
 )
-from roofwatch.ci.messages import GitHubError, NotFoundError, UncertainError, on_one_line
+from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, on_one_line
 
 MAX_ATTEMPTS = 5
 MAX_WAIT_S = 900.0
@@ -82,7 +83,7 @@ class GitHubRepository:
     """One repository on GitHub.com or GitHub Enterprise.
 
     Requests are repeated after rate limits, server errors and broken connections. A POST that may have been carried out
-    raises `UncertainError` instead. Every method raises `GitHubError` if GitHub refuses.
+    raises `UncertainError` instead. Every method raises `ForgeError` if GitHub refuses.
 
     Args:
         api_url: Of the REST API, as in `GITHUB_API_URL`; https, or http to this machine.
@@ -94,9 +95,9 @@ class GitHubRepository:
         parts = urllib.parse.urlsplit(api_url)
         is_local = parts.hostname in _LOOPBACK
         if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
-            raise GitHubError(f"GITHUB_API_URL {api_url[:200]!r} must be https: plain http would reveal the token")
+            raise ForgeError(f"GITHUB_API_URL {api_url[:200]!r} must be https: plain http would reveal the token")
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise GitHubError(f"{TOKEN_VARIABLE} is not a token: it has a space, a line break, or is not ASCII")
+            raise ForgeError(f"{TOKEN_VARIABLE} is not a token: it has a space, a line break, or is not ASCII")
         self._named = tuple(repository.split("/"))
         self._token = token
         self._waited_s = 0.0
@@ -117,20 +118,15 @@ class GitHubRepository:
     def comments(self, number: int) -> list[Comment]:
         return [to_comment(one, number) for one in self._list(self._rest.issues.list_comments, number)]
 
-    def comment(self, comment_id: int) -> Comment | None:
-        """Return a comment; None if it was deleted."""
-        found = self._find(self._rest.issues.get_comment, comment_id)
-        return None if found is None else to_comment(found, int(str(found["issue_url"]).rsplit("/", 1)[-1]))
-
     def create_comment(self, number: int, body: str) -> Comment:
         return to_comment(self._call(self._rest.issues.create_comment, number, body=body), number)
 
-    def edit_comment(self, comment_id: int, body: str) -> bool:
+    def edit_comment(self, comment: Comment, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
-        return self._find(self._rest.issues.update_comment, comment_id, body=body) is not None
+        return self._find(self._rest.issues.update_comment, comment.comment_id, body=body) is not None
 
-    def delete_comment(self, comment_id: int) -> None:
-        self._find(self._rest.issues.delete_comment, comment_id)
+    def delete_comment(self, comment: Comment) -> None:
+        self._find(self._rest.issues.delete_comment, comment.comment_id)
 
     def react(self, comment_id: int, reaction: str) -> None:
         """Add a reaction to a comment; repeating it changes nothing."""
@@ -177,6 +173,39 @@ class GitHubRepository:
         """Replace fields of a check-run; annotations are added to the existing ones."""
         self._call(self._rest.checks.update, check_run_id, data=fields)
 
+    def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
+        """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
+
+        A run that is older than one with a conclusion changes nothing, unless its own check-run is in progress.
+
+        Args:
+            head_sha: The commit.
+            name: Of the check-run.
+            order: The run that measured.
+            check: The contents.
+            url: Page of the run that measured.
+        """
+        check_runs = self.check_runs(head_sha, name)
+        found = _newest(check_runs, order)
+        is_late = any(one.is_completed and one.order is not None and one.order > order for one in check_runs)
+        if (found is None or found.is_completed) and (is_late or (found is not None and check.conclusion is None)):
+            return
+        if found is not None and found.is_completed:
+            check = replace(check, annotations=())  # it has them
+        first, *more = [batch.to_json(url) for batch in check.batches()]
+        if found is not None:
+            check_run_id = found.check_run_id
+            self.update_check_run(check_run_id, first)
+        else:
+            new = {"name": name, "head_sha": head_sha, "external_id": f"roofwatch:{order}"} | first
+            try:
+                check_run_id = self.create_check_run(new)
+            except UncertainError:
+                created = _newest(self.check_runs(head_sha, name), order)
+                check_run_id = self.create_check_run(new) if created is None else created.check_run_id
+        for batch in more:
+            self.update_check_run(check_run_id, batch)
+
     # --- permissions, runs and files
 
     def may_write(self, login: str) -> bool:
@@ -193,7 +222,7 @@ class GitHubRepository:
         if found is None:
             return None
         if found.get("encoding") != "base64":
-            raise GitHubError(f"GitHub: {path} is not a text file")
+            raise ForgeError(f"GitHub: {path} is not a text file")
         return base64.b64decode(str(found.get("content") or "")).decode(errors="replace")
 
     # --- requests
@@ -206,7 +235,7 @@ class GitHubRepository:
             found += _json_of(answer) if key is None else _json_of(answer)[key]
             if "next" not in answer.raw_response.links:
                 return found
-        raise GitHubError(f"GitHub: {answer.url.path} has more than {_MAX_PAGES} pages")
+        raise ForgeError(f"GitHub: {answer.url.path} has more than {_MAX_PAGES} pages")
 
     def _find(self, request: _Request, *arguments: Any, **fields: Any) -> Any:
         """Return the JSON of an answer; None if the object does not exist."""
@@ -229,9 +258,9 @@ class GitHubRepository:
             if _is_uncertain(error) and not _is_repeatable(error):
                 time.sleep(1.0)  # until GitHub lists the result
                 raise UncertainError(f"GitHub: {self._explained(error)}; it is unknown whether this was done") from None
-            raise GitHubError(f"GitHub: {self._explained(error)}") from None
+            raise ForgeError(f"GitHub: {self._explained(error)}") from None
         if answer.is_redirect:
-            raise GitHubError(f"GitHub: {answer.url.path} has moved; is GITHUB_REPOSITORY an old name?")
+            raise ForgeError(f"GitHub: {answer.url.path} has moved; is GITHUB_REPOSITORY an old name?")
         return answer
 
     def _retry(self, error: GitHubException, retry_count: int) -> RetryOption:
@@ -264,6 +293,12 @@ class GitHubRepository:
         return on_one_line(text.replace(self._token, "***"))[:_MAX_MESSAGE]
 
 
+def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:
+    """Return the newest check-run of a run."""
+    ours = [one for one in check_runs if one.order == order]
+    return max(ours, key=lambda one: one.check_run_id, default=None)
+
+
 def _limit_wait_s(error: GitHubException) -> float | None:
     """Return the seconds to wait for a rate limit; None for other errors."""
     if isinstance(error, RateLimitExceeded):
@@ -290,7 +325,7 @@ def _json_of(answer: Response[Any]) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise GitHubError(f"{answer.url.host} is not GitHub's API: is GITHUB_API_URL correct?") from None
+        raise ForgeError(f"{answer.url.host} is not GitHub's API: is GITHUB_API_URL correct?") from None
 
 
 def _message_of(answer: Response[Any]) -> str:

@@ -3,20 +3,23 @@
 Only people with write access are allowed. Others get a reaction and no reply.
 """
 
+from __future__ import annotations
+
 import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
 from roofwatch.ci.github.acceptance import MAX_BOUNDS, MAX_SERIES, Acceptance, Findings
-from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion, post_check_run
-from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
+from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion
 from roofwatch.ci.github.comment import (
     CommentState,
+    Forge,
     accepted_by,
     compose,
     find_report,
@@ -25,8 +28,11 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, RequestedMeasurement, RunOrder
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report.markdown import code
+
+if TYPE_CHECKING:
+    from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 
 COMMAND_PREFIX = "/roofwatch"
 USAGE = (
@@ -112,15 +118,15 @@ def parse_command(line: str) -> Command:
 
 
 def valid_acceptance(
-    repository: GitHubRepository, number: int, name: str, findings: Findings
+    repository: Forge, number: int, name: str, findings: Findings
 ) -> tuple[Acceptance, Comment, str] | None:
     """Return an acceptance of these findings with its comment and reason, if its author still has write access."""
     ours = find_report(repository, number, name)
     acceptance = None if ours is None else read_state(ours.body).acceptance
     if acceptance is None or not acceptance.covers(findings):
         return None
-    comment = repository.comment(acceptance.comment_id)
-    if comment is None or comment.number != number:
+    comment = next((one for one in repository.comments(number) if one.comment_id == acceptance.comment_id), None)
+    if comment is None:
         return None
     reason = next(iter(_reasons_in(comment.body)), None)
     if reason is None or not repository.may_write(comment.login):
@@ -140,7 +146,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
     """Carry out the commands in a comment about the report of that name.
 
     Raises:
-        GitHubError: GitHub refuses to show the pull request, or the reply.
+        ForgeError: GitHub refuses to show the pull request, or the reply.
     """
     comment, lines = request.comment, commands_in(request.comment.body)
     if not lines:
@@ -160,7 +166,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
         except CommandError as error:
             answers.append(str(error))
             reaction = CONFUSED
-        except GitHubError as error:
+        except ForgeError as error:
             answers.append(f"GitHub refused: {code(str(error), limit=600)}")
             reaction = CONFUSED
     if len(lines) > 1:
@@ -172,11 +178,11 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
     return Reply(tuple(verbs), reaction, answer, tuple(pull_request.requests))
 
 
-def reply(repository: GitHubRepository, number: int, key: str, run: ActionsRun, text: str) -> None:
+def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) -> None:
     """Leave one comment with that key on a pull request.
 
     Raises:
-        GitHubError: GitHub refuses.
+        ForgeError: GitHub refuses.
     """
     post_comment(repository, number, compose(f"<!-- roofwatch:{key} -->", CommentState(order=run.order), text))
 
@@ -220,7 +226,7 @@ class _PullRequest:
             raise CommandError(f"A comment can accept at most {MAX_BOUNDS} findings, and there are more.")
         acceptance = Acceptance(comment_id=self._request.comment.comment_id, most=findings.most)
         sentence = accepted_by(self._request.comment, reason)
-        if not self._repository.edit_comment(ours.comment_id, with_acceptance(ours.body, acceptance, sentence)):
+        if not self._repository.edit_comment(ours, with_acceptance(ours.body, acceptance, sentence)):
             raise CommandError("The report was deleted meanwhile; nothing was accepted.")
         found = self._newest_check_run()
         if found is not None and found.conclusion == Conclusion.FAILURE:
@@ -237,7 +243,7 @@ class _PullRequest:
             raise CommandError("The measurement is still running.")
         self._repository.run_again(found.order.run_id)
         again = RunOrder(found.order.run_id, found.order.attempt + 1)
-        post_check_run(self._repository, head_sha, self._name, again, BEGUN, found.url)
+        self._repository.conclude(head_sha, self._name, again, BEGUN, found.url)
         return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
     def _reviewed(self, named: str) -> str:

@@ -11,13 +11,14 @@ import contextlib
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from roofwatch.ci.github.acceptance import Acceptance, Findings
-from roofwatch.ci.github.client import GitHubRepository
+from roofwatch.ci.github.check_run import CheckRun
 from roofwatch.ci.github.event import Comment, RunOrder
-from roofwatch.ci.messages import GitHubError, UncertainError
+from roofwatch.ci.messages import ForgeError, UncertainError
 from roofwatch.ci.report.markdown import code
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"
@@ -27,6 +28,26 @@ _MAX_ATTEMPTS = 6
 _ACCEPTED = "> **Accepted** "
 _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
 _STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,24000}) -->")
+
+
+class Forge(Protocol):
+    """A repository on GitHub or GitLab, as far as reports need it. Every method may raise `ForgeError`."""
+
+    def comments(self, number: int) -> list[Comment]:
+        """List the comments on a pull request or an issue."""
+
+    def create_comment(self, number: int, body: str) -> Comment: ...
+
+    def edit_comment(self, comment: Comment, body: str) -> bool:
+        """Replace a comment's text; False if it was deleted."""
+
+    def delete_comment(self, comment: Comment) -> None: ...
+
+    def may_write(self, login: str) -> bool:
+        """Return whether somebody may push to the repository."""
+
+    def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
+        """Show a check on a commit, in place of an older one of that name."""
 
 
 class CommentState(BaseModel):
@@ -88,7 +109,7 @@ def accepted_by(comment: Comment, reason: str) -> str:
     return f"by {code(comment.login)} on {code(comment.written_at[:10])}: {code(reason, limit=200)}"
 
 
-def post_comment(repository: GitHubRepository, number: int, body: str, *, is_silent: bool = False) -> CommentAction:
+def post_comment(repository: Forge, number: int, body: str, *, is_silent: bool = False) -> CommentAction:
     """Leave one comment with a marker on a pull request or an issue, with the newest run's text.
 
     Args:
@@ -98,7 +119,7 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
         is_silent: Update an earlier comment, but post none.
 
     Raises:
-        GitHubError: GitHub refuses.
+        ForgeError: GitHub refuses.
     """
     order, uncertain = read_state(body).order, None
     for _ in range(_MAX_ATTEMPTS):
@@ -116,16 +137,16 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
         if any(read_state(comment.body).order > order for comment in ours):
             return CommentAction.LEFT
         for comment in others:  # two jobs posted at the same time
-            repository.delete_comment(comment.comment_id)
+            repository.delete_comment(comment)
         if oldest.body.split() == body.split():  # GitHub may change line endings
             return CommentAction.POSTED if uncertain else CommentAction.LEFT
-        if repository.edit_comment(oldest.comment_id, body):
+        if repository.edit_comment(oldest, body):
             return CommentAction.EDITED
     reason = "is something deleting it?" if uncertain is None else str(uncertain)
-    raise GitHubError(f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one: {reason}")
+    raise ForgeError(f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one: {reason}")
 
 
-def find_report(repository: GitHubRepository, number: int, name: str) -> Comment | None:
+def find_report(repository: Forge, number: int, name: str) -> Comment | None:
     """Return the comment of a report whose state can be trusted: by a bot, or by someone with write access."""
     ours = next(iter(_with_marker(repository.comments(number), (report_marker(name), True))), None)
     if ours is None or ours.is_bot or repository.may_write(ours.login):

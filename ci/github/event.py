@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.messages import ForgeError
 
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  the name of the variable, not a token
 REQUEST_VARIABLE = "ROOFWATCH_REQUEST"
@@ -122,7 +122,7 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
         event: The document at `GITHUB_EVENT_PATH`.
 
     Raises:
-        GitHubError: this is not a job of GitHub Actions, or the event is not valid.
+        ForgeError: this is not a job of GitHub Actions, or the event is not valid.
     """
     run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME", "")
     if (asked := requested_measurement(variables)) is not None:
@@ -138,27 +138,27 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
     try:
         return Job(run, _matched(_SHA, variables.get("GITHUB_SHA")))
     except ValueError as error:
-        raise GitHubError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
+        raise ForgeError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
 
 
 def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement | None:
     """Return what the workflow's job for commands asked this job to measure; None if it is another job.
 
     Raises:
-        GitHubError: it cannot be read.
+        ForgeError: it cannot be read.
     """
     text = variables.get(REQUEST_VARIABLE)
     try:
         return RequestedMeasurement.model_validate_json(text) if text else None
     except ValidationError as error:
-        raise GitHubError(f"{REQUEST_VARIABLE} is not valid: {error.errors()[0]['msg']}") from None
+        raise ForgeError(f"{REQUEST_VARIABLE} is not valid: {error.errors()[0]['msg']}") from None
 
 
 def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> CommandRequest | None:
     """Return the comment or the label that started a job; None if it is not a new one on a pull request.
 
     Raises:
-        GitHubError: this is not a job of GitHub Actions that a comment or a label started.
+        ForgeError: this is not a job of GitHub Actions that a comment or a label started.
     """
     run, name = _run_of(variables), variables.get("GITHUB_EVENT_NAME")
     try:
@@ -172,7 +172,7 @@ def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> C
             return CommandRequest(run, to_comment(label, int(found["number"])), _matched(_SHA, found["head"]["sha"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
-    raise GitHubError("commands come from comments and labels: run this after issue_comment or pull_request_target")
+    raise ForgeError("commands come from comments and labels: run this after issue_comment or pull_request_target")
 
 
 def to_comment(found: Any, number: int) -> Comment:
@@ -207,7 +207,7 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
         repository = _matched(_REPOSITORY, variables.get("GITHUB_REPOSITORY"))
         order = RunOrder(int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1")))
     except ValueError as error:
-        raise GitHubError(f"GITHUB_REPOSITORY or GITHUB_RUN_ID: {error}; run this in a job of GitHub Actions") from None
+        raise ForgeError(f"GITHUB_REPOSITORY or GITHUB_RUN_ID: {error}; run this in a job of GitHub Actions") from None
     server = variables.get("GITHUB_SERVER_URL", "https://github.com")
     api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
     return ActionsRun(api_url, repository, order, _link(f"{server}/{repository}/actions/runs/{order.run_id}"))
@@ -225,8 +225,8 @@ def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     return Job(measured, head_sha, other.get("conclusion"), tuple(map(to_pull_request, named)), label)
 
 
-def _invalid_event(error: Exception) -> GitHubError:
-    return GitHubError(f"the event of GITHUB_EVENT_PATH is not valid: {type(error).__name__}: {error}")
+def _invalid_event(error: Exception) -> ForgeError:
+    return ForgeError(f"the event of GITHUB_EVENT_PATH is not valid: {type(error).__name__}: {error}")
 
 
 def _matched(form: re.Pattern[str], value: Any) -> str:

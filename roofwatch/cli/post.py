@@ -37,14 +37,14 @@ def post(
     from roofwatch import posting
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.event import job_of
-    from roofwatch.ci.messages import GitHubError
+    from roofwatch.ci.messages import ForgeError
     from roofwatch.measurement.pair import read_noise_floor
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_json, print_result, write_text
 
     posting.check_name(name)
     if begin == bool(records):
-        raise GitHubError("give the records, or --begin without any")
+        raise ForgeError("give the records, or --begin without any")
     job = None if dry_run else job_of(os.environ, posting.event_of(os.environ))
     if begin:
         report = posting.Report(BEGUN)
@@ -89,7 +89,7 @@ def command(
     from roofwatch import posting
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.event import REQUEST_VARIABLE, command_request, job_of, requested_measurement
-    from roofwatch.ci.messages import GitHubError
+    from roofwatch.ci.messages import ForgeError
     from roofwatch.github_action import report_result
     from roofwatch.terminal import print_note, print_result
 
@@ -98,7 +98,7 @@ def command(
     if result is not None:
         asked = requested_measurement(os.environ)
         if asked is None:
-            raise GitHubError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
+            raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
         answer = report_result(asked, job_of(os.environ, event), result, name, os.environ)
         print_result({"answer": answer}, answer, as_json=as_json)
         return

@@ -72,7 +72,7 @@ def series(
 ) -> None:
     """Show the series of a metric, the time by default; with --json all metrics and points.
 
-    History: the newest 20 points. Noise: the standard deviation around the level. Detectable: a step found 9 times in 10.
+    History: the newest 20 points. Noise: the deviation around the level. Detectable: a step found nine times in ten.
     """
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS, is_metric

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.messages import ForgeError
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import merge_base
 from roofwatch.github_action import Mode, commands_for
@@ -63,7 +63,7 @@ def test_a_request_is_measured_at_the_commit_that_it_names_whatever_the_event_sa
 
 @pytest.mark.parametrize("asked", [{"verb": "accept"}, {"verb": "run", "head": "main"}])
 def test_an_invalid_request_is_refused(asked: dict[str, str]) -> None:
-    with pytest.raises(GitHubError, match="ROOFWATCH_REQUEST is not valid"):
+    with pytest.raises(ForgeError, match="ROOFWATCH_REQUEST is not valid"):
         commands("measure", "issue_comment", {}, **asked)
 
 

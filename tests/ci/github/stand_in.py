@@ -94,7 +94,6 @@ class GitHubStandIn:
             "user": BOT,
             "author_association": "NONE",
             "number": number,
-            "issue_url": f"{self.url}/repos/{REPOSITORY}/issues/{number}",
             "created_at": "2026-01-02T03:04:05Z",
         } | fields
         return comment_id
@@ -150,10 +149,6 @@ class GitHubStandIn:
     def create_comment(self, number: int, body: Json) -> Json:
         assert len(body["body"]) <= 65_536
         return self.comments[self.add_comment(body["body"], number)]
-
-    @operation("GET", r"issues/comments/(\d+)")
-    def get_comment(self, comment_id: int, _: Json) -> Json:
-        return self.comments[comment_id]
 
     @operation("PATCH", r"issues/comments/(\d+)")
     def update_comment(self, comment_id: int, body: Json) -> Json:

@@ -12,7 +12,6 @@ from roofwatch.ci.github.check_run import (
     Conclusion,
     annotations_of,
     concluded,
-    post_check_run,
 )
 from roofwatch.ci.github.event import PullRequest, RunOrder
 from roofwatch.ci.report.pull_request import judge_pull_request
@@ -28,7 +27,7 @@ URL = "https://github.example/example/project/actions/runs/10"
 
 
 def post(github: GitHubStandIn, check: CheckRun, order: RunOrder = RUN, name: str = "roofwatch") -> None:
-    post_check_run(github.repository(), SHA, name, order, check, URL)
+    github.repository().conclude(SHA, name, order, check, URL)
 
 
 def test_the_check_run_that_is_in_progress_is_the_one_that_concludes(github: GitHubStandIn) -> None:

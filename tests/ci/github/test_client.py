@@ -9,7 +9,7 @@ import pytest
 from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
 from roofwatch.ci.github.comment import COMMENT_MARKER, CommentAction, CommentState, compose, post_comment
 from roofwatch.ci.github.event import RunOrder
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.messages import ForgeError
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
 from tests.http_server import Answer
 
@@ -42,7 +42,7 @@ def test_a_refusal_is_reported_at_once_with_the_way_out_and_without_the_token(
     caplog.set_level(logging.DEBUG)
     github.fail(operation, status, f"this is why ({TOKEN})", times=9)
 
-    with pytest.raises(GitHubError) as raised:
+    with pytest.raises(ForgeError) as raised:
         post(github)
 
     assert f"HTTP {status}" in str(raised.value)
@@ -112,7 +112,7 @@ def test_a_list_without_end_is_refused(github: GitHubStandIn) -> None:
     following = {"Link": f'<{github.url}/next>; rel="next"'}
     github.failing.append(Failing(LIST, Answer(200, b"[]", following), times=1_000))
 
-    with pytest.raises(GitHubError, match="has more than 100 pages"):
+    with pytest.raises(ForgeError, match="has more than 100 pages"):
         post(github)
 
 
@@ -121,7 +121,7 @@ def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
 ) -> None:
     github.fail(CREATE, 502, "bad gateway", times=99)
 
-    with pytest.raises(GitHubError, match=r"POST /repos/example/project/issues/7/comments: HTTP 502: bad gateway;"):
+    with pytest.raises(ForgeError, match=r"POST /repos/example/project/issues/7/comments: HTTP 502: bad gateway;"):
         post(github)
 
     assert len(waits_s) == 6
@@ -135,14 +135,14 @@ def test_a_refusal_is_quoted_in_words(github: GitHubStandIn) -> None:
     }
     github.failing.append(Failing(LIST, Answer(422, json.dumps(document).encode())))
 
-    with pytest.raises(GitHubError, match="HTTP 422: Validation Failed; body is too long; and more; GitHub rejects"):
+    with pytest.raises(ForgeError, match="HTTP 422: Validation Failed; body is too long; and more; GitHub rejects"):
         post(github)
 
 
 def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits_s: list[float]) -> None:
     github.fail(LIST, 429, "API rate limit exceeded", headers={"Retry-After": "3000"})
 
-    with pytest.raises(GitHubError, match=f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most"):
+    with pytest.raises(ForgeError, match=f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most"):
         post(github)
 
     assert waits_s == []
@@ -151,18 +151,18 @@ def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits
 def test_an_answer_that_is_not_github_s_is_refused(github: GitHubStandIn) -> None:
     github.failing.append(Failing(LIST, Answer(body=b"<html>Log in first</html>")))
 
-    with pytest.raises(GitHubError, match="is GITHUB_API_URL correct"):
+    with pytest.raises(ForgeError, match="is GITHUB_API_URL correct"):
         post(github)
 
 
 def test_a_redirect_is_not_followed(github: GitHubStandIn) -> None:
     github.fail(LIST, 301, "Moved Permanently", headers={"Location": "https://elsewhere.example"})
 
-    with pytest.raises(GitHubError, match="is GITHUB_REPOSITORY an old name"):
+    with pytest.raises(ForgeError, match="is GITHUB_REPOSITORY an old name"):
         post(github)
 
 
 @pytest.mark.parametrize("url", ["http://github.example/api/v3", "ftp://127.0.0.1", "github.example"])
 def test_the_token_is_not_sent_over_plain_http(url: str) -> None:
-    with pytest.raises(GitHubError, match="plain http would reveal the token"):
+    with pytest.raises(ForgeError, match="plain http would reveal the token"):
         GitHubRepository(url, REPOSITORY, TOKEN)

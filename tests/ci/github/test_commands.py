@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.github.acceptance import MAX_BOUNDS
-from roofwatch.ci.github.check_run import BEGUN, post_check_run
+from roofwatch.ci.github.check_run import BEGUN
 from roofwatch.ci.github.commands import CommandError, Reply, carry_out, commands_in, parse_command
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, PullRequest, RunOrder, command_request
 from roofwatch.collector.record.record import RunRecord
@@ -198,7 +198,7 @@ def test_rerun_repeats_the_measuring_run(github: GitHubStandIn, tmp_path: Path) 
 
 def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
     line, reaction = write_comment(github, f"{PREFIX} rerun")
-    post_check_run(github.repository(), HEAD, "roofwatch", RunOrder(10, 1), BEGUN, URL)
+    github.repository().conclude(HEAD, "roofwatch", RunOrder(10, 1), BEGUN, URL)
 
     assert ("was not measured yet" in line, reaction) == (True, "confused")
     assert write_comment(github, f"{PREFIX} rerun") == ("The measurement is still running.", "confused")
@@ -238,7 +238,7 @@ def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(github: GitH
     later = sha_of(9)
     github.pull_requests[0]["head"]["sha"] = later
     unknown = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")
-    post_check_run(github.repository(), later, "roofwatch", RunOrder(11, 1), BEGUN, URL)
+    github.repository().conclude(later, "roofwatch", RunOrder(11, 1), BEGUN, URL)
     newest_check_run(github)["started_at"] = "2026-01-02T03:04:06Z"
 
     late = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.github.event import Comment, PullRequest, RunOrder, command_request, job_of
-from roofwatch.ci.messages import GitHubError
+from roofwatch.ci.messages import ForgeError
 from tests.builders import sha_of
 from tests.ci.github.jobs import comment_event, workflow_run_event
 
@@ -67,13 +67,13 @@ def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_requ
     ],
 )
 def test_an_invalid_event_is_refused(name: str, event: dict[str, Any]) -> None:
-    with pytest.raises(GitHubError, match="GITHUB_EVENT_PATH is not valid"):
+    with pytest.raises(ForgeError, match="GITHUB_EVENT_PATH is not valid"):
         job_of(variables(name), event)
 
 
 @pytest.mark.parametrize("repository", ["", "project", "../evil", "a/..", "a/b/c", "a/b?x=1"])
 def test_a_malformed_repository_is_refused(repository: str) -> None:
-    with pytest.raises(GitHubError, match="GITHUB_REPOSITORY"):
+    with pytest.raises(ForgeError, match="GITHUB_REPOSITORY"):
         job_of(variables("push", GITHUB_REPOSITORY=repository), {})
 
 
@@ -84,7 +84,7 @@ def test_only_a_new_comment_on_a_pull_request_is_a_command() -> None:
     assert found.comment == COMMENT
     assert command_request(variables("issue_comment"), event_of_comment(issue={"number": 7})) is None
     assert command_request(variables("issue_comment"), event_of_comment(action="edited")) is None
-    with pytest.raises(GitHubError, match="commands come from comments"):
+    with pytest.raises(ForgeError, match="commands come from comments"):
         command_request(variables("pull_request"), {})
-    with pytest.raises(GitHubError, match="GITHUB_EVENT_PATH is not valid"):
+    with pytest.raises(ForgeError, match="GITHUB_EVENT_PATH is not valid"):
         command_request(variables("issue_comment"), {"action": "created", "issue": {"pull_request": {}}})
