@@ -1,4 +1,4 @@
-"""The pull-request report as one HTML page that needs no server: the comment, and a figure of all changes."""
+"""Reports as one HTML page that needs no server: of a pull request, with a figure of all changes, or any Markdown."""
 
 import html
 import math
@@ -34,23 +34,27 @@ table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ border: 1px solid #ccc; padding: .2rem .6rem; text-align: left }}
 code {{ background: #f2f2f2; padding: 0 .2rem }}
 </style></head><body>
-{comment}
+{body}
 {figure}
 </body></html>
 """
 
 
 def to_html(judgement: PullRequestJudgement) -> str:
-    """Write the page. Text from records is shown as text."""
+    """Write the comment and the figure."""
+    title = f"{judgement.project} {judgement.head.sha[:12]}"
+    return page(title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _figure(judgement.cases))
+
+
+def page(title: str, text: str, figure: str) -> str:
+    """Write a page of Markdown, in which HTML is shown as text, and a figure of Plotly."""
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     # mypy does not know the signature of a rule
     rules: Any = {"html_block": _ours_or_text, "html_inline": _ours_or_text}
     for name, rule in rules.items():
         markdown.add_render_rule(name, rule)
     return _PAGE.format(
-        title=html.escape(on_one_line(f"roofwatch: {judgement.project} {judgement.head.sha[:12]}")),
-        comment=markdown.render(to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES)),
-        figure=_figure(judgement.cases),
+        title=html.escape(on_one_line(f"roofwatch: {title}")), body=markdown.render(text), figure=figure
     )
 
 

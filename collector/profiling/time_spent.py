@@ -26,7 +26,7 @@ from roofwatch.collector.profiling.trace import Trace
 TOP_COUNT = 15
 GAP_COUNT = 5
 _HOST_ROWS_OF_A_GAP = 3
-_WORK = {HostKind.OPERATOR, HostKind.CALL}
+WORK = {HostKind.OPERATOR, HostKind.CALL}
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,13 @@ class HostTotal(NamedTuple):
 
 def operator_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
     """Self times of operators and runtime calls, without the calls inside; the longest first."""
-    threads = _by_thread(event for event in events if event.kind in _WORK)
-    return _totals(HostTotal(event.name, 1, ns) for members in threads.values() for event, ns in _self_times(members))
+    threads = by_thread(event for event in events if event.kind in WORK)
+    return _totals(HostTotal(event.name, 1, ns) for members in threads.values() for event, ns in self_times(members))
 
 
 def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
     """Times of user annotations such as optimizer steps, the longest first; nested ones of the same name count once."""
-    threads = _by_thread(event for event in events if event.kind == HostKind.ANNOTATION)
+    threads = by_thread(event for event in events if event.kind == HostKind.ANNOTATION)
     spans: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
     for thread, members in threads.items():
         for event in members:
@@ -219,7 +219,7 @@ def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
 
 def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
     """Time in operators and runtime calls of the thread with the most."""
-    threads = _by_thread(event for event in events if event.kind in _WORK)
+    threads = by_thread(event for event in events if event.kind in WORK)
     return max(map(_busy_ns, threads.values()), default=0)
 
 
@@ -231,8 +231,8 @@ def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[
         for event in events
         if event.start_ns < end_ns and event.end_ns > start_ns
     )
-    busiest = max(_by_thread(clipped).values(), key=_busy_ns, default=[])
-    totals = _totals(HostTotal(event.name, 1, ns) for event, ns in _self_times(busiest))
+    busiest = max(by_thread(clipped).values(), key=_busy_ns, default=[])
+    totals = _totals(HostTotal(event.name, 1, ns) for event, ns in self_times(busiest))
     return [(total.name, total.ns) for total in totals if total.ns]
 
 
@@ -247,7 +247,7 @@ def _totals(parts: Iterable[HostTotal]) -> list[HostTotal]:
     return sorted(totals, key=lambda total: (-total.ns, total.name))
 
 
-def _self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
+def self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
     """Each event of one thread with its self time in ns."""
     # an outer call starts first, or ends last if both start together
     ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
@@ -263,7 +263,7 @@ def _self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
     return ((event, max(ns, 0)) for event, ns in zip(ordered, self_ns, strict=True))
 
 
-def _by_thread(events: Iterable[HostEvent]) -> dict[str, list[HostEvent]]:
+def by_thread(events: Iterable[HostEvent]) -> dict[str, list[HostEvent]]:
     threads: dict[str, list[HostEvent]] = defaultdict(list)
     for event in events:
         threads[event.thread].append(event)

@@ -239,6 +239,23 @@ def read(
 
 
 @app.command()
+def diff(
+    base: Annotated[Path, typer.Argument(help="Trace of torch.profiler, or record with profiles (run --profile).")],
+    head: Annotated[Path, typer.Argument(help="Another of the same kind.")],
+    *,
+    html: Annotated[Path | None, typer.Option(help="Also write one HTML page with a figure, to share.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain why one step took longer than another: by kernel, gaps and overlap of two traces or records."""
+    from roofwatch.profiles.ledgers import read_ledgers, to_html, to_json, to_tables
+
+    ledgers = read_ledgers(base, head)
+    if html is not None:
+        write_text(html, to_html(ledgers, base, head))
+    print_result(to_json(ledgers), *(shown for ledger in ledgers for shown in to_tables(ledger)), as_json=as_json)
+
+
+@app.command()
 def redact(
     file: Annotated[
         Path, typer.Argument(help="A record, a trace, a CSV of Nsight Compute, or an export of Nsight Systems.")

@@ -1,0 +1,249 @@
+"""What made a step slower: the difference of two steps as a sum over kernels, gaps and overlap.
+
+    Δstep = Σ Δbusy(matched) + added - removed + Δgap - Δoverlap + residual
+
+Between two traces the sum is exact. Launches are matched in their order by place in the model and name
+(`difflib.SequenceMatcher`), step by step if both sides have as many steps, else in the mean step. What is left between
+two matches at one place is one change, such as a fusion.
+"""
+
+import difflib
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from roofwatch.collector.profiling.steps import Slot, StepTimes, fold
+
+NOT_EXPLAINED = 0.05
+"""Residual above which a difference is not explained, as a share of it."""
+_MOST_IN_ONE_CHANGE = 16
+"""Launches on one side; above, they are listed as removed and added."""
+
+
+class Change(StrEnum):
+    MATCHED = "matched"
+    RENAMED = "renamed"
+    """One kernel in the place of another."""
+    FUSED = "fused"
+    """Fewer kernels at the same place."""
+    SPLIT = "split"
+    REPLACED = "replaced"
+    """As many other kernels."""
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """Launches that changed in the same way at the same kind of place. Counts and times are those of one step."""
+
+    change: Change
+    place: str
+    """Modules and operator around the first of them."""
+    base_names: tuple[str, ...]
+    head_names: tuple[str, ...]
+    place_count: int
+    base_launches: float
+    head_launches: float
+    base_ns: float
+    head_ns: float
+    gap_change_ns: float
+    """Change of the time before these launches in which nothing ran."""
+
+    @property
+    def change_ns(self) -> float:
+        return self.head_ns - self.base_ns
+
+
+@dataclass(frozen=True)
+class StepLedger:
+    """The difference of the steps of two sides. Times are ns of one step, on average over the steps of the side."""
+
+    title: str
+    """Device of the traces, or case and implementation of the records."""
+    base: StepTimes
+    head: StepTimes
+    rows: tuple[LedgerRow, ...]
+    """The largest change first."""
+    step_change_ns: float
+    matched_ns: float
+    """Change of the busy time of all rows but the added and removed ones."""
+    added_ns: float
+    removed_ns: float
+    gap_change_ns: float
+    overlap_change_ns: float
+    residual_ns: float = field(init=False)
+    is_explained: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        busy_ns = self.matched_ns + self.added_ns - self.removed_ns
+        residual_ns = round(self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3)
+        object.__setattr__(self, "residual_ns", residual_ns)
+        object.__setattr__(self, "is_explained", abs(residual_ns) <= NOT_EXPLAINED * abs(self.step_change_ns))
+
+
+def find_ledger(base: StepTimes, head: StepTimes, *, title: str, step_change_ns: float | None = None) -> StepLedger:
+    """Explain the difference of two steps.
+
+    Args:
+        base: Steps of the base.
+        head: Steps of the head.
+        title: Names what is compared.
+        step_change_ns: Difference measured without a profiler, if there is one; the residual then shows what the
+            profiles do not explain of it. Default: that of the steps.
+    """
+    if base.step_count == head.step_count:
+        steps = _by_step(base.slots, head.slots)
+    else:
+        steps = [(fold(base.slots), fold(head.slots))]
+    groups = (group for before, after in steps for group in _match(before, after))
+    rows = _rows(groups, base.step_count, head.step_count)
+    by_change = {change: [row for row in rows if row.change is change] for change in Change}
+    added, removed = by_change.pop(Change.ADDED), by_change.pop(Change.REMOVED)
+
+    def change_of(name: str) -> float:
+        return float(getattr(head, name) / head.step_count - getattr(base, name) / base.step_count)
+
+    return StepLedger(
+        title=title,
+        base=base,
+        head=head,
+        rows=tuple(sorted(rows, key=lambda row: -abs(row.change_ns))),
+        step_change_ns=change_of("step_ns") if step_change_ns is None else step_change_ns,
+        matched_ns=sum(row.change_ns for rows in by_change.values() for row in rows),
+        added_ns=sum(row.head_ns for row in added),
+        removed_ns=sum(row.base_ns for row in removed),
+        gap_change_ns=change_of("gap_ns"),
+        overlap_change_ns=change_of("overlap_ns"),
+    )
+
+
+_Sides = tuple[Sequence[Slot], Sequence[Slot]]
+"""Slots of the base and of the head that belong together."""
+
+
+def _by_step(base: Iterable[Slot], head: Iterable[Slot]) -> list[_Sides]:
+    steps: defaultdict[int, tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
+    for at, side in enumerate((base, head)):
+        for slot in side:
+            steps[slot.step][at].append(slot)
+    return list(steps.values())
+
+
+def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
+    """Divide the slots of both sides into groups that belong together."""
+    # first what is equal at the start and the end: layers repeat, and difflib could match one with the next
+    start = _equal_count(base, head)
+    rest = [side[start:] for side in (base, head)]
+    end = _equal_count(*(side[::-1] for side in rest))
+    yield from (([one], [other]) for one, other in zip(base[:start], head[:start], strict=True))
+    yield from (([one], [other]) for one, other in zip(*(side[len(side) - end :] for side in rest), strict=True))
+    base, head = (side[: len(side) - end] for side in rest)
+    keys = [list(map(_key, side)) for side in (base, head)]
+    blocks: list[_Sides] = []
+    for word, *bounds in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        before, after = base[bounds[0] : bounds[1]], head[bounds[2] : bounds[3]]
+        if word == "equal":
+            yield from (([one], [other]) for one, other in zip(before, after, strict=True))
+        else:
+            blocks.append((before, after))
+    # the order of streams and threads may differ between the sides
+    unmatched = [slot for before, _ in blocks for slot in before], [slot for _, after in blocks for slot in after]
+    moved = list(_pairs(*unmatched))
+    yield from (([one], [other]) for one, other in moved)
+    for before, after in blocks:
+        yield from _changes(*_without(moved, before, after))
+
+
+def _key(slot: Slot) -> object:
+    return slot.position, slot.name
+
+
+def _equal_count(base: Iterable[Slot], head: Iterable[Slot]) -> int:
+    """Number of slots at the start that are equal in place and name."""
+    pairs = zip(base, head, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: _key(pair[0]) == _key(pair[1]), pairs))
+
+
+def _pairs(base: Iterable[Slot], head: Iterable[Slot], *, by_place: bool = True) -> Iterator[tuple[Slot, Slot]]:
+    """Pair slots of the same name, and the same place if asked, in their order."""
+    waiting: defaultdict[object, list[Slot]] = defaultdict(list)
+    for slot in reversed(list(base)):
+        waiting[slot.position if by_place else (), slot.name].append(slot)
+    for slot in head:
+        if same := waiting[slot.position if by_place else (), slot.name]:
+            yield same.pop(), slot
+
+
+def _without(
+    pairs: Sequence[tuple[Slot, Slot]], base: Iterable[Slot], head: Iterable[Slot]
+) -> tuple[list[Slot], list[Slot]]:
+    """Slots of both sides that are in no pair; slots of different places may be equal."""
+    paired = {id(one) for one, _ in pairs}, {id(other) for _, other in pairs}
+    return [slot for slot in base if id(slot) not in paired[0]], [slot for slot in head if id(slot) not in paired[1]]
+
+
+def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
+    """Group what lies between two matches: by name, then by the innermost places that both sides have."""
+    same_name = list(_pairs(base, head, by_place=False))
+    yield from (([one], [other]) for one, other in same_name)
+    left, right = _without(same_name, base, head)
+    deepest = max((len(slot.position) for slot in (*left, *right)), default=0)
+    by_depth = [_by_place(left, right, depth) for depth in range(deepest, -1, -1)]
+    fitting = next((groups for groups in by_depth if all(map(_is_one_change, groups))), None)
+    for before, after in by_depth[0] if fitting is None else fitting:
+        if _is_one_change((before, after)):
+            yield before, after
+        else:
+            yield from (([slot], []) for slot in before)
+            yield from (([], [slot]) for slot in after)
+
+
+def _by_place(base: Iterable[Slot], head: Iterable[Slot], depth: int) -> list[_Sides]:
+    groups: defaultdict[tuple[str, ...], tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
+    for at, side in enumerate((base, head)):
+        for slot in side:
+            groups[slot.position[:depth]][at].append(slot)
+    return list(groups.values())
+
+
+def _is_one_change(sides: _Sides) -> bool:
+    return all(0 < len(side) <= _MOST_IN_ONE_CHANGE for side in sides)
+
+
+def _rows(groups: Iterable[_Sides], base_steps: int, head_steps: int) -> list[LedgerRow]:
+    alike: defaultdict[object, list[_Sides]] = defaultdict(list)
+    for before, after in groups:
+        names = tuple(slot.name for slot in before), tuple(slot.name for slot in after)
+        alike[(*before, *after)[0].position, names].append((before, after))
+    rows = []
+    for same in alike.values():
+        before, after = [slot for each, _ in same for slot in each], [slot for _, each in same for slot in each]
+        rows.append(
+            LedgerRow(
+                change=_change(*same[0]),
+                place=(*before, *after)[0].place,
+                base_names=tuple(slot.name for slot in same[0][0]),
+                head_names=tuple(slot.name for slot in same[0][1]),
+                place_count=len(same),
+                base_launches=sum(slot.launch_count for slot in before) / base_steps,
+                head_launches=sum(slot.launch_count for slot in after) / head_steps,
+                base_ns=sum(slot.busy_ns for slot in before) / base_steps,
+                head_ns=sum(slot.busy_ns for slot in after) / head_steps,
+                gap_change_ns=sum(slot.gap_ns for slot in after) / head_steps
+                - sum(slot.gap_ns for slot in before) / base_steps,
+            )
+        )
+    return rows
+
+
+def _change(before: Sequence[Slot], after: Sequence[Slot]) -> Change:
+    if not before or not after:
+        return Change.ADDED if after else Change.REMOVED
+    if len(before) != len(after):
+        return Change.FUSED if len(after) < len(before) else Change.SPLIT
+    if [slot.name for slot in before] == [slot.name for slot in after]:
+        return Change.MATCHED
+    return Change.RENAMED if len(before) == 1 else Change.REPLACED
