@@ -141,9 +141,9 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     yield from (([one], [other]) for one, other in zip(base[:start], head[:start], strict=True))
     yield from (([one], [other]) for one, other in zip(*(side[len(side) - end :] for side in rest), strict=True))
     base, head = (side[: len(side) - end] for side in rest)
-    keys = [list(map(_key, side)) for side in (base, head)]
+    before_keys, after_keys = list(map(_key, base)), list(map(_key, head))
     blocks: list[_Sides] = []
-    for word, *bounds in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    for word, *bounds in difflib.SequenceMatcher(None, before_keys, after_keys, autojunk=False).get_opcodes():
         before, after = base[bounds[0] : bounds[1]], head[bounds[2] : bounds[3]]
         if word == "equal":
             yield from (([one], [other]) for one, other in zip(before, after, strict=True))
@@ -157,7 +157,7 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
         yield from _changes(*_without(moved, before, after))
 
 
-def _key(slot: Slot) -> object:
+def _key(slot: Slot) -> tuple[tuple[str, ...], str]:
     return slot.position, slot.name
 
 
