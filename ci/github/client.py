@@ -3,11 +3,13 @@
 import base64
 import logging
 import re
+import ssl
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import httpx
@@ -109,6 +111,7 @@ class GitHubRepository:
             follow_redirects=False,
             trust_env=not is_local,  # no proxy sees a token that is sent over plain http
             http_cache=False,
+            ssl_verify=_trusted_certificates(),
             auto_retry=self._retry,
         )
         self._rest = self._github.rest  # a weak reference
@@ -297,6 +300,12 @@ def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckR
     """Return the newest check-run of a run."""
     ours = [one for one in check_runs if one.order == order]
     return max(ours, key=lambda one: one.check_run_id, default=None)
+
+
+@cache
+def _trusted_certificates() -> ssl.SSLContext:
+    # loading them takes 60 ms, and githubkit makes a client for each request
+    return httpx.create_ssl_context()
 
 
 def _limit_wait_s(error: GitHubException) -> float | None:
