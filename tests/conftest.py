@@ -67,15 +67,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m gpu`, load only files with such tests: others may need packages that are not installed."""
-    if config.option.markexpr != "gpu":
+    """With `-m gpu` or `-m slow`, load only files with such tests: others take time, or need missing packages."""
+    words = {"gpu": ("mark.gpu", "device: str"), "slow": ("mark.slow",)}.get(config.option.markexpr)
+    if words is None:
         return None
     files = [collection_path] if collection_path.is_file() else collection_path.rglob("test_*.py")
-    return None if any(_may_need_a_gpu(file.read_text()) for file in files) else True
-
-
-def _may_need_a_gpu(text: str) -> bool:
-    return "mark.gpu" in text or "device: str" in text
+    return None if any(word in file.read_text() for file in files for word in words) else True
 
 
 @pytest.hookimpl(tryfirst=True)
