@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,55 +22,6 @@ from tests.api.conftest import MakeToken
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_measurement, make_record
 from tests.roofwatch.command import roofwatch
-
-
-@contextmanager
-def api_process(folder: Path, database_url: URL) -> Iterator[str]:
-    """Run `roofwatch api`, and yield its URL."""
-    environment = {
-        **os.environ,
-        "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
-        "NO_COLOR": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    command = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", "api", "--port", "0"]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            yield next(line for line in process.stdout if "http://" in line).split()[1]
-        finally:
-            process.terminate()
-
-
-@pytest.mark.slow
-def test_push_command_sends_records_once(database_url: URL, store: Engine, tmp_path: Path) -> None:
-    url = database_url.render_as_string(hide_password=False)
-    made = roofwatch(
-        *("token", "create", "runner", "--project", PROJECT, "--scope", "ingest", "--json"),
-        cwd=tmp_path,
-        ROOFWATCH_DATABASE_URL=url,
-    )
-    assert made.status == 0, made.error
-    token = made.parsed["text"]
-    records = [make_record(number) for number in range(2)]
-    for record in records:
-        record.write(tmp_path / "records" / f"{record.run_id}.json.gz")
-    with api_process(tmp_path, database_url) as server:
-        push = ("push", "records", "--url", server, "--spool", "spool", "--json")
-        pushed = [roofwatch(*push, cwd=tmp_path, ROOFWATCH_TOKEN=token) for _ in range(2)]
-        stranger = roofwatch(*push, cwd=tmp_path, ROOFWATCH_TOKEN=token[:-1])
-
-    assert [(done.status, len(done.parsed["sent"])) for done in pushed] == [(0, 2), (0, 2)], pushed[0]
-    assert stranger.status == 2
-    assert "unknown, expired or revoked" in stranger.error
-    assert token[16:] not in stranger.error
-    with Session(store) as session:
-        assert {run.run_id for run in list_runs(session, PROJECT)} == {str(record.run_id) for record in records}
 
 
 def test_token_commands(database_url: URL, tmp_path: Path) -> None:

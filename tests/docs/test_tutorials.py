@@ -102,7 +102,9 @@ def example_of(tutorial: str) -> tuple[str, str]:
 def test_the_first_regression_is_confirmed(reader: Reader) -> None:
     (line,) = lines_of("first-regression.md", "4. Confirm it")
 
-    assert re.search("regressed|improved|inconclusive|unchanged", reader.run(line, 0, 1, 2))
+    short = line.replace("--blocks 8", "--blocks 2 --budget 0")
+
+    assert re.search("regressed|improved|inconclusive|unchanged", reader.run(short, 0, 1, 2))
 
 
 def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnosed(reader: Reader) -> None:
@@ -118,7 +120,7 @@ def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnose
     assert "_scale_add_kernel" in reader.run(static)
     reader.run(f"git add {name} && git commit -q -m 'Add scale_add'")
     (reader.folder / name).write_text(text.replace("2 * x + y, mask", "x + x + y, mask"))
-    assert "unchanged" in reader.run(ab, 0, 2)
+    assert "unchanged" in reader.run(f"{ab} --budget 0", 0, 2)
     assert "scale_add" in reader.run(diagnose)
 
 
@@ -165,7 +167,7 @@ def test_the_service_without_docker_takes_records(reader: Reader) -> None:
     reader.run("git remote add origin https://github.com/owner/kernels.git")
 
     reader.variables["ROOFWATCH_TOKEN"] = reader.run(create).split()[0]
-    reader.run(run, 0, 1)
+    reader.run(f"{run} --blocks 1 --targets sm_90", 0, 1)
     with reader.background(serve.replace("8700", str(port)), f"http://127.0.0.1:{port}/healthz"):
         reader.run(push.replace("https://roofwatch.example", f"http://127.0.0.1:{port}"))
     reader.run(ingest)

@@ -4,8 +4,10 @@ import sys
 import pytest
 
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.kernels import KernelError
+from roofwatch.kernels import KernelError, models
+from roofwatch.kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
 from roofwatch.kernels.registry import MODULES, find_kernel, suite
+from roofwatch.kernels.shapes import Workload, model_cases, only, projections
 
 
 def test_every_kernel_has_our_implementation_and_torch_and_compile():
@@ -64,3 +66,69 @@ def test_importing_the_registry_imports_neither_torch_nor_triton():
     program = "import sys, roofwatch.kernels.registry; print(sorted({'torch', 'triton'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def shapes_of(workloads: list[Workload]) -> list[dict[str, int | str]]:
+    return [dict(workload.shape) for workload in workloads]
+
+
+def test_every_model_says_where_its_numbers_are_published():
+    for model in (*models.LANGUAGE_MODELS, models.SDXL, *models.DIFFUSION_TRANSFORMERS):
+        assert "arXiv" in model.source or "config.json" in model.source, model.name
+
+
+def test_the_published_parameter_counts_follow_from_the_dimensions():
+    # attention, feed-forward block and embeddings, without norms; layers by the papers
+    def dense_parameters(model: models.ModelConfig, n_layers: int) -> float:
+        attention = 2 * model.hidden * model.head_dim * (model.n_heads + model.n_kv_heads)
+        return n_layers * (attention + 3 * model.hidden * model.ffn) + 2 * model.hidden * model.vocab
+
+    assert dense_parameters(LLAMA_3_1_8B, 32) == pytest.approx(8.0e9, rel=0.01)
+    assert dense_parameters(LLAMA_3_1_70B, 80) == pytest.approx(70.6e9, rel=0.01)
+    assert dense_parameters(LLAMA_3_1_405B, 126) == pytest.approx(405e9, rel=0.01)
+    experts = 32 * 3 * MIXTRAL_8X7B.hidden * MIXTRAL_8X7B.expert_ffn * (MIXTRAL_8X7B.n_experts - 1)
+    assert dense_parameters(MIXTRAL_8X7B, 32) + experts == pytest.approx(46.7e9, rel=0.01)
+    # three layers are dense; each of the others has 256 routed experts and one that every token goes to
+    routed = 58 * 257 * 3 * DEEPSEEK_V3.hidden * DEEPSEEK_V3.expert_ffn
+    assert routed == pytest.approx(656e9, rel=0.01)
+
+
+def test_llama_70b_projections_of_one_gpu_and_of_one_of_eight():
+    workloads = projections([LLAMA_3_1_70B])
+    alone, prefill = shapes_of(only(workloads, "decode", "tp1")), shapes_of(only(workloads, "prefill", "tp8"))
+    # (64 + 2 * 8) heads of 128, output back to 8192, gate and up of 28672 each, down
+    assert alone == [
+        {"M": 64, "N": 10_240, "K": 8192},
+        {"M": 64, "N": 8192, "K": 8192},
+        {"M": 64, "N": 57_344, "K": 8192},
+        {"M": 64, "N": 8192, "K": 28_672},
+    ]
+    assert prefill == [
+        {"M": 8192, "N": 1280, "K": 8192},
+        {"M": 8192, "N": 8192, "K": 1024},
+        {"M": 8192, "N": 7168, "K": 8192},
+        {"M": 8192, "N": 8192, "K": 3584},
+    ]
+
+
+def test_a_shape_of_two_models_is_one_case_with_the_tags_of_both():
+    workloads = [
+        Workload({"n": 8}, frozenset({"8b", "llama"})),
+        Workload({"n": 4}, frozenset({"tp8"})),
+        Workload({"n": 8}, frozenset({"qwen"})),
+    ]
+    first, second = model_cases(workloads)
+    assert (first["n"], first.tags) == (8, {"8b", "llama", "qwen", "full", "quick"})
+    assert (second["n"], second.tags) == (4, {"tp8", "full"})
+
+
+def test_the_suite_has_every_scale_and_every_family_of_model():
+    tags = {tag for spec in suite() for case in spec.cases for tag in case.tags}
+    scales = {"8b", "70b", "405b", "671b"}
+    models = {"qwen3_8b", "mixtral_8x7b", "deepseek_v3", "sdxl", "dit_xl_2", "flux_1"}
+    assert tags >= scales | models | {"quick", "full", "small", "prefill", "decode", "tp1", "tp8"}
+
+
+def test_quick_is_one_shape_of_each_kernel():
+    for spec in suite():
+        assert len({case.shape for case in spec.cases if "quick" in case.tags}) <= 3, spec.name

@@ -131,8 +131,7 @@ async def finished(agent: Agent, tool: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_an_agent_goes_from_a_slow_script_to_a_verdict(repository: Path, transport: str, request: Any) -> None:
+def test_an_agent_goes_from_a_slow_script_to_a_verdict(repository: Path) -> None:
     make_repository(repository)
     for name, text in files_of("slow-training.md").items():
         (repository / name).write_text(text)
@@ -161,7 +160,7 @@ def test_an_agent_goes_from_a_slow_script_to_a_verdict(repository: Path, transpo
         judged = await finished(agent, "submit", candidate="candidate.py", spec="bench_quantise.py")
         assert judged["result"]["verdict"] == "unconfirmed", judged
 
-    ask(over_stdio(repository) if transport == "stdio" else over_http(request.getfixturevalue("address")), session)
+    ask(over_stdio(repository), session)
 
 
 def test_http_needs_the_token(address: str) -> None:

@@ -1,16 +1,39 @@
-"""Untrusted text in the output of commands."""
+"""Output of commands: untrusted text, tables, a full disk and a closed pipe."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
+from datetime import timedelta
+from io import BytesIO, TextIOWrapper
+from typing import IO, Any
 
 import pytest
+from rich.table import Table
 
+from roofwatch.ci.changepoint.detect import NoiseFloor
+from roofwatch.cli.show import runs_table, series_table
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.collector.run_plan import Progress
-from roofwatch.tables import measurements
-from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
-from tests.builders import make_measurement, make_record
+from roofwatch.db.queries.results import RunSummary
+from roofwatch.db.values import Series, SeriesPoint
+from roofwatch.tables import launches, measurements, memory_use, profiles
+from roofwatch.terminal import print_error, print_json, print_note, print_table, progress, sparkline
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_activity,
+    make_commit_ref,
+    make_measurement,
+    make_profile,
+    make_record,
+    make_series_key,
+)
 
 HOSTILE = "\x1b]0;title\x07\x1b[2Jgone\u202e\r"
 
@@ -72,3 +95,149 @@ def test_lasting_progress_lines_lose_control_characters(capsys: pytest.CaptureFi
         show(Progress(0, 0, f"block 3: {HOSTILE}", is_to_stay=True))
 
     check_is_harmless(capsys.readouterr().err)
+
+
+COMMAND = shlex.join([sys.executable, "-c", "from roofwatch.cli.main import main; main()"])
+FULL = "roofwatch: standard output cannot be written: No space left on device\n"
+
+
+def shell(script: str, output: IO[str] | int = subprocess.PIPE) -> tuple[int, str]:
+    """Exit status and standard error of a script in which $R is the command line."""
+    done = subprocess.run(
+        ["bash", "-c", script.replace("$R", COMMAND)],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        ("$R schema >/dev/full", 2, FULL),
+        ("$R read gone.json 2>/dev/full", 2, ""),
+    ],
+)
+def test_a_full_disk_is_an_error_and_not_a_regression(script: str, status: int, error: str) -> None:
+    assert shell(script) == (status, error)
+
+
+def test_a_closed_pipe_ends_the_command_quietly() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        assert shell("$R schema", gone) == (141, "")
+
+
+def test_text_of_a_server_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunSummary(
+        run_id="\x1b[2J",
+        project=PROJECT,
+        commit=make_commit_ref(),
+        runner_class="[red]\x07",
+        device_name="Example CPU",
+        started_at=NOON,
+        finished_at=NOON + timedelta(minutes=1),
+        harness_version="1",
+        is_dirty=True,
+        outcome_counts={"ok\x1b": 2},
+        is_pair_side=True,
+        is_unreachable=True,
+    )
+
+    print_table(runs_table([run]))
+
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[red]" in shown
+    assert "(dirty work tree) (side of a pair) (commit no longer on its branch)" in " ".join(shown.split())
+
+
+def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    points = (
+        SeriesPoint(make_commit_ref(0), "a", NOON, Outcome.OK, 1.25),
+        SeriesPoint(make_commit_ref(1), "b", NOON, Outcome.CRASHED, None),
+    )
+
+    keys = [make_series_key("of_tomorrow", runner_class=name) for name in ("H100", "H200")]
+    both = [Series(keys[0], points), Series(keys[1], points[1:])]
+    print_table(series_table(list(zip(both, [None, NoiseFloor(0.0123, 0.0567, 10)], strict=True))))
+
+    rows = [line for line in capsys.readouterr().out.splitlines() if "rms_norm" in line]
+    cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+    assert [row[1] for row in cells] == ["H100", "H200"]
+    assert [row[2:] for row in cells] == [
+        ["2", "1", "▄", "1.25", make_commit_ref(0).short_sha, "", ""],
+        ["1", "1", "", "", "", "±1.2%", "5.7%"],
+    ]
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "▁▄ ▇▄"), ("ascii", ".= #=")])
+def test_a_sparkline_has_a_gap_for_a_failure_and_plain_characters_where_needed(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(BytesIO(), encoding=encoding))
+
+    assert sparkline([10.0, 20.0, None, 30.0, 20.0]) == shown
+
+
+def on_a_gpu(*, busy_ns: float = 3_000, host_ns: float | None = 9_000, **fields: Any) -> Measurement:
+    block = Block(
+        started_at=NOON,
+        samples_ns=(busy_ns,),
+        span_ns=(busy_ns + 500,),
+        host_ns=host_ns,
+        launch_delay_ns=6_000,
+        kernel_count=2,
+    )
+    return make_measurement(timer=Timer.CUPTI, cache=CacheState.COLD, blocks=(block,), **fields)
+
+
+def cells(table: Table | None) -> dict[str, str]:
+    assert table is not None
+    return {str(column.header): str(next(iter(column.cells))) for column in table.columns}
+
+
+def test_a_launch_has_busy_gap_delay_and_host_times() -> None:
+    shown = cells(launches(make_record(measurements=[on_a_gpu()])))
+
+    assert launches(make_record(measurements=[make_measurement()])) is None
+    assert (shown["timer"], shown["cache"], shown["kernels"]) == ("cupti", "cold", "2")
+    assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == ("3 µs", "500 ns", "6 µs", "9 µs")
+
+
+def test_memory_is_shown_if_it_was_counted() -> None:
+    memory = MemoryUse(
+        peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1_234, fragmentation=0.125
+    )
+
+    shown = cells(
+        memory_use(make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)]))
+    )
+
+    assert (shown["allocated"], shown["reserved"]) == ("1 MiB", "2 MiB")
+    assert (shown["allocations"], shown["fragmentation"]) == ("1,234", "12.5%")
+    unshared = memory.model_copy(update={"fragmentation": None})
+    assert cells(memory_use(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
+    assert memory_use(make_record(measurements=[on_a_gpu()])) is None
+
+
+def test_the_longest_profiled_kernels_are_shown() -> None:
+    rows = [
+        make_activity(f"k{at} [red]", count=6, total_ns=total) for at, total in enumerate((5_000, 3_000, 1_000, 500))
+    ]
+    profile = make_profile(CASE_ID, *rows, busy_ns=10_000, span_ns=12_000, left_out_count=2, left_out_ns=500)
+
+    table = profiles(make_record(profiles=[profile]))
+
+    shown = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
+    assert shown["name"] == ["k0 [red]", "k1 [red]", "k2 [red]", "and 3 more"]
+    assert shown["per call"] == ["2", "2", "2", ""]
+    assert shown["total"] == ["5 µs", "3 µs", "1 µs", "1 µs"]
+    assert shown["share of busy"] == ["50.0%", "30.0%", "10.0%", "10.0%"]

@@ -1,8 +1,9 @@
 """The comment, one golden file per situation.
 
 After an intended change: `ROOFWATCH_UPDATE_GOLDEN=1 python -m pytest tests/ci/report/test_comment.py`, and read the
-difference.
-"""
+difference."""
+
+from __future__ import annotations
 
 import os
 import re
@@ -14,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofwatch.ci.report.comment import Links, to_markdown
+from roofwatch.ci.report.coverage import CoverageGap, Gap, coverage_gaps
 from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import exit_code
+from roofwatch.collector.record.machine import Outcome
 from tests.ci.situations import SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,3 +74,23 @@ def test_untrusted_text_never_leaves_its_code_span(text: str) -> None:
     assert re.fullmatch(r"`[^`|\r\n]+`", span)
     assert len(span) <= 162
     assert span.isprintable()
+
+
+OK = frozenset({Outcome.OK})
+
+
+def gaps(**cases: dict[str, frozenset[Outcome]]) -> dict[tuple[str, str], CoverageGap]:
+    return {(one.runner_class, one.gap): one for one in coverage_gaps(cases)}
+
+
+def test_a_case_with_a_failing_implementation_is_failing() -> None:
+    found = gaps(cpu={"softmax/1": frozenset({Outcome.OK, Outcome.CRASHED, Outcome.TIMED_OUT}), "softmax/2": OK})
+    assert found["cpu", Gap.FAILING].outcomes == (Outcome.CRASHED, Outcome.TIMED_OUT)
+    assert found["cpu", Gap.FAILING].case_ids == ("softmax/1",)
+    assert found["cpu", Gap.FAILING].case_count == 2
+
+
+def test_a_case_without_a_result_is_a_gap() -> None:
+    found = gaps(cpu={"softmax/1": OK, "softmax/2": frozenset()}, gpu={"softmax/2": OK})
+    assert found["cpu", Gap.NEVER_MEASURED].case_ids == ("softmax/2",)
+    assert found["gpu", Gap.NEVER_MEASURED].case_ids == ("softmax/1",)

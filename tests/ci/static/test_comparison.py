@@ -1,10 +1,12 @@
-"""Functions are matched and judged."""
+"""Functions are matched, judged by their facts and explained."""
 
 from typing import Any
 
 import pytest
 
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.ci.static.explanation import explain
+from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code, judge_facts
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -88,3 +90,175 @@ def test_under_different_toolchains_only_facts_decide(source: str) -> None:
     assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED, Cause.TOOLCHAIN)
     assert not same.is_listed
     assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED, Cause.TOOLCHAIN)
+
+
+BASE = {"registers": 64.0, "spilled_registers": 0.0, "local_bytes": 0.0, "shared_bytes": 1024.0, "code_bytes": 4096.0}
+
+
+@pytest.mark.parametrize("name", ["local_bytes", "spilled_registers"])
+def test_more_memory_per_thread_is_a_regression_and_less_an_improvement(name: str) -> None:
+    worse = BASE | {name: 8.0}
+
+    assert judge_facts(BASE, worse) is Verdict.REGRESSED
+    assert judge_facts(worse, BASE) is Verdict.IMPROVED
+
+
+@pytest.mark.parametrize("name", ["registers", "shared_bytes", "code_bytes"])
+def test_a_resource_does_not_decide(name: str) -> None:
+    assert judge_facts(BASE, BASE | {name: 1e6}) is Verdict.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("stores", "verdict"),
+    [(16, Verdict.UNCHANGED), (31, Verdict.UNCHANGED), (32, Verdict.REGRESSED), (8, Verdict.IMPROVED)],
+)
+def test_with_equal_bytes_twice_as_many_spill_instructions_decide(stores: int, verdict: Verdict) -> None:
+    base = BASE | {"local_bytes": 64.0, "spill_store_count": 16.0}
+
+    assert judge_facts(base, base | {"spill_store_count": float(stores)}) is verdict
+
+
+def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instructions: int) -> CodeFacts:
+    """Facts of a function; `load_128=4` are four loads of 128 bits, `HMMA=2` two such instructions."""
+    names = {"load": "global_load", "store": "global_store", "copy": "async_copy"}
+    counts = {"barrier": 1}
+    for name, count in instructions.items():
+        kind, _, width = name.partition("_")
+        counts[f"{names[kind]}.{width}" if kind in names else f"tensor.{name}"] = count
+    return code_facts(make_static_facts(theoretical_occupancy=occupancy, local_bytes=local_bytes, instructions=counts))
+
+
+FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHANGED}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict", "reason"),
+    [
+        # the same bytes in narrower steps
+        (compiled(load_128=2), compiled(load_32=8), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
+        (compiled(store_128=2), compiled(store_16=16), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
+        (compiled(copy_128=4), compiled(load_16=32), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
+        # less work for each thread
+        (compiled(load_128=2), compiled(load_32=2), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        # a few scalars beside the same vectors
+        (compiled(load_128=2), compiled(load_128=2, load_32=5), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (compiled(load_128=2), compiled(), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        # lesser tensor cores
+        (compiled(HMMA=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(HGMMA=8), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(UTCHMMA=2), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(mfma=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
+        (compiled(HMMA=8), compiled(IMMA=4), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (compiled(HMMA=8), compiled(HMMA=4), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        # occupancy is a budget, until nothing fits
+        (compiled(occupancy=0.5), compiled(occupancy=0.125), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (compiled(occupancy=0.5), compiled(occupancy=0.0), Verdict.REGRESSED, Reason.FIT_CHANGED),
+    ],
+)
+def test_each_rule_decides_and_its_opposite_is_an_improvement(
+    base: CodeFacts, head: CodeFacts, verdict: Verdict, reason: Reason
+) -> None:
+    assert judge_code(base, head) == (verdict, reason)
+    assert judge_code(head, base)[0] is FLIPPED[verdict]
+
+
+def test_one_regression_outweighs_improvements() -> None:
+    base = compiled(local_bytes=64, HGMMA=8)
+    head = compiled(local_bytes=0, HMMA=8)
+
+    assert judge_code(base, head) == (Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED)
+    assert judge_code(head, base) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED)
+
+
+def test_code_without_disassembly_has_lost_no_instructions() -> None:
+    unknown = code_facts(make_static_facts())
+
+    assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (Verdict.UNCHANGED, Reason.CODE_CHANGED)
+    assert judge_code(unknown, compiled(HMMA=8, load_128=4)) == (Verdict.UNCHANGED, Reason.CODE_CHANGED)
+
+
+TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}
+
+
+def facts(**fields: Any) -> StaticFacts:
+    return make_static_facts(**{"configuration": TILE, "shared_bytes": None} | fields)
+
+
+def with_instructions(**counts: int) -> StaticFacts:
+    return facts(instructions={"barrier": 1} | {name.replace("__", "."): count for name, count in counts.items()})
+
+
+def with_occupancy(occupancy: float, *limits: str, **fields: Any) -> StaticFacts:
+    return facts(theoretical_occupancy=occupancy, occupancy_limits=limits, **fields)
+
+
+FITS = with_occupancy(0.25, registers=128, spill_store_count=0, local_bytes=0)
+SPILLS = with_occupancy(0.125, "registers", registers=255, spill_store_count=226, local_bytes=904)
+EAGER, HMMA, HGMMA = with_instructions(), with_instructions(tensor__HMMA=64), with_instructions(tensor__HGMMA=4)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "sentence"),
+    [
+        (
+            FITS,
+            SPILLS,
+            "registers 128 → 255, spills 0 → 226 stores, memory per thread 0 B → 904 B, occupancy 25.0% → 12.5%: "
+            "the tile of 128 × 128 (BLOCK_M, BLOCK_N) no longer fits into the registers of 4 warps (at most 255 per "
+            "thread); occupancy is limited by registers",
+        ),
+        (
+            facts(local_bytes=16),
+            facts(local_bytes=8),
+            "memory per thread 16 B → 8 B: more of the tile of 128 × 128 (BLOCK_M, BLOCK_N) fits into the registers of "
+            "4 warps",
+        ),
+        (
+            with_instructions(global_load__128=2),
+            with_instructions(global_load__32=8),
+            "global loads 128 bit → 32 bit: four times the instructions for the same bytes",
+        ),
+        (
+            HMMA,
+            EAGER,
+            "tensor-core instructions 64 HMMA → 0: matrix products no longer use tensor cores and are many times "
+            "slower",
+        ),
+        (
+            HGMMA,
+            HMMA,
+            "tensor-core instructions 4 HGMMA → 64 HMMA: instructions of one warp or wavefront use less of the tensor "
+            "cores than warpgroup instructions",
+        ),
+        (EAGER, HGMMA, "tensor-core instructions 0 → 4 HGMMA: matrix products now use warpgroup instructions"),
+        (
+            with_instructions(async_copy__128=8),
+            with_instructions(global_load__128=8),
+            "asynchronous copies 8 → 0: loads no longer overlap with arithmetic through shared memory",
+        ),
+        (
+            with_occupancy(0.1, shared_bytes=65_536),
+            with_occupancy(0.0, shared_bytes=262_144),
+            "shared memory 64 KiB → 256 KiB, occupancy 10.0% → 0.0%: no block fits on a multiprocessor of sm_90: the "
+            "kernel cannot be launched",
+        ),
+        (
+            facts(configuration={"BLOCK_M": 64, "num_warps": 8, "num_stages": 2}),
+            facts(configuration={"BLOCK_M": 128, "GROUP": 4, "num_warps": 4, "num_stages": 2}, registers=64),
+            "registers 32 → 64; configuration: num_warps 8 → 4, BLOCK_M 64 → 128, GROUP – → 4",
+        ),
+        (facts(code_bytes=2048), facts(code_bytes=4096), "code 2 KiB → 4 KiB"),
+    ],
+    ids=["spills", "fewer spills", "access width", "no tensor cores", "lesser path", "better path", "copies", "fit",
+         "configuration", "size"],
+)  # fmt: skip
+def test_a_change_is_explained_with_its_numbers(base: StaticFacts, head: StaticFacts, sentence: str) -> None:
+    assert str(explain(base, head)) == sentence
+
+
+def test_names_from_a_record_are_kept_apart_from_the_sentence() -> None:
+    remark = explain(facts(), facts(configuration=TILE | {"{0} <b>": "{}"}, local_bytes=8))
+
+    assert remark is not None
+    assert remark.words == ("BLOCK_M", "BLOCK_N", "{0} <b>", "–", "{}")
+    assert str(remark).endswith("configuration: {0} <b> – → {}")

@@ -174,6 +174,6 @@ def test_texts_of_a_record_are_redacted_and_numbers_stay() -> None:
 @pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-", "password ", "1.", "host "])
 def test_patterns_take_linear_time(unit: str) -> None:
     """As long as this one, a pattern that begins anew at each of its letters takes minutes."""
-    word = unit * (400_000 // len(unit))
+    word = unit * (100_000 // len(unit))
 
     assert Redaction().text(word) == word

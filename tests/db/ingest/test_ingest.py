@@ -1,14 +1,19 @@
-"""Ingest: records are stored completely, and once."""
+"""Ingest: records are stored completely, and once; the tables refuse invalid rows."""
 
 import random
+import struct
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, func, select, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
@@ -16,7 +21,9 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import IngestResult, ingest_record
+from roofwatch.db.ingest.samples import SampleSet, pack, unpack
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import Base
 from tests.builders import (
@@ -28,6 +35,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_record,
+    make_regression,
     make_static_facts,
     sha_of,
 )
@@ -239,3 +247,60 @@ def test_ingest_of_a_known_commit_does_not_wait_for_its_lock(store: Engine) -> N
         impatient = create_engine(store.url.update_query_dict({"options": "-clock_timeout=5s"}))
         assert ingest_record(impatient, make_record(5)).was_new
         impatient.dispose()
+
+
+positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
+
+
+def make_sample_set(*blocks: list[float]) -> SampleSet:
+    return SampleSet(
+        launches_per_sample=3,
+        memory={"allocation_count": 2},
+        autotuning=[{"function": "body", "chosen": {"b": 1, "a": 1e20}}],
+        started_at=["2026-03-01T12:00:00.123456+00:00"] * len(blocks),
+        lengths=[len(block) for block in blocks],
+        facts=[{"kernel_count": number} for number in range(len(blocks))],
+        samples_ns=np.array([sample for block in blocks for sample in block], dtype=np.float64),
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(positive, min_size=1, max_size=5), max_size=4))
+def test_unpacked_samples_equal_the_packed(blocks: list[list[float]]) -> None:
+    before = make_sample_set(*blocks)
+
+    after = unpack(pack(before))
+
+    assert [[struct.pack("<d", sample) for sample in block] for block in after.blocks_ns()] == [
+        [struct.pack("<d", sample) for sample in block] for block in blocks
+    ]
+    assert (after.launches_per_sample, after.memory, after.autotuning) == (3, before.memory, before.autotuning)
+    assert list(after.autotuning[0]["chosen"]) == ["b", "a"]
+    assert [block["kernel_count"] for block in after.blocks()] == list(range(len(blocks)))
+
+
+INVALID = {
+    "a time of a failure": ("UPDATE measurement SET outcome = 'crashed'", "ck_measurement_time_only_if_ok"),
+    "a negative time": ("UPDATE measurement SET q1_ns = -1", "ck_measurement_times_in_order"),
+    "an unknown outcome": ("UPDATE accuracy SET outcome = 'fine'", "ck_accuracy_outcome"),
+    "an unknown verdict": ("UPDATE regression SET verdict = 'slower'", "ck_regression_verdict"),
+    "a duplicate project": ("INSERT INTO project (name) SELECT name FROM project", "uq_project_name"),
+    "a run without a commit": ("UPDATE run SET commit_id = -1", "fk_run_commit_id"),
+}
+
+
+@pytest.mark.parametrize("what", INVALID)
+def test_constraints_refuse_invalid_rows(store: Engine, what: str) -> None:
+    statement, constraint = INVALID[what]
+    for number in range(2):
+        record = make_record(
+            number,
+            measurements=[make_measurement()],
+            accuracies=[make_accuracy()],
+            static_facts=[make_static_facts()],
+        )
+        ingest_record(store, record)
+    replace_regressions(store, PROJECT, [make_regression(1)])
+
+    with store.begin() as connection, pytest.raises(IntegrityError, match=f'"{constraint}"'):
+        connection.execute(text(statement))

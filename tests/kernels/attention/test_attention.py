@@ -1,9 +1,14 @@
+from itertools import pairwise
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention, attention_spec
+from roofwatch.kernels.attention.attention_varlen import attention_varlen
+from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention, paged_decode_attention_spec
 from tests.kernels.builders import make_case
 
 HEADS = torch.zeros(1, 2, 64, 64)
@@ -117,3 +122,126 @@ def test_a_query_without_keys_gets_zeros():
 def test_what_a_mask_or_a_head_cannot_mean_is_refused(arguments, message):
     with pytest.raises(KernelError, match=message):
         attention(**{"q": HEADS, "k": HEADS, "v": HEADS, **arguments})
+
+
+TOKENS = torch.zeros(5, 2, 16)
+BOUNDS = torch.tensor([0, 2, 5], dtype=torch.int32)
+
+
+def bounds(device: str, *starts: int) -> torch.Tensor:
+    return torch.tensor(starts, dtype=torch.int32, device=device)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_sequence_gives_what_it_gives_by_itself(device: str, dtype: torch.dtype):
+    starts = [0, 70, 70, 71, 140]
+    packed = torch.randn(3, 140, 2, 64, device=device).to(dtype)
+    q, k, v = packed.requires_grad_()
+    out = attention_varlen(q, k, v, bounds(device, *starts), 70)
+    together = [out, torch.autograd.grad(out.square().sum(), packed)[0]]
+    for start, stop in pairwise(starts):
+        alone = packed[:, start:stop].detach().transpose(1, 2).unsqueeze(1).requires_grad_()
+        out = attention(*alone)
+        (gradient,) = torch.autograd.grad(out.square().sum(), alone)
+        torch.testing.assert_close(together[0][start:stop], out[0].transpose(0, 1))
+        torch.testing.assert_close(together[1][:, start:stop], gradient[:, 0].transpose(1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_nan_in_a_sequence_stays_there(device: str, dtype: torch.dtype):
+    packed = torch.randn(3, 100, 1, 32, device=device).to(dtype)
+    packed[:, 40:75] = torch.nan
+    q, k, v = packed.requires_grad_()
+    out = attention_varlen(q, k, v, bounds(device, 0, 40, 75, 100), 40)
+    (gradient,) = torch.autograd.grad(out, packed, torch.ones_like(out))
+    for result in (out.unsqueeze(0), gradient):
+        assert result[:, :40].isfinite().all()
+        assert result[:, 75:].isfinite().all()
+
+
+def test_a_bound_above_the_longest_length_changes_nothing(device: str):
+    q, k, v = torch.randn(3, 50, 1, 16, device=device)
+    starts = bounds(device, 0, 20, 50)
+    assert torch.equal(attention_varlen(q, k, v, starts, 1000), attention_varlen(q, k, v, starts, 30))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": TOKENS[:4], "v": TOKENS[:4]}, r"tokens and head dim must be equal, got q \(5, 16\), k \(4, 16\)"),
+        ({"q": torch.zeros(5, 3, 16)}, "3 heads of q are no multiple of k's 2"),
+    ],
+)
+def test_operands_that_do_not_fit_together_are_refused(arguments, message):
+    with pytest.raises(KernelError, match=message):
+        attention_varlen(**{"q": TOKENS, "k": TOKENS, "v": TOKENS, "cu_seqlens": BOUNDS, "max_seqlen": 3, **arguments})
+
+
+def make_inputs(device: str, *lengths: int, n_blocks: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    """Sequences over a cache of blocks of 16 tokens, each with as many blocks as all may have."""
+    per_sequence = n_blocks // len(lengths)
+    cache = torch.randn(2, n_blocks, 16, 2, 32, device=device).to(dtype)
+    return {
+        "q": torch.randn(len(lengths), 4, 32, device=device).to(dtype),
+        "key_cache": cache[0],
+        "value_cache": cache[1],
+        "block_tables": torch.randperm(n_blocks).int().view(len(lengths), per_sequence).to(device),
+        "context_lengths": torch.tensor(lengths, dtype=torch.int32, device=device),
+    }
+
+
+def test_where_in_the_cache_a_block_lies_changes_nothing(device: str):
+    inputs = make_inputs(device, 300, 170, n_blocks=40)
+    moved_to = torch.randperm(40, device=device)
+    moved = dict(inputs, block_tables=moved_to[inputs["block_tables"].long()].int())
+    for name in ("key_cache", "value_cache"):
+        moved[name] = torch.empty_like(inputs[name]).index_copy(0, moved_to, inputs[name])
+    assert torch.equal(paged_decode_attention(**inputs), paged_decode_attention(**moved))
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 129, 300])
+def test_what_lies_beyond_the_context_is_not_read(device: str, length: int):
+    inputs = make_inputs(device, length, n_blocks=20)
+    used = -(-length // 16)
+    before = paged_decode_attention(**inputs)
+    for name in ("key_cache", "value_cache"):
+        inputs[name][inputs["block_tables"][0, used:].long()] = torch.nan
+        inputs[name][inputs["block_tables"][0, used - 1].long(), (length - 1) % 16 + 1 :] = torch.nan
+    inputs["block_tables"][0, used:] = 2**30
+    assert torch.equal(paged_decode_attention(**inputs), before)
+
+
+@pytest.mark.parametrize("n_blocks", [8, 80])  # one program per sequence and key head, and several
+def test_a_sequence_without_tokens_gets_zeros_beside_one_that_has_some(device: str, n_blocks: int):
+    out = paged_decode_attention(**make_inputs(device, 0, 50, n_blocks=n_blocks))
+    assert not out[0].any()
+    assert out[1].isfinite().all()
+
+
+def test_large_paged_scores_do_not_overflow(device: str):
+    inputs = make_inputs(device, 300, n_blocks=20)
+    inputs["q"] *= 1000
+    eager = paged_decode_attention_spec.implementations["torch"].launch
+    torch.testing.assert_close(paged_decode_attention(**inputs), eager(**inputs), rtol=1e-3, atol=1e-3)
+
+
+def test_a_slice_of_a_joint_cache_is_read_where_it_lies(device: str):
+    inputs = make_inputs(device, 100, n_blocks=7)
+    joint = torch.cat([inputs["key_cache"], inputs["value_cache"]], dim=2)
+    sliced = dict(inputs, key_cache=joint[:, :, :2], value_cache=joint[:, :, 2:])
+    assert torch.equal(paged_decode_attention(**inputs), paged_decode_attention(**sliced))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("context_lengths", lambda value: value[:1], "the sequences must be equal, got q 2, .* context_lengths 1"),
+        ("value_cache", lambda value: value[:, :8], "the shapes must be equal"),
+        ("q", lambda value: value[:, :3], "3 heads of q are no multiple of k's 2"),
+    ],
+)
+def test_paged_operands_that_do_not_fit_together_are_refused(name: str, change, message: str):
+    inputs = make_inputs("cpu", 9, 20, n_blocks=4)
+    inputs[name] = change(inputs[name])
+    with pytest.raises(KernelError, match=message):
+        paged_decode_attention(**inputs)

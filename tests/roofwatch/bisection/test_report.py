@@ -1,18 +1,24 @@
-"""Results of bisections as values and text."""
+"""Results of bisections as values, as text and in the store."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan, BisectState, Visit
+from roofwatch.bisection.job import StoredBisection
 from roofwatch.bisection.report import Ended, end_of, exit_status, sentences
 from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.db.bisections import CommitStatus
+from roofwatch.db.bisections import BisectionProgress, ClaimLostError, CommitStatus, begin_bisection, read_bisection
 from roofwatch.db.values import BisectionRange, BisectionState
-from tests.builders import NOON, make_commit_ref, sha_of
+from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
+from tests.db.test_bisections import PROGRESS
 
 REFS = [make_commit_ref(number) for number in range(1, 6)]
 SLOWER = (0.048, 0.05, 0.052, 0.049, 0.051, 0.05, 0.047, 0.053)
@@ -105,3 +111,48 @@ def test_a_commit_at_neither_level_is_noted() -> None:
     ended = found_in(2, 3, visit(4, SLOWER), visit(3, SLOWER), visit(1, halfway))
 
     assert "several commits changed the time" in ended.notes[0]
+
+
+COMMIT_RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
+
+
+@pytest.fixture
+def stored(store: Engine) -> StoredBisection:
+    claim = begin_bisection(store, COMMIT_RANGE, uuid4(), requested_by="command line")
+    return StoredBisection(store.url.render_as_string(hide_password=False), claim)
+
+
+def test_secrets_in_errors_are_not_stored(
+    store: Engine, stored: StoredBisection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_TOKEN", "q8Zr2kP0vL6tXw4m")
+    broken = replace(PROGRESS.commits[1], reason="KeyError: q8Zr2kP0vL6tXw4m")
+
+    stored.note(BisectionProgress((broken, *PROGRESS.commits[2:]), (), 0))
+
+    with Session(store) as session:
+        bisection = read_bisection(session, stored.claim.bisection_id)
+    assert bisection is not None
+    assert bisection.progress.commits[0].reason.startswith("KeyError: ")
+    assert "q8Zr2kP0vL6tXw4m" not in bisection.progress.commits[0].reason
+
+
+def test_a_lost_database_does_not_stop_measuring(stored: StoredBisection, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = replace(stored, url="postgresql://nobody@127.0.0.1:1/gone")
+
+    stored.note(PROGRESS)
+
+    assert "the bisection continues without it" in capsys.readouterr().err
+
+
+def test_a_lost_claim_ends_the_bisection(store: Engine, stored: StoredBisection) -> None:
+    with store.begin() as connection:
+        connection.execute(text("UPDATE bisection SET claim_id = gen_random_uuid()"))
+
+    with pytest.raises(ClaimLostError):
+        stored.note(PROGRESS)
+
+    with Session(store) as session:
+        bisection = read_bisection(session, stored.claim.bisection_id)
+    assert bisection is not None
+    assert bisection.state is BisectionState.RUNNING

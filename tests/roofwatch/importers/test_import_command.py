@@ -169,13 +169,13 @@ def test_results_of_a_dirty_work_tree_stay_out_of_the_history(store: Engine) -> 
 
 @pytest.mark.slow
 def test_a_folder_becomes_a_judged_history_by_one_command(tmp_path: Path, database_url: URL) -> None:
-    (tmp_path / "data.js").write_text(data_js(days_with_step(1.1, 365)))
+    (tmp_path / "data.js").write_text(data_js(days_with_step(1.1, 100)))
     url = database_url.render_as_string(hide_password=False)
 
     done = roofwatch("import", tmp_path, "--ingest", "--json", cwd=tmp_path, ROOFWATCH_DATABASE_URL=url)
 
     assert [one["verdict"] for one in done.parsed["regressions"]] == ["regressed"]
-    assert len(done.parsed["runs"]) == 365
+    assert len(done.parsed["runs"]) == 100
     shown = roofwatch("show", "series", "--project", "o/r", "--json", ROOFWATCH_DATABASE_URL=url).parsed
     assert [one["key"]["metric"] for one in shown["series"]] == ["value (ms, lower)"]
 

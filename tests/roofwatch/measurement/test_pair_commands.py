@@ -1,6 +1,7 @@
-"""`roofwatch calibrate`, and its noise floor in the next comparison."""
+"""`roofwatch calibrate`, its noise floor in the next comparison, and blocks added where undecided."""
 
 import io
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,14 @@ from rich.console import Console
 
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.ab.noise_floor import noise_floor_of
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.run_plan import Activity, Subject
 from roofwatch.comparison_tables import noise_floor_table
-from roofwatch.measurement.pair import noise_floor_summary
+from roofwatch.measurement.pair import AdaptiveBlocks, is_undecided, needs_more, noise_floor_summary
 from tests.builders import CASE_ID, make_record
+from tests.ci.values import QUIET, make_records, make_timed
 from tests.roofwatch.command import SUITES, roofwatch
 
 SUITE = SUITES / "bench_good.py"
@@ -71,3 +76,84 @@ def test_a_noise_floor_is_summarised() -> None:
     assert list(noise_floor_summary(noise))[1] == (
         "false alarms: 1 of 1 cases; 1 intervals exclude zero change, at most 0.1 expected"
     )
+
+
+DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")
+EIGHT_QUIET = (*QUIET, 0.998, 1.003)
+EIGHT_NOISY = (1.0, 1.02, 0.97, 1.01, 0.985, 1.015, 0.99, 1.012)
+EIGHT_LOUD = (1.0, 1.1, 0.85, 1.05, 0.92, 1.08, 0.95, 1.06)
+
+
+def make_analysed(seconds_per_block: float = 1.0) -> tuple[RunRecord, RunRecord]:
+    """A case that is decided, one whose noise is moderate and one whose noise is high, eight blocks a side."""
+    levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY, FAR: EIGHT_LOUD}
+    base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
+    head = [make_timed(case_id, levels=each[::-1]) for case_id, each in levels.items()]
+    spent_ns = {str(Activity.TIMING): round(24 * seconds_per_block * 1e9), str(Activity.CHECK): 10**12}
+    return make_records(base, head, base_fields={"spent_ns": spent_ns}, head_fields={"spent_ns": spent_ns})
+
+
+def clock_of(times_s: Sequence[float]) -> Callable[[], float]:
+    left: Iterator[float] = iter(times_s)
+    return lambda: next(left)
+
+
+def asked(
+    records: tuple[RunRecord, RunRecord], *, budget_s: float, times_s: Sequence[float] = (0.0, 0.0)
+) -> tuple[dict[Subject, int], str]:
+    lines: list[str] = []
+    more = AdaptiveBlocks(judge_pull_request, is_undecided, budget_s, lines.append, clock_of(times_s))
+    return dict(more(*records)), lines[0]
+
+
+def test_only_undecided_cases_get_more_blocks() -> None:
+    wanted, line = asked(make_analysed(), budget_s=1_000)
+
+    assert wanted == {Subject(NEAR, "torch"): 12, Subject(FAR, "torch"): 12}
+    assert line == "1 of 3 decided, 2 open, 2 of them get more blocks; 1000 s left"
+
+
+def test_cases_close_to_a_verdict_come_first() -> None:
+    # four more blocks on each of two sides, at a second each
+    wanted, line = asked(make_analysed(seconds_per_block=1.0), budget_s=8.5)
+
+    assert wanted == {Subject(NEAR, "torch"): 12}
+    assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"
+
+
+def test_the_budget_starts_with_the_first_analysis() -> None:
+    lines: list[str] = []
+    clock = clock_of([5_000.0, 5_000.0, 5_099.0])
+    more = AdaptiveBlocks(judge_pull_request, is_undecided, 100, lines.append, clock)
+    records = make_analysed()
+
+    first, second = dict(more(*records)), dict(more(*records))
+
+    assert first
+    assert second == {}
+    assert lines[1].endswith("1 s left, not enough for another block")
+
+
+def test_a_change_is_confirmed_first_and_once() -> None:
+    levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY}
+    base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
+    slower = make_timed(DECIDED, median_ns=1.4e6, levels=EIGHT_QUIET[::-1])
+    spent_ns = {str(Activity.TIMING): 32 * 10**9}
+
+    def looked_at(base: list[Measurement], head: list[Measurement]) -> tuple[RunRecord, RunRecord]:
+        spent = {"spent_ns": spent_ns}
+        return make_records(base, head, base_fields=spent, head_fields=spent)
+
+    first = looked_at(base, [slower, make_timed(NEAR, levels=EIGHT_NOISY[::-1])])
+    twelve = (*EIGHT_QUIET, *EIGHT_QUIET[:4])
+    second = looked_at(
+        [make_timed(DECIDED, levels=twelve)], [make_timed(DECIDED, median_ns=1.4e6, levels=twelve[::-1])]
+    )
+
+    def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
+        ask = AdaptiveBlocks(judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0)))
+        return dict(ask(*records))
+
+    assert more(first, budget_s=17.0) == {Subject(DECIDED, "torch"): 12}
+    assert more(first, budget_s=1_000.0) == {Subject(DECIDED, "torch"): 12, Subject(NEAR, "torch"): 12}
+    assert more(second, budget_s=1_000.0) == {}

@@ -22,6 +22,8 @@ from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measurement.test_affected import BENCHMARK
 
+pytestmark = pytest.mark.slow
+
 KERNELS = [f"waiting{number}" for number in range(4)]
 
 
@@ -126,7 +128,6 @@ def test_work_of_a_lost_node_is_repeated_once_elsewhere(cluster: Cluster, folder
     assert not journal_path(folder / "run.json").exists()
 
 
-@pytest.mark.slow
 def test_a_killed_run_resumes_with_missing_shares(cluster: Cluster, folder: Path) -> None:
     let_go(folder, KERNELS[:2])
     run = start(cluster, folder)

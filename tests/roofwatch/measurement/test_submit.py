@@ -96,7 +96,7 @@ def test_a_hang_costs_the_budget_and_nothing_else(repository: Path) -> None:
 )
 def test_an_honest_candidate_is_not_rejected(repository: Path, name: str, kernel: str) -> None:
     candidate = request(repository, name, kernel=kernel).candidate
-    arguments = ("--spec", SPEC, "--kernel", kernel, "--budget", "20", "--json")
+    arguments = ("--spec", SPEC, "--kernel", kernel, "--budget", "12", "--json")
     done = roofwatch("submit", candidate, *arguments, cwd=repository)
 
     judged = done.parsed
