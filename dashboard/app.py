@@ -29,6 +29,17 @@ _STYLE = """<style>
 [data-testid="stCaptionContainer"] {opacity: 0.85}
 .stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em}
 [data-testid="stMetricValue"] {font-size: 1.6rem}
+[class*="st-key-row-"] {padding: 0.35rem 0.8rem}
+.rw-row {display: grid; grid-template-columns: 5fr 3fr 140px 4fr 6fr; gap: 0 1rem; align-items: center;
+  font-size: 0.8rem; line-height: 1.35; overflow-wrap: anywhere}
+.rw-what b, .rw-size b {font-size: 1.05rem}
+.rw-badge {border: 1px solid #888; border-radius: 0.6rem; padding: 0 0.4rem; margin-right: 0.3rem; font-size: 0.75rem;
+  white-space: nowrap}
+.stMainBlockContainer a:focus-visible, .stMainBlockContainer button:focus-visible {outline: 2px solid #0072B2}
+@media (max-width: 700px) {
+  .stMainBlockContainer {padding: 4rem 1rem 2rem}
+  .rw-row {grid-template-columns: 1fr}
+}
 </style>"""
 # The logo: a roof over two points. The favicon is drawn here too: Streamlit would fetch an icon from another host.
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg"'

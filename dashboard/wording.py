@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from roofwatch.ci.history.summary import Movement
+from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, format_bytes, format_ns, metric
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.values import ChangePoint, CommitRef, Regression, Verdict
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey, Verdict
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6
@@ -59,7 +60,7 @@ def outcome_text(outcome: Outcome) -> str:
 
 def code_span(text: str) -> str:
     """Escape text from a record or an address as a Markdown code span."""
-    flat = re.sub(r"\s+", " ", text).strip() or " "
+    flat = on_one_line(text) or " "
     longest = max((len(run) for run in re.findall("`+", flat)), default=0)
     fence = "`" * (longest + 1)
     padding = " " if longest else ""
@@ -67,7 +68,7 @@ def code_span(text: str) -> str:
 
 
 def shortened(text: str, *, length: int = 80) -> str:
-    flat = re.sub(r"\s+", " ", text).strip()
+    flat = on_one_line(text)
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
@@ -100,35 +101,40 @@ def change_text(change_point: ChangePoint) -> str:
 
 
 def headline_text(change_point: ChangePoint) -> str:
-    """Write the shortest description: `+33.0%`, `✕ incorrect`, `0 B → 96 B`."""
+    """Write the shortest description: `+33.0%`, `✕ incorrect`, `0 B → 96 B`, `+1.4% a week` of a drift."""
+    if change_point.weekly_change is not None:
+        return f"{percent(change_point.weekly_change)} a week"
     if change_point.after is None:
         return "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
     return change_text(change_point)
 
 
 def confirmation_text(regression: Regression) -> str:
-    return "confirmed" if regression.is_confirmed else "not confirmed yet"
+    return "confirmed" if regression.is_confirmed else "unconfirmed"
 
 
-def _is_secondary(change_point: ChangePoint) -> bool:
-    series = change_point.series
-    return series.definition.layer is Layer.MEASURED and series.metric != "median_ns"
+def place_text(series: SeriesKey) -> str:
+    """Write where a series is measured: the name of its device, or the target of its machine code."""
+    return series.runner_class.partition(",")[0] or series.target
 
 
-def worst_change_point(regression: Regression) -> ChangePoint:
-    """Return the most important change point: failures, then times, errors, machine code and secondary metrics."""
-    layers = [Layer.MEASURED, Layer.IMPORTED, Layer.ACCURACY, Layer.STATIC]
-
-    def rank(change_point: ChangePoint) -> tuple[bool, bool, int, float]:
-        change = change_point.relative_change
-        return (
-            change_point.after is not None,
-            _is_secondary(change_point),
-            layers.index(change_point.series.definition.layer),
-            -abs(change) if change is not None else float("-inf"),
-        )
-
-    return min(regression.change_points, key=rank)
+def certainty_text(regression: Regression) -> str:
+    """Write where the best evidence comes from: `H200, 28 σ; the same on H100; RTX 4090 throttled or contended`."""
+    best, *others = regression.change_points
+    if best.standard_errors is not None:
+        certainty = f"{best.standard_errors:.0f} σ"
+    else:
+        certainty = "drift" if best.is_gradual else "exact"
+    alike = [one for one in others if one.series.metric == best.series.metric]
+    sound = {place_text(one.series) for one in alike if not one.degraded_by} - {place_text(best.series)}
+    doubtful = {place_text(one.series) for one in (best, *alike) if one.degraded_by} - sound
+    return "; ".join(
+        [
+            f"{place_text(best.series)}, {certainty}",
+            *([f"the same on {', '.join(sorted(sound, key=natural_order))}"] if sound else []),
+            *([f"{', '.join(sorted(doubtful))} throttled or contended"] if doubtful else []),
+        ]
+    )
 
 
 def age_text(moment: datetime, *, now: datetime) -> str:

@@ -47,7 +47,7 @@ _MAX_WHISKERS = 500
 """Maximum points of a series that is drawn with quartiles."""
 _VALUES, _FAILURES, _MARKS = "y", "y2", "y3"
 """Axes; those of more metrics follow."""
-_ROW_PX = {_MARKS: 34, _VALUES: 400, _FAILURES: 60}
+_ROW_PX = {_MARKS: 34, _FAILURES: 60}
 _FURTHER_PX, _GAP_PX = 170, 28
 
 
@@ -65,12 +65,14 @@ def trend_figure(
     *,
     scale: Scale = Scale.ABSOLUTE,
     places: Mapping[str, int] | None = None,
+    values_px: int = 400,
 ) -> go.Figure:
     """Draw series over commits, oldest to newest, one row per metric.
 
     Points have whiskers at the quartiles. Failed runs are in a row of their own, by outcome. Change points are vertical
     lines with a marker on top. A shaded band starts where the measurement setting changed. The metric of the first
-    series gets the tallest row. `places` has the position of each commit by sha; None for consecutive positions.
+    series gets the tallest row, `values_px` high. `places` has the position of each commit by sha; None for
+    consecutive positions.
     """
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
@@ -79,7 +81,7 @@ def trend_figure(
     axis_of = {name: _VALUES if at == 0 else f"y{at + 3}" for at, name in enumerate(metrics)}
     failed = [(one, point) for one in series for point in one.points if point.value is None]
     rows = [_MARKS, _VALUES, *[_FAILURES] * bool(failed), *list(axis_of.values())[1:]]
-    domains, height_px = _domains(rows)
+    domains, height_px = _domains(rows, values_px)
     names = series_names(series)
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
     figure = go.Figure()
@@ -119,9 +121,9 @@ def trend_figure(
     )
 
 
-def _domains(rows: Sequence[str]) -> tuple[dict[str, list[float]], float]:
+def _domains(rows: Sequence[str], values_px: int) -> tuple[dict[str, list[float]], float]:
     """Return the vertical domain of each row as a share of the figure, and the figure's height."""
-    heights_px = [_ROW_PX.get(row, _FURTHER_PX) for row in rows]
+    heights_px = [values_px if row == _VALUES else _ROW_PX.get(row, _FURTHER_PX) for row in rows]
     inner_px = sum(heights_px) + _GAP_PX * (len(rows) - 1)
     domains, top_px = {}, inner_px
     for row, height_px in zip(rows, heights_px, strict=True):

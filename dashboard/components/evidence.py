@@ -16,7 +16,7 @@ from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View
+from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import NO_VALUE, Column, show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, code_span, counter_text, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
@@ -77,7 +77,7 @@ def _show_samples(found: SideBySide) -> None:
     if not any(side is not None and side.samples_ns for side in (found.base, found.head)):
         st.markdown(f"Neither side has a time. {summary}")
         return
-    st.plotly_chart(distribution_figure(found.base, found.head), key=MAIN_FIGURE)
+    st.plotly_chart(distribution_figure(found.base, found.head), key="distribution")
     st.caption(f"{summary} Raw samples; a curve further left is faster.")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from html import escape
 from pathlib import PurePosixPath
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urljoin
@@ -44,6 +45,13 @@ class SourceLinks:
         """Return a commit as Markdown, linked if possible."""
         named = code_span(sha[:length])
         return named if self.repository_url is None else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
+
+    def commit_html(self, commit: CommitRef) -> str:
+        """Return the short form of a commit as HTML, linked if possible."""
+        named = f"<code>{escape(commit.short_sha)}</code>"
+        if self.repository_url is None:
+            return named
+        return f'<a href="{escape(self.repository_url)}/commit/{quote(commit.sha)}" target="_blank">{named}</a>'
 
     def line(self, sha: str, file: str, line: int) -> str:
         """Return a source line as Markdown, linked unless the recorded path leaves the repository."""
@@ -94,11 +102,9 @@ class View:
         """Return the address of another view with some choices and the same filters."""
         return f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
 
-    def page_link(
-        self, view: str, label: str, *, icon: str | None = None, place: DeltaGenerator | None = None, **choices: str
-    ) -> None:
+    def page_link(self, view: str, label: str, *, icon: str | None = None, place: Any = st, **choices: str) -> None:
         """Show a link to another view with some choices and the same filters."""
-        (place or st).page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
+        place.page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
 
     def switch_to(self, view: str, **choices: str) -> NoReturn:
         """Switch to another view with some choices and the same filters."""

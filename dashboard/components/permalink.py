@@ -4,7 +4,7 @@ It is read when the page opens and written when a choice is made. An unknown cho
 notice.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Literal
 
 import streamlit as st
@@ -98,12 +98,13 @@ class Permalink:
             st.session_state[key] = asked == [on]
         return key
 
-    def pin(self, *, parameter: str, picked: str | None) -> str | None:
+    def pin(self, *, parameter: str, picked: str | None, options: Container[str] | None = None) -> str | None:
         """Return what was selected on a figure last, else what the address asks for.
 
         Args:
             parameter: Name in the address.
             picked: Current selection on the figure.
+            options: Known values, others are forgotten; None for any.
         """
         key, asked = self._key(parameter), self._asked(parameter)
         if picked is not None:
@@ -111,6 +112,8 @@ class Permalink:
         elif asked is not None:
             st.session_state[key] = asked[0]
         pinned: str | None = st.session_state.get(key)
+        if pinned is not None and options is not None and pinned not in options:
+            pinned = st.session_state[key] = None
         if pinned is not None:
             self._chosen[parameter] = [pinned]
         return pinned

@@ -12,8 +12,9 @@ from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.regressions import ORDERS, in_order, show_others, show_row
+from roofwatch.dashboard.components.regressions import ORDERS, in_order, row_html, show_others, trend_of
 from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.triage import find_triager, show_selected
 from roofwatch.dashboard.wording import movement_text
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries import questions
@@ -65,15 +66,27 @@ def show() -> None:
 def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) -> None:
     st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
     if not waiting:
-        st.success("None: no analysed series became slower or incorrect.", icon=":material/check:")
+        st.success("No open regressions.", icon=":material/check:")
+    may_triage = find_triager(view.project)[0] is not None
     limit, order = _ROWS_AT_FIRST, next(iter(ORDERS))
     if len(waiting) > 1:
         line = st.container(horizontal=True, vertical_alignment="bottom")
-        order = view.link.choose("Order by", list(ORDERS), parameter="order", place=line.container(width=200))
+        order = view.link.choose("Sort", list(ORDERS), parameter="order", place=line.container(width=200))
         if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all", place=line):
             limit = len(waiting)
-    for one in in_order(waiting, order)[:limit]:
-        show_row(view, one, now)
+    selected = []
+    with st.container(gap="xsmall"):
+        for one in in_order(waiting, order)[:limit]:
+            with st.container(border=True, key=f"row-{one.regression_id}"):
+                row, links = st.columns([13, 1], vertical_alignment="center")
+                row.html(row_html(view, one, now))
+                with links.container(gap=None):
+                    view.page_link("regression", "Details", regression=one.regression_id)
+                    view.page_link("trends", "Trend", **trend_of(one.regression.change_points[0]))
+                    if may_triage and st.checkbox("Select", key=f"select {one.regression_id}"):
+                        selected.append(one)
+    if may_triage and waiting:
+        show_selected(view.project, selected)
 
 
 def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | None:

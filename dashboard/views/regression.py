@@ -1,41 +1,40 @@
 """Everything about one regression: what changed, why, how certain it is, and its triage."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
+import pandas as pd
 import streamlit as st
 
 from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.trend import trend_figure
 from roofwatch.dashboard.components.evidence import show_evidence
-from roofwatch.dashboard.components.page import View, open_view, show_no_match
-from roofwatch.dashboard.components.regressions import (
-    in_order,
-    kernel_markdown,
-    owners_of,
-    show_trail,
-    show_triage,
-    standing_marks,
-    trend_of,
-    worst_caption,
-)
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_match
+from roofwatch.dashboard.components.regressions import in_order, kernel_text, owners_of, standing_marks, trend_of
+from roofwatch.dashboard.components.table import Column, grouped, show_table
+from roofwatch.dashboard.components.triage import show_trail, show_triage
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     age_text,
+    certainty_text,
     change_text,
     code_span,
     headline_text,
     percent,
+    place_text,
     shortened,
-    worst_change_point,
     written,
 )
 from roofwatch.db.auth.values import TriagedRegression
 from roofwatch.db.bisections import Answer, Bisection
 from roofwatch.db.queries import questions
+from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.values import BisectionState, ChangePoint, Regression
 
+_TREND_PX = 260
+_ROWS_UNFOLDED, _ROWS_PX = 8, 320
 _BISECTION_MARKS = {
     BisectionState.REQUESTED: "○ waits for a runner",
     BisectionState.RUNNING: "◐ running",
@@ -62,11 +61,15 @@ def show() -> None:
             st.caption("`roofwatch ingest` analyses what it stores; the Overview shows what is covered.")
             return
         one = _choose(view, found)
-        _show_head(view, one)
-        _show_suspects(one.regression)
-        change = _choose_change(view, one.regression)
+        what, figure = st.columns([6, 7], gap="medium")
+        change = _pinned_change(view, one.regression)
+        with what:
+            _show_head(view, one)
+            _show_suspects(one.regression)
+        with figure:
+            _show_trend(view, one.regression, change)
+        _show_changes(view, one.regression, change)
         show_evidence(view, change)
-        _show_changes(view, one.regression)
         st.subheader("Bisection", anchor=False)
         regression_id = one.triage.regression_id
         _show_bisection(data.ask(questions.read_newest_bisection, regression_id), regression_id)
@@ -90,35 +93,35 @@ def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression
 
 def _title(one: TriagedRegression) -> str:
     regression = one.regression
-    change = change_text(worst_change_point(regression))
-    return f"{regression.commit.short_sha}  {regression.kernel}  {change}"
+    return f"{regression.commit.short_sha}  {regression.kernel}  {headline_text(regression.change_points[0])}"
 
 
 def _show_head(view: View, one: TriagedRegression) -> None:
-    """Show what changed, in which commit, and the triage state."""
-    regression, worst = one.regression, worst_change_point(one.regression)
-    verdict = VERDICT_MARKS[regression.verdict]
-    marks = [verdict.badge, *standing_marks(one)]
-    st.markdown(f"**{kernel_markdown(regression.kernel)}** {' '.join(marks)}")
-    what, who, decided = st.columns([6, 4, 3.5], gap="medium")
-    with what.container(gap="xsmall"):
-        st.subheader(headline_text(worst), anchor=False)
-        st.caption(worst_caption(worst))
-        st.text(regression.summary)
-        _show_extent(regression)
-    with who.container(gap="xsmall"):
-        _show_commit(view, regression)
-        with st.popover("Copy link", icon=":material/link:"):
-            st.code(view.address_of("regression", regression=one.regression_id), language=None)
-    with decided:
-        show_triage(view.project, one, view.zone)
+    """Show what changed, in which commit, how sure it is, and the triage state."""
+    regression, best = one.regression, one.regression.change_points[0]
+    marks = [VERDICT_MARKS[regression.verdict], *standing_marks(one)]
+    st.subheader(f"{code_span(kernel_text(regression.kernel))} {headline_text(best)}", anchor=False)
+    st.markdown(" ".join(mark.badge for mark in marks))
+    st.text(regression.summary)
+    _show_extent(regression)
+    st.caption(f"Best evidence: {code_span(certainty_text(regression))}")
+    _show_commit(view, regression)
+    show_triage(view.project, one, view.zone)
+    with st.popover("Copy link", icon=":material/link:"):
+        st.code(view.address_of("regression", regression=one.regression_id), language=None)
 
 
 def _show_commit(view: View, regression: Regression) -> None:
     commit = regression.commit
     age = age_text(commit.committed_at, now=datetime.now(UTC))
-    st.markdown(f"{view.sources.commit(commit.sha)} {written(commit.committed_at, view.zone)}, {age}")
-    st.text(f"{shortened(commit.subject)}\n{shortened(commit.author)}")
+    when = f"{written(commit.committed_at, view.zone)}, {age}"
+    if regression.change_points[0].is_gradual:
+        st.markdown(
+            f"Drifts since {when}. No single commit is the cause; it begins near {code_span(commit.short_sha)}."
+        )
+    else:
+        subject, author = shortened(commit.subject), shortened(commit.author)
+        st.markdown(f"{view.sources.commit(commit.sha)} {when}  \n{code_span(subject)} by {code_span(author)}")
     owners = owners_of(view, regression)
     if owners:
         st.text(f"Owner: {', '.join(owners)}")
@@ -144,45 +147,52 @@ def _show_suspects(regression: Regression) -> None:
         st.text(f"Cause: {regression.cause}. No causes were weighed.")
         return
     for one in regression.suspects:
-        cause, weight, sentence = st.columns([1.2, 2, 8], vertical_alignment="center")
+        cause, weight, sentence = st.columns([1.5, 1, 6], vertical_alignment="center")
         cause.markdown(f"**{one.cause}** {one.weight:.0%}")
         weight.progress(one.weight)
         sentence.text(one.sentence)
-    st.caption("Weights are the shares of all possible causes and add up to 100 %.")
 
 
-def _choose_change(view: View, regression: Regression) -> ChangePoint:
-    worst = worst_change_point(regression)
-    by_key = {_key_of(change): change for change in [worst, *regression.change_points]}
-    st.subheader("Evidence", anchor=False)
-    key = view.link.choose(
-        "Change point", list(by_key), parameter="change", title=lambda key: _change_title(by_key[key])
-    )
-    change = by_key[key]
+def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None:
+    """Show the series of a change point, and links to where more of it is shown."""
     series = change.series
+    question = TrendQuestion(view.project, (series,), kept_commits=(change.commit.sha, change.previous_commit.sha))
+    trend = data.ask(questions.read_trend, question)
+    if trend.series:
+        figure = trend_figure(trend.series, [regression], view.zone, places=trend.places, values_px=_TREND_PX)
+        st.plotly_chart(figure, key=MAIN_FIGURE, alt=f"{series.definition.title} of {series.label} over commits")
+    else:
+        st.info("This series has no runs outside pairs.", icon=":material/show_chart:")
     st.text(change.evidence)
-    on = f" on {code_span(series.runner_class)}" if series.runner_class else ""
-    st.markdown(f"Base {code_span(change.previous_commit.short_sha)}, head {code_span(change.commit.short_sha)}{on}")
     links = st.container(horizontal=True)
+    base, head = change.previous_commit.sha, change.commit.sha
     view.page_link("trends", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
     view.page_link(
         "compare",
-        "All cases of both commits",
+        "Compare commits",
         icon=":material/compare_arrows:",
         place=links,
         by="commits",
-        base=change.previous_commit.sha,
-        head=change.commit.sha,
+        base=base,
+        head=head,
+        **({"runner": series.runner_class} if series.runner_class else {}),
     )
     view.page_link(
         "kernel",
         "Roofline at this commit",
         icon=":material/memory:",
         place=links,
-        commit=change.commit.sha,
+        commit=head,
         kernel=series.kernel,
+        **({"runner": series.runner_class} if series.runner_class else {}),
     )
-    return change
+
+
+def _pinned_change(view: View, regression: Regression) -> ChangePoint:
+    """Return the change point that the reader chose in the table, else the one with the best evidence."""
+    by_key = {_key_of(change): change for change in regression.change_points}
+    pinned = view.link.pin(parameter="change", picked=None, options=by_key)
+    return regression.change_points[0] if pinned is None else by_key[pinned]
 
 
 def _key_of(change: ChangePoint) -> str:
@@ -191,29 +201,54 @@ def _key_of(change: ChangePoint) -> str:
     return "|".join((*parts, series.function, series.target, series.tensor, change.commit.short_sha))
 
 
-def _change_title(change: ChangePoint) -> str:
-    return f"{change_text(change)}  {change.series.definition.title}  {change.series.label}"
-
-
-def _show_changes(view: View, regression: Regression) -> None:
+def _show_changes(view: View, regression: Regression, chosen: ChangePoint) -> None:
+    """Show one row per series and one column per runner or target; a click on a change shows its evidence."""
     changes = regression.change_points
-    st.subheader(f"All change points: {len(changes)}", anchor=False)
-    show_table(
-        changes,
-        Column("open", lambda change: view.address_of("trends", **trend_of(change)), link="trend"),
-        Column("change", change_text),
-        Column("metric", lambda change: change.series.definition.title),
-        Column("case", lambda change: change.series.case_id),
-        Column("implementation", lambda change: change.series.implementation),
-        Column("function or tensor", lambda change: change.series.function or change.series.tensor),
-        Column("target", lambda change: change.series.target),
-        Column("runner class", lambda change: change.series.runner_class),
-        Column("verdict", lambda change: VERDICT_MARKS[change.verdict].text),
-        Column("commit", lambda change: change.commit.short_sha),
-        Column("against", lambda change: change.previous_commit.short_sha),
-        Column("evidence", lambda change: change.evidence),
-        omit_empty=True,
+    names = {one.series: place_text(one.series) for one in changes}
+    if len(set(names.values())) < len({(one.runner_class, one.target) for one in names}):
+        names = {one: one.runner_class or one.target for one in names}  # two classes of one device
+    rows = grouped(changes, lambda one: (one.series.definition.title, replace(one.series, target="").label))
+    places = list(dict.fromkeys(names.values()))
+    cells = {
+        place: [next((one for one in own if names[one.series] == place), None) for own in rows.values()]
+        for place in places
+    }
+    key = f"changes:{regression.commit.sha}:{regression.kernel}:{regression.verdict}"
+
+    def choose() -> None:
+        for row, place in st.session_state[key]["selection"]["cells"]:
+            change = cells.get(place, {row: None})[row]
+            if change is not None:
+                view.link.choose_next("change", _key_of(change))
+
+    st.subheader("Evidence", anchor=False)
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "metric": [title for title, _ in rows],
+                "series": [label for _, label in rows],
+                **{place: [_cell_text(one, chosen) for one in own] for place, own in cells.items()},
+            }
+        ),
+        key=key,
+        hide_index=True,
+        height="content" if len(rows) <= _ROWS_UNFOLDED else _ROWS_PX,
+        on_select=choose,
+        selection_mode="single-cell",
+        alt="Change of each series on each runner",
     )
+    where = code_span(chosen.series.runner_class or chosen.series.target)
+    st.caption(
+        f"Click a change to see its evidence. Below (▶): {code_span(chosen.series.label)} on {where}, "
+        f"base {code_span(chosen.previous_commit.short_sha)}, head {code_span(chosen.commit.short_sha)}."
+    )
+
+
+def _cell_text(change: ChangePoint | None, chosen: ChangePoint) -> str:
+    if change is None:
+        return ""
+    doubt = " throttled" if change.degraded_by else ""
+    return f"{'▶ ' if change == chosen else ''}{change_text(change)}{doubt}"
 
 
 def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:

@@ -16,7 +16,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
-from roofwatch.dashboard.wording import date_written, natural_order, worst_change_point
+from roofwatch.dashboard.wording import date_written, natural_order
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.trend import TrendQuestion
@@ -104,9 +104,9 @@ def _default_series(regressions: Sequence[Regression], keys: Collection[SeriesKe
     offered = set(keys)
     for regression in regressions:
         if regression.verdict is Verdict.REGRESSED and regression.state is RegressionState.OPEN:
-            worst = worst_change_point(regression).series
-            if worst in offered:
-                return worst
+            best = regression.change_points[0].series
+            if best in offered:
+                return best
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import RunRecord, Side
@@ -16,12 +16,14 @@ from roofwatch.db.queries.results import RunDetail
 from roofwatch.db.queries.run_filter import is_on
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
+from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
 """A commit's sha, an abbreviation of it, or a run id."""
-_BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
-"""Prefer runs of a clean work tree, then runs outside a pair, which measure more cases."""
+_HAS_CODE = exists().where(CompilationRow.run_number == RunRow.number)
+_BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), _HAS_CODE.desc(), *NEWEST_FIRST)
+"""Prefer runs of a clean work tree, then outside a pair, which measure more cases, then with compiled code."""
 _MAX_NAMED = 3
 _SHA_LENGTHS = (40, 64)
 

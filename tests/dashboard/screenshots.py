@@ -43,7 +43,7 @@ def take(demo: Path, images: Path) -> None:
         _follow(watched, "Roofline at this commit", "Kernel")
         _save(watched, images / "kernel.png", height_px=900)
         _open_one_with_times(watched)
-        _follow(watched, "All cases of both commits", "Compare")
+        _follow(watched, "Compare commits", "Compare")
         _save(watched, images / "compare.png", height_px=800, shows=_TABLE)
         watched.close()
 
@@ -51,7 +51,7 @@ def take(demo: Path, images: Path) -> None:
 def _open_one_with_times(watched: Watched) -> None:
     """Open the first regression of a time, because only these have samples."""
     watched.open("/")
-    links = watched.page.get_by_role("link", name="Why", exact=True)
+    links = watched.page.get_by_role("link", name="Details", exact=True)
     for number in range(links.count()):
         watched.open("/")
         links.nth(number).click()

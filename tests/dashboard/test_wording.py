@@ -1,10 +1,10 @@
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.dashboard.wording import (
-    code_span,
-    worst_change_point,
-)
+from roofwatch.dashboard.wording import certainty_text, code_span
+from roofwatch.db.values import ChangePoint
 from tests.builders import make_change_point, make_regression, make_series_key
 
 
@@ -18,12 +18,19 @@ def test_a_code_span_cannot_be_left(text: str) -> None:
     assert "\n" not in span
 
 
-def test_a_failure_is_the_worst_then_the_largest_change_of_a_time_then_machine_code() -> None:
-    failed = make_change_point(after=None)
-    small, large = make_change_point(after=11_000.0), make_change_point(after=19_000.0)
-    spills = make_change_point(series=make_series_key("local_bytes"), before=0.0, after=96.0)
-    assert worst_change_point(make_regression(change_points=(spills, small, large, failed))) is failed
-    assert worst_change_point(make_regression(change_points=(spills, small, large))) is large
-    memory = make_change_point(series=make_series_key("peak_allocated_bytes"), before=1.0, after=9.0)
-    assert worst_change_point(make_regression(change_points=(memory, spills, large))) is large
-    assert worst_change_point(make_regression(change_points=(memory, spills))) is spills
+def test_hidden_controls_in_names_are_visible() -> None:
+    assert code_span("x\u202eevil") == "`x\ufffdevil`"
+
+
+def test_the_certainty_names_where_the_evidence_is_from_and_which_runners_are_doubtful() -> None:
+    def on(device: str, **fields: Any) -> ChangePoint:
+        return make_change_point(series=make_series_key(runner_class=f"{device}, 80 GiB"), **fields)
+
+    points = (
+        on("H200", standard_errors=28.4),
+        on("H100", standard_errors=12.0),
+        on("RTX 4090", standard_errors=40.0, degraded_by=("heat",)),
+    )
+    found = certainty_text(make_regression(change_points=points))
+    assert found == "H200, 28 σ; the same on H100; RTX 4090 throttled or contended"
+    assert certainty_text(make_regression(change_points=(on("H200"),))) == "H200, exact"

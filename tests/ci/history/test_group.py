@@ -113,6 +113,13 @@ def test_the_best_evidence_comes_first_not_the_largest_change() -> None:
     assert "10 µs to 12.5 µs (+25.0%)" in found.summary
 
 
+def test_failures_come_first_then_times_machine_code_and_memory() -> None:
+    metrics = ["peak_allocated_bytes", "local_bytes", "median_ns", "rmse_ratio"]
+    (found,) = group([make_finding(metric=one, after=None if one == "rmse_ratio" else 12_000.0) for one in metrics])
+
+    assert [change.series.metric for change in found.change_points] == metrics[::-1]
+
+
 # --- one cause, placed differently on every series
 
 

@@ -102,8 +102,9 @@ def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> No
 def test_a_decision_is_shown_to_other_readers_with_its_reason(context: BrowserContext, setting: Setting) -> None:
     mine = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(mine, setting, TRIAGER)
-    mine.page.get_by_label("Why", exact=True).fill("The new epilogue; I am at it")
-    mine.page.get_by_role("button", name="Decide").click()
+    mine.page.get_by_role("button", name="Set status").click()
+    mine.page.get_by_label("Reason", exact=True).fill("The new epilogue; I am at it")
+    mine.page.get_by_test_id("stFormSubmitButton").get_by_role("button").click()
     expect(mine.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
     mine.wait_until_shown()
     link = mine.page.url.removeprefix(setting.address)
@@ -113,12 +114,12 @@ def test_a_decision_is_shown_to_other_readers_with_its_reason(context: BrowserCo
     context.clear_cookies()
     theirs = watch(context, setting.address)
     theirs.open(link)
-    expect(theirs.main.get_by_text("in progress")).to_be_visible()
+    expect(theirs.main.get_by_text("being investigated")).to_be_visible()
     expect(theirs.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
     # in the state, and in the trail of decisions
     expect(theirs.main.get_by_text("The new epilogue; I am at it").first).to_be_visible()
     expect(theirs.main.get_by_text("Sign in to triage.")).to_be_visible()
-    expect(theirs.page.get_by_role("button", name="Decide")).to_have_count(0)
+    expect(theirs.page.get_by_role("button", name="Set status")).to_have_count(0)
     theirs.close()
     assert setting.state is TriageState.ACKNOWLEDGED
     with Session(setting.engine) as session:
@@ -135,5 +136,5 @@ def test_a_person_without_triage_rights_has_no_form(context: BrowserContext, set
     watched = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(watched, setting, IMPOSTOR)
     expect(watched.main.get_by_text("may not triage")).to_be_visible()
-    expect(watched.page.get_by_role("button", name="Decide")).to_have_count(0)
+    expect(watched.page.get_by_role("button", name="Set status")).to_have_count(0)
     watched.close()

@@ -136,7 +136,7 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
     watched = watch(light, dashboard)
     watched.open(in_project("/", "example/project"))
     heading = watched.page.get_by_role("heading", level=1)
-    why = watched.page.get_by_role("link", name="Why", exact=True)
+    why = watched.page.get_by_role("link", name="Details", exact=True)
     for _ in range(_MOST_STOPS):
         watched.page.keyboard.press("Tab")
         if why.first.evaluate("link => link === document.activeElement"):
@@ -169,9 +169,7 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
 
 def go_back(watched: Watched, title: str) -> None:
     watched.wait_until_shown()
-    # Streamlit makes a step of its own for the choices that a view writes into its address
-    for _ in range(2):
-        watched.page.go_back()
+    watched.page.go_back()
     expect(watched.page.get_by_role("heading", level=1)).to_have_text(title)
     watched.wait_until_shown()
 
@@ -189,13 +187,13 @@ def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
     for part in (commit.sha[:8], commit.author, commit.subject, "confirmed"):
         expect(mine.page.locator(".hoverlayer")).to_contain_text(part)
     change.click(force=True)
-    expect(mine.page.get_by_role("link", name="Why", exact=True)).to_be_visible()
+    expect(mine.page.get_by_role("link", name="Details", exact=True)).to_be_visible()
     expect(mine.page).to_have_url(re.compile(f"commit={commit.sha}"))
     mine.wait_until_shown()
     theirs = watch(another, dashboard)
     theirs.open(mine.page.url.removeprefix(dashboard))
     expect(theirs.page.get_by_role("link", name=f"Compare with {make_commit(SLOWER_AT - 1).sha[:8]}")).to_be_visible()
-    theirs.page.get_by_role("link", name="Why", exact=True).click()
+    theirs.page.get_by_role("link", name="Details", exact=True).click()
     expect(theirs.page.get_by_role("heading", name="Regression", exact=True)).to_be_visible()
     expect(theirs.main.get_by_text("rms_norm became 42 % slower").first).to_be_visible()
     theirs.close()

@@ -12,16 +12,19 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.record.results import Counters
+from roofwatch.dashboard.access import Person
+from roofwatch.dashboard.components import triage
 from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.components.table import NO_VALUE
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import BisectionRange, Regression
+from roofwatch.db.values import BisectionRange, Outline, Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,
@@ -32,6 +35,7 @@ from tests.builders import (
     make_measurement,
     make_record,
     make_regression,
+    make_series_key,
     make_static_facts,
     sha_of,
 )
@@ -166,8 +170,58 @@ def test_the_commit_of_a_regression_is_a_link(
     slower = store_history(store)[0]
     sha = sha_of(SLOWER_AT)
     address = f"https://git.example.com/example/project/commit/{sha}"
-    for app in (open_view("overview"), open_view("regression", regression=str(regression_id(slower)))):
-        assert f"[`{sha[:8]}`]({address})" in texts(app)
+    assert f"[`{sha[:8]}`]({address})" in texts(open_view("regression", regression=of(slower)))
+    assert any(f'href="{address}"' in one.proto.body for one in open_view("overview").get("html"))
+
+
+def test_the_evidence_is_that_of_the_first_change_point_until_another_is_chosen(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_move(store)
+    best, other = make_change_point(1), make_change_point(1, series=make_series_key(implementation="compile"))
+    replace_regressions(store, PROJECT, [make_regression(1, change_points=(best, other))])
+    app = open_view("regression")
+    assert "Base: median 10 µs of 6 samples" in texts(app)
+    assert list(table(app, "series").iloc[0])[2:] == ["▶ +20.0%"]
+    key = f"median_ns|{CASE_ID}|compile|{other.series.runner_class}||||{other.commit.short_sha}"
+    app = open_view("regression", change=key)
+    assert "no samples stored" in texts(app)
+    assert list(table(app, "series").iloc[1])[2:] == ["▶ +20.0%"]
+
+
+def test_a_drift_accuses_no_commit(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    drift = make_change_point(1, is_gradual=True, weekly_change=0.014)
+    outline = Outline((1.0, 1.0, 1.1, 1.2), 2)
+    replace_regressions(store, PROJECT, [make_regression(1, change_points=(drift,), outline=outline)])
+    overview, regression = open_view("overview"), open_view("regression")
+    for app in (overview, regression):
+        assert "+1.4% a week" in texts(app)
+        assert "drift" in texts(app)
+        assert drift.commit.author not in texts(app)
+    assert any("data:image/svg+xml" in one.proto.body for one in overview.get("html"))
+
+
+def test_those_who_may_triage_select_regressions_in_the_rows(
+    open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = store_history(store)
+    person = Person(subject="1", email="ada@example.com")
+    monkeypatch.setenv("ROOFWATCH_TRIAGERS", "ada@example.com")
+    monkeypatch.setattr(triage, "person_here", lambda: person)
+    monkeypatch.setattr(triage, "find_triager", lambda _: (person, ""))
+    app = open_view("overview")
+    for one in app.checkbox:
+        one.check()
+    app.run()
+    app.text_input[0].input("A known cost")
+    next(one for one in app.button if one.label == "Set status").click()
+    app.run()
+    assert not app.exception
+    assert [one.value for one in app.warning] == []
+    assert texts(app).count("◐ acknowledged") == len(app.checkbox) == 3
+    # what was decided stays selected in the form
+    assert open_view("regression", regression=of(judged[0])).radio[0].value is TriageState.ACKNOWLEDGED
 
 
 def test_conditions_have_the_median_clock_the_highest_temperature_and_the_reasons_for_throttling() -> None:
