@@ -122,7 +122,8 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
 def make_engine(url: URL, **options: Any) -> Engine:
     """Create an engine; `options` are those of `create_engine`."""
     # no prepared statements: PgBouncer may give each transaction another connection
-    engine = create_engine(url, connect_args={"prepare_threshold": None}, json_deserializer=orjson.loads, **options)
+    arguments = {"prepare_threshold": None, "cursor_factory": _BinaryCursor}
+    engine = create_engine(url, connect_args=arguments, json_deserializer=orjson.loads, **options)
     event.listen(engine, "connect", _use_utc)
     event.listen(engine, "checkin", _forget_mode)
     return engine
@@ -160,6 +161,14 @@ def reading_session(
             connection.execute(text(f"SET LOCAL statement_timeout = {round(timeout_s * 1_000)}"))
         with Session(connection) as session:
             yield session
+
+
+class _BinaryCursor(psycopg.Cursor[Any]):
+    """Receives values in binary, which is several times faster for numbers and times."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.format = psycopg.pq.Format.BINARY
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     CTE,
-    ColumnElement,
     Double,
     FromClause,
     Integer,
@@ -25,8 +24,8 @@ from sqlalchemy import (
 )
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Layer
-from roofwatch.db.queries.series_keys import COSTS, SECONDARY, metrics_of
+from roofwatch.collector.record.metrics import Layer, Metric
+from roofwatch.db.queries.series_keys import COSTS, SECONDARY
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -39,18 +38,17 @@ from roofwatch.db.schema.measurements import (
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, ProjectRow
 from roofwatch.db.values import SeriesKey
 
-_KEY_PARTS = ("case_id", "implementation", "metric", "runner_class", "function", "target", "tensor")
+_KEY_PARTS = ("case_id", "implementation", "runner_class", "function", "target", "tensor")
 _COLUMNS = {
+    "outcome": Text,
     "value": Double,
     "low": Double,
     "high": Double,
-    "outcome": Text,
-    "message": Text,
     "code_hash": Text,
-    "series_id": Integer,
+    "message": Text,
     "block_count": SmallInteger,
-    "timer": Text,
-    "cache": Text,
+    "timing": Text,
+    "series_id": Integer,
 }
 
 
@@ -58,19 +56,19 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     """Select the points of some series, over all runs of the project; None without keys.
 
     Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its runs count, or
-    empty; `run_number`; `value`, NULL if the run failed; `low` and `high`, the quartiles; `outcome`; `message`;
-    `code_hash`; for measurements also `series_id`, `timer` and `cache`; for times also `block_count`.
+    empty; `run_number`; `outcome`; `value`, NULL if the run failed; `low` and `high`, the quartiles; `code_hash`;
+    `message`; for times also `block_count`; for measurements `series_id` and `timing` (`values.timing_of`).
     """
-    by_layer: dict[Layer, list[tuple[int, SeriesKey]]] = {}
+    by_metric: dict[Metric, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
-        by_layer.setdefault(key.definition.layer, []).append((number, key))
+        by_metric.setdefault(key.definition, []).append((number, key))
     selects = {
         Layer.MEASURED: _measured,
         Layer.ACCURACY: _accuracy,
         Layer.STATIC: _static,
         Layer.IMPORTED: _imported,
     }
-    parts = [selects[layer](project, _wanted(own)) for layer, own in by_layer.items()]
+    parts = [selects[metric.layer](project, _wanted(own), metric.key) for metric, own in by_metric.items()]
     if not parts:
         return None
     points = union_all(*parts).subquery("points")
@@ -86,10 +84,10 @@ def _wanted(numbered: Sequence[tuple[int, SeriesKey]]) -> FromClause:
     return func.unnest(*columns.values()).table_valued(*columns).render_derived()
 
 
-def _measured(project: str, wanted: FromClause) -> Select[Any]:
-    table = MeasurementRow
+def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
+    table, cost = MeasurementRow, COSTS.get(metric)
     series = _first(
-        _cases(project, wanted, wanted.c.metric, SeriesRow.id, SeriesRow.timer, SeriesRow.cache, *COSTS.values())
+        _cases(project, wanted, SeriesRow.id, SeriesRow.timer, SeriesRow.cache, *([] if cost is None else [cost]))
         .join(CaseVersionRow, CaseVersionRow.case_id == CaseRow.id)
         .join(
             SeriesRow,
@@ -98,38 +96,38 @@ def _measured(project: str, wanted: FromClause) -> Select[Any]:
             & (SeriesRow.runner_class == wanted.c.runner_class),
         )
     )
-    costs = {name: series.c[cost.key] for name, cost in COSTS.items()}
-    rates = {name: case((cost > 0, cost / table.median_ns * 1e9)) for name, cost in costs.items()}
-    times = {name: getattr(table, name) for name in ("median_ns", "utilisation", *SECONDARY)}
-    value = _by_metric(series, times | rates)
-    is_time = series.c.metric == "median_ns"
-    # a rate is a constant over the time: its upper quartile comes from the lower quartile of the time
-    is_rate = series.c.metric.in_([*rates, "utilisation"])
+    columns: dict[str, Any] = {}
+    if cost is None:
+        columns["value"] = getattr(table, metric)
+    else:
+        work = series.c[cost.key]
+        columns["value"] = case((work > 0, work / table.median_ns * 1e9))
+    if metric == "median_ns":
+        columns |= {"low": table.q1_ns, "high": table.q3_ns, "block_count": table.block_count}
+    elif metric not in SECONDARY:
+        # a rate is a constant over the time: its upper quartile comes from the lower quartile of the time
+        for name, quartile_ns in (("low", table.q3_ns), ("high", table.q1_ns)):
+            columns[name] = columns["value"] * table.median_ns / quartile_ns
     return _points(
         series,
         table.run_number,
-        value=value,
-        low=case((is_time, table.q1_ns), (is_rate, value * table.median_ns / table.q3_ns)),
-        high=case((is_time, table.q3_ns), (is_rate, value * table.median_ns / table.q1_ns)),
+        **columns,
         outcome=table.outcome,
         message=table.message,
         series_id=series.c.id,
-        timer=series.c.timer,
-        cache=series.c.cache,
-        block_count=case((is_time, table.block_count)),
+        timing=func.concat_ws(", ", series.c.timer, series.c.cache),
     ).join(table, table.series_id == series.c.id)
 
 
-def _accuracy(project: str, wanted: FromClause) -> Select[Any]:
+def _accuracy(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     """A failed check counts for all tensors."""
     table, error = AccuracyRow, TensorErrorRow
-    found = _first(_cases(project, wanted, wanted.c.metric, wanted.c.implementation, wanted.c.tensor, CaseRow.id))
-    value = _by_metric(found, {name: getattr(error, name) for name in metrics_of(Layer.ACCURACY)})
+    found = _first(_cases(project, wanted, wanted.c.implementation, wanted.c.tensor, CaseRow.id))
     return (
         _points(
             found,
             table.run_number,
-            value=case((table.outcome == Outcome.OK.value, value)),
+            value=case((table.outcome == Outcome.OK.value, getattr(error, metric))),
             outcome=table.outcome,
             message=table.message,
         )
@@ -144,13 +142,11 @@ def _accuracy(project: str, wanted: FromClause) -> Select[Any]:
     )
 
 
-def _static(project: str, wanted: FromClause) -> Select[Any]:
+def _static(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     table = StaticFactRow
-    facts = {name: getattr(table, name) for name in metrics_of(Layer.STATIC)}
+    value = case((table.outcome == Outcome.OK.value, cast(getattr(table, metric), Double))).label("value")
     found = _first(
-        _cases(project, wanted, wanted.c.metric, table.id, table.outcome, table.message, table.code_hash)
-        .add_columns(*facts.values())
-        .join(
+        _cases(project, wanted, table.id, value, table.outcome, table.message, table.code_hash).join(
             table,
             (table.case_id == CaseRow.id)
             & (table.implementation == wanted.c.implementation)
@@ -158,31 +154,20 @@ def _static(project: str, wanted: FromClause) -> Select[Any]:
             & (table.target == wanted.c.target),
         )
     )
-    value = _by_metric(found, {name: cast(found.c[name], Double) for name in facts})
-    return _points(
-        found,
-        CompilationRow.run_number,
-        value=case((found.c.outcome == Outcome.OK.value, value)),
-        outcome=found.c.outcome,
-        message=found.c.message,
-        code_hash=found.c.code_hash,
-    ).join(CompilationRow, CompilationRow.static_fact_id == found.c.id)
-
-
-def _imported(project: str, wanted: FromClause) -> Select[Any]:
-    table = ImportedRow
-    found = _first(_cases(project, wanted, wanted.c.metric, wanted.c.implementation, CaseRow.id))
-    columns = {name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")}
-    return _points(found, table.run_number, **columns).join(
-        table,
-        (table.case_id == found.c.id)
-        & (table.implementation == found.c.implementation)
-        & (table.key == found.c.metric),
+    columns = {name: found.c[name] for name in ("value", "outcome", "message", "code_hash")}
+    return _points(found, CompilationRow.run_number, **columns).join(
+        CompilationRow, CompilationRow.static_fact_id == found.c.id
     )
 
 
-def _by_metric(asked: FromClause, columns: dict[str, Any]) -> ColumnElement[float | None]:
-    return case(*((asked.c.metric == literal(name), value) for name, value in columns.items()))
+def _imported(project: str, wanted: FromClause, metric: str) -> Select[Any]:
+    table = ImportedRow
+    found = _first(_cases(project, wanted, wanted.c.implementation, CaseRow.id))
+    columns = {name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")}
+    return _points(found, table.run_number, **columns).join(
+        table,
+        (table.case_id == found.c.id) & (table.implementation == found.c.implementation) & (table.key == metric),
+    )
 
 
 def _cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:

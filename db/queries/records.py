@@ -49,7 +49,7 @@ from roofwatch.db.schema.runs import (
     RunArtefactRow,
     RunRow,
 )
-from roofwatch.db.values import bound_of
+from roofwatch.db.values import BOUNDS
 
 _Row = Mapping[str, Any]
 """One row of a query as JSON, by column."""
@@ -217,7 +217,7 @@ def _measurements() -> Select[Any]:
 
 def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
     fields = _fields(Measurement, row)
-    fields["bound"] = bound_of(is_memory_bound=row["is_memory_bound"])
+    fields["bound"] = BOUNDS[row["is_memory_bound"]]
     if row["content"] is not None:
         samples = unpack(b64decode(row["content"]))
         fields |= {

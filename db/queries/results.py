@@ -50,9 +50,6 @@ class MeasuredCase:
     outcome: Outcome
     bound: str | None
     """`memory` or `compute`."""
-    accuracy_outcome: Outcome | None
-    rmse_ratio: float | None
-    """Largest error of any tensor."""
     message: str | None
     median_ns: float | None
     low_ns: float | None
@@ -64,6 +61,9 @@ class MeasuredCase:
     host_ns: float | None = None
     """Host time to issue a launch; None if the timer does not measure it."""
     peak_allocated_bytes: float | None = None
+    accuracy_outcome: Outcome | None = None
+    rmse_ratio: float | None = None
+    """Largest error of any tensor."""
 
 
 @dataclass(frozen=True)

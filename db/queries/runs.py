@@ -8,7 +8,21 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, func, or_, select
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    and_,
+    any_,
+    cast,
+    collate,
+    func,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.orm import Session, load_only
 
 from roofwatch.collector.record.machine import Ceiling, Outcome
@@ -27,7 +41,7 @@ from roofwatch.db.schema.measurements import (
 )
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import MeasuredCommit, bound_of
+from roofwatch.db.values import BOUNDS, OUTCOMES, MeasuredCommit
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 _SUMMARY_COLUMNS = (
@@ -47,7 +61,7 @@ _MEASURED_COLUMNS = (
     *(func.coalesce(MeasurementRow.sample_count, 0), MeasurementRow.utilisation, MeasurementRow.host_ns),
     MeasurementRow.peak_allocated_bytes,
 )
-"""The last fields of `MeasuredCase`."""
+"""The fields of `MeasuredCase` after the outcome and the bound, without its check."""
 _STATIC_COLUMNS = (
     *(CaseRow.name.label("case_id"), StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target),
     *(StaticFactRow.outcome, StaticFactRow.message, StaticFactRow.configuration),
@@ -203,7 +217,7 @@ def projects_of_bisections(session: Session, regression_ids: Collection[UUID]) -
 def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[MeasuredCase, ...]]:
     """Read the measurements of runs by run number. All runs of a series share its description."""
     numbers = [run.number for run in runs]
-    descriptions, checks = _descriptions(session, numbers), _checks(session, numbers)
+    descriptions, checks = _descriptions(session, runs), _checks(session, numbers)
     row = MeasurementRow
     query = select(row.run_number, row.series_id, row.outcome, row.is_memory_bound, *_MEASURED_COLUMNS)
     cases = {}
@@ -211,26 +225,27 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
     rows = session.connection().execute(query.where(row.run_number.in_(numbers))).all()
     for run_number, series_id, outcome, is_memory_bound, *measured in rows:
         case_row_id, implementation, description = descriptions[series_id]
+        check = checks.get((run_number, case_row_id, implementation), ())
         cases[run_number, series_id] = MeasuredCase(
-            *(*description, Outcome(outcome), bound_of(is_memory_bound=is_memory_bound)),
-            *(*checks.get((run_number, case_row_id, implementation), (None, None)), *measured),
+            *(*description, OUTCOMES[outcome], BOUNDS[is_memory_bound]), *measured, *check
         )
     return {run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids) for run in runs}
 
 
-def _descriptions(session: Session, numbers: Collection[int]) -> dict[int, tuple[int, str, list[Any]]]:
+def _descriptions(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[int, str, list[Any]]]:
     """Read the case row id, implementation and `_DESCRIPTION_COLUMNS` of all series of some runs, by series id."""
+    series_ids = list({series_id for run in runs for series_id in run.series_ids})
     query = (
         select(SeriesRow.id, CaseRow.id, SeriesRow.implementation, *_DESCRIPTION_COLUMNS)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(SeriesRow.id.in_(select(func.unnest(RunRow.series_ids)).where(RunRow.number.in_(numbers))))
+        .where(SeriesRow.id == any_(literal(series_ids, ARRAY(Integer))))
     )
     rows = session.connection().execute(query).all()
     return {series_id: (case_id, implementation, values) for series_id, case_id, implementation, *values in rows}
 
 
-def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, str], tuple[Outcome, float | None]]:
+def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, str], Sequence[Any]]:
     """Read the outcome and the largest error of each check, by run number, case row id and implementation."""
     check, error = AccuracyRow, TensorErrorRow
     query = (
@@ -245,7 +260,7 @@ def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, 
         .group_by(check.run_number, check.case_id, check.implementation)
     )
     return {
-        (run_number, case_id, implementation): (Outcome(outcome), rmse_ratio)
+        (run_number, case_id, implementation): (OUTCOMES[outcome], rmse_ratio)
         for run_number, case_id, implementation, outcome, rmse_ratio in session.execute(query)
     }
 

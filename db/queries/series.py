@@ -2,27 +2,26 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, Text, and_, cast, func, null, select
+from sqlalchemy import ARRAY, ColumnElement, Integer, Text, and_, any_, cast, false, func, literal, null, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Word, Words
-from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, is_number_of, is_on
+from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, is_on
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import CommitRef, RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice, timing_of
+from roofwatch.db.values import OUTCOMES, CommitRef, RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 
 COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
-POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timer", "cache")
-"""Columns of `select_points` that `SeriesRun.point` takes."""
+POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timing")
+"""Columns of `select_points` that a `SeriesPoint` has after its run, in its order."""
 _KEYS_PER_STATEMENT = 500
 _HISTORY_RUNS = 2_000
 _VERSIONS = ("torch_version", "triton_version", "cuda_version", "python_version")
@@ -30,36 +29,6 @@ _MACHINE = (
     *("os", "cpu_name", "core_count", "thread_count", "device_count"),
     *("clock_mode", "locked_sm_clock_mhz", "is_persistence_on", "is_ecc_on", "is_mig_on"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesRun:
-    """What all points of one run have in common."""
-
-    run_id: str
-    commit: CommitRef
-    measured_at: datetime
-    runner_class: str
-    setting: RunSetting
-
-    def point(self, values: Sequence[Any], **conditions: Any) -> SeriesPoint:
-        """Build a point from the values of `POINT_COLUMNS`, without their names, which would take most of the time."""
-        outcome, value, low, high, code_hash, message, block_count, timer, cache = values
-        return SeriesPoint(
-            commit=self.commit,
-            run_id=self.run_id,
-            measured_at=self.measured_at,
-            outcome=Outcome(outcome),
-            value=value,
-            low=low,
-            high=high,
-            code_hash=code_hash,
-            message=message,
-            block_count=block_count,
-            setting=self.setting,
-            timing="" if timer is None else timing_of(timer, cache),
-            **conditions,
-        )
 
 
 def count_series_runs(
@@ -110,12 +79,12 @@ def read_series(
     for start in range(0, len(in_order), _KEYS_PER_STATEMENT):
         some = in_order[start : start + _KEYS_PER_STATEMENT]
         points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
-        rows = session.connection().execute(_select(project, some, condition, include_conditions=include_conditions))
-        for number, runner_class, run_number, content, *values in rows:
-            run = runs.get(run_number)
-            if run is not None and runner_class in ("", run.runner_class):
+        rows = session.connection().execute(_select(project, some, runs, include_conditions=include_conditions))
+        for number, runner_class, run_number, content, outcome, *values in rows.all():
+            run, setting, runner_of_run = runs[run_number]
+            if runner_class in ("", runner_of_run):
                 conditions = {} if content is None else _conditions(content)
-                points[number].append(run.point(values, **conditions))
+                points[number].append(SeriesPoint(*run, OUTCOMES[outcome], *(*values, setting), **conditions))
         found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
     return found
 
@@ -182,12 +151,14 @@ def _within(since: datetime | None, until: datetime | None) -> list[ColumnElemen
     ]
 
 
-def _read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, SeriesRun]:
-    """Read runs by number."""
+def _read_runs(
+    session: Session, condition: ColumnElement[bool]
+) -> dict[int, tuple[tuple[CommitRef, str, datetime], RunSetting, str]]:
+    """Read by number: what a point says about its run, the setting and the runner class."""
     query = (
         select(
-            *(RunRow.number, cast(RunRow.run_id, Text), RunRow.started_at, RunRow.harness_version),
-            *(RunRow.environment_id, *COMMIT_COLUMNS),
+            *(RunRow.number, cast(RunRow.run_id, Text), RunRow.started_at),
+            *(RunRow.environment_id, RunRow.harness_version, *COMMIT_COLUMNS),
         )
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
@@ -196,20 +167,18 @@ def _read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, Se
     rows = session.connection().execute(query).all()
     used = select(EnvironmentRow).where(EnvironmentRow.id.in_({row.environment_id for row in rows}))
     environments = {environment.id: environment for environment in session.scalars(used)}
-    settings: dict[tuple[int, str], RunSetting] = {}
-    runs = {}
-    for number, run_id, started_at, harness_version, environment_id, *commit in rows:
-        environment = environments[environment_id]
-        key = environment_id, harness_version
-        if key not in settings:
-            settings[key] = setting_of(environment, harness_version)
-        runs[number] = SeriesRun(run_id, CommitRef(*commit), started_at, environment.runner_class, settings[key])
-    return runs
+    settings = {key: setting_of(environments[key[0]], key[1]) for key in {row[3:5] for row in rows}}
+    return {
+        number: (
+            (CommitRef(*commit), run_id, started_at),
+            settings[environment_id, harness_version],
+            environments[environment_id].runner_class,
+        )
+        for number, run_id, started_at, environment_id, harness_version, *commit in rows
+    }
 
 
-def _select(
-    project: str, keys: Collection[SeriesKey], condition: ColumnElement[bool], *, include_conditions: bool
-) -> Any:
+def _select(project: str, keys: Collection[SeriesKey], run_numbers: Iterable[int], *, include_conditions: bool) -> Any:
     points = select_points(project, list(keys))
     assert points is not None  # there is a key at least
     samples = SampleSetRow
@@ -218,11 +187,13 @@ def _select(
         samples.run_number == points.c.run_number,
         samples.series_id == points.c.series_id,
     )
+    # `coalesce` hides the index by run: Postgres without statistics would read all results of these runs
+    is_included = points.c.run_number == any_(literal(list(run_numbers), ARRAY(Integer)))
     return select(
         *(points.c.number, points.c.runner_class, points.c.run_number),
         (content.scalar_subquery() if include_conditions else null()).label("content"),
         *(points.c[name] for name in POINT_COLUMNS),
-    ).where(is_number_of(points.c.run_number, condition))
+    ).where(func.coalesce(is_included, false()))
 
 
 def _in_order(points: Collection[SeriesPoint]) -> tuple[SeriesPoint, ...]:

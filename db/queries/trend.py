@@ -17,9 +17,9 @@ from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Limit
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.run_filter import is_in_series, project_id
-from roofwatch.db.queries.series import COMMIT_COLUMNS, POINT_COLUMNS, SeriesRun, setting_of
+from roofwatch.db.queries.series import COMMIT_COLUMNS, POINT_COLUMNS, setting_of
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint
+from roofwatch.db.values import OUTCOMES, CommitRef, Series, SeriesKey, SeriesPoint
 
 MAX_POINTS = 600
 """About the maximum of one series: one point for every two pixels of a wide screen."""
@@ -220,11 +220,11 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
     points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
     places: dict[str, int] = {}
     for row in rows:
-        commit = CommitRef(*row[: len(COMMIT_COLUMNS)])
-        places[commit.sha] = row.place
+        run = CommitRef(*row[: len(COMMIT_COLUMNS)]), str(row.run_id), row.started_at
+        outcome, *values = row[-len(POINT_COLUMNS) :]
         setting = settings[row.environment_id, row.harness_version]
-        run = SeriesRun(str(row.run_id), commit, row.started_at, row.runner_class, setting)
-        points[row.number].append(run.point(row[-len(POINT_COLUMNS) :]))
+        places[run[0].sha] = row.place
+        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *(*values, setting)))
     return Trend(
         series=tuple(Series(trend.keys[number], tuple(points[number])) for number in sorted(points)),
         places=places,
