@@ -107,6 +107,7 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     (tmp_path / "layers.py").write_text(function.replace("    return", slower))
     (tmp_path / "test_new.py").write_text((tmp_path / "test_layers.py").read_text().replace("test_softmax", "test_new"))
 
+    (tmp_path / "conftest.py").write_text("import roofwatch.pytest_plugin\n\nroofwatch.pytest_plugin._BUDGET_S = 5.0\n")
     options = ("-n", "2", "--roofwatch-against", "HEAD", "--roofwatch-record", "out.json.gz")
     counts, output = run(tmp_path, *options)
 

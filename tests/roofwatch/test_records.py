@@ -12,7 +12,6 @@ from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.records import device_summary, read_record_files
 from tests.builders import NOON, make_blocks, make_measurement, make_record
-from tests.roofwatch.command import SUITES, roofwatch
 
 
 def write_history(folder: Path, length: int) -> list[int]:
@@ -85,19 +84,3 @@ def test_faults_come_first_with_their_number_of_blocks() -> None:
     assert second.endswith("at the power limit in 1 of 3 blocks")
     assert "2 of 4 blocks" in device_summary(record, record_with(state()))[0]
     assert device_summary(make_record()) == []
-
-
-def test_an_invalid_clock_is_refused() -> None:
-    done = roofwatch("run", SUITES / "bench_good.py", "--device", "cpu", "--lock-clocks", "fast")
-
-    assert done.status == 2
-    assert "give the SM clock in MHz" in done.error
-    assert "Traceback" not in done.error
-
-
-def test_a_clock_cannot_be_locked_without_a_gpu(tmp_path: Path) -> None:
-    done = roofwatch("run", SUITES / "bench_good.py", "--device", "cpu", "--lock-clocks", "1500", "-o", tmp_path)
-
-    assert done.status == 2
-    assert "a CPU has no clock to lock; leave it out" in done.error
-    assert not list(tmp_path.glob("*.json*"))

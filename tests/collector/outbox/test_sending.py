@@ -2,16 +2,15 @@
 
 import gzip
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpSender
-from roofwatch.collector.outbox.spool import Acknowledged, Refused, Spool, Unavailable
+from roofwatch.collector.outbox.spool import Acknowledged, Refused, Unavailable
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON, make_record
-from tests.http_server import TOKEN, Answers, FakeServer, acknowledge, answer, hang_up, hang_up_within
+from tests.http_server import TOKEN, FakeServer, acknowledge, answer
 
 
 def test_a_record_is_posted_compressed_with_the_token_in_a_header(server: FakeServer) -> None:
@@ -41,34 +40,6 @@ def test_an_older_server_acknowledges_records_of_a_newer_runner(server: FakeServ
     assert server.sender().send(record) == Acknowledged(record.run_id, record.content_hash)
 
 
-@pytest.mark.parametrize("status", [201, 409])
-def test_a_stored_record_is_acknowledged_again(server: FakeServer, status: int) -> None:
-    record = make_record()
-    server.answers = [acknowledge(status)] * 2
-    sender = server.sender()
-    assert sender.send(record) == sender.send(record) == Acknowledged(record.run_id, record.content_hash)
-
-
-@pytest.mark.parametrize(
-    ("say", "reason"),
-    [
-        (answer(500, b"the database is away"), "HTTP 500: the database is away"),
-        (answer(503), "HTTP 503"),
-        (answer(408), "HTTP 408"),
-        (answer(200), "did not say which record"),
-        (answer(200, b"<html>welcome</html>"), "did not say which record it has: HTTP 200: <html>"),
-        (answer(200, b'{"run_id": 7, "content_hash": "x"}'), "did not say which record"),
-        (hang_up, "the connection broke"),
-        (hang_up_within, "did not say which record"),
-    ],
-)
-def test_other_answers_than_an_acknowledgement_are_tried_again(server: FakeServer, say: Answers, reason: str) -> None:
-    server.answers = [say]
-    found = server.sender().send(make_record())
-    assert isinstance(found, Unavailable)
-    assert reason in found.reason
-
-
 @pytest.mark.parametrize(
     ("retry_after", "expected_s"),
     [
@@ -85,20 +56,9 @@ def test_retry_after_may_be_seconds_or_a_date(server: FakeServer, retry_after: s
     assert found.retry_after_s == expected_s
 
 
-@pytest.mark.parametrize("status", [400, 409, 422])
-def test_a_client_error_refuses_a_record(server: FakeServer, status: int) -> None:
-    server.answers = [answer(status, b"no\nsuch\x1b[31m project")]
-    assert server.sender().send(make_record()) == Refused(f"HTTP {status}: no such [31m project")
-
-
-@pytest.mark.parametrize("status", [401, 404])
-def test_a_wrong_token_or_address_ends_the_delivery(server: FakeServer, tmp_path: Path, status: int) -> None:
-    spool = Spool(tmp_path)
-    spool.submit(make_record())
-    server.answers = [answer(status, b"no")]
-    with pytest.raises(SpoolError, match=f"accepts no records from here: HTTP {status}: no"):
-        spool.deliver(server.sender())
-    assert len(spool.waiting) == 1
+def test_the_reason_of_a_refusal_is_one_harmless_line(server: FakeServer) -> None:
+    server.answers = [answer(422, b"no\nsuch\x1b[31m project")]
+    assert server.sender().send(make_record()) == Refused("HTTP 422: no such [31m project")
 
 
 def test_a_token_without_the_scope_ends_the_delivery_and_one_of_another_project_does_not(server: FakeServer) -> None:

@@ -134,21 +134,6 @@ def test_a_refused_record_is_put_aside_with_the_reason(tmp_path: Path) -> None:
     assert list(spool.folder.iterdir()) == [aside]
 
 
-@pytest.mark.parametrize(("run_id", "content_hash"), [(uuid.uuid4(), None), (None, "0" * 64)])
-def test_an_acknowledgement_of_another_record_removes_nothing(
-    tmp_path: Path, run_id: uuid.UUID | None, content_hash: str | None
-) -> None:
-    spool = Spool(tmp_path)
-    record = make_record()
-    spool.submit(record)
-    answer = Acknowledged(run_id or record.run_id, content_hash or record.content_hash)
-
-    delivery = spool.deliver(Server(answer), attempts=1)
-
-    assert "acknowledged another record" in delivery.left[0][1]
-    assert len(spool.waiting) == 1
-
-
 def test_an_unreadable_file_stays_and_the_others_are_sent(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     sent = spool.submit(make_record())
@@ -209,24 +194,6 @@ def test_a_spool_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         Spool(tmp_path / "file" / "spool").submit(make_record())
     with pytest.raises(SpoolError, match="file: cannot be read: Not a directory"):
         Spool(tmp_path / "file").deliver(Server(), sleep=no_wait)
-
-
-@pytest.mark.parametrize("answer", [Unavailable("HTTP 503"), Refused("HTTP 413")])
-def test_a_record_waits_for_files_that_are_not_refused(tmp_path: Path, answer: Refused | Unavailable) -> None:
-    spool = Spool(tmp_path / "spool")
-    record = submit_with_artefact(spool, tmp_path)
-    server = Server(to_artefacts=(answer,))
-
-    first = spool.deliver(server, attempts=1)
-
-    if isinstance(answer, Refused):
-        assert (len(first.sent), [reason for _, reason in first.incomplete]) == (1, ["trace.json: HTTP 413"])
-    else:
-        assert [reason for _, reason in first.left] == ["HTTP 503"]
-        second = spool.deliver(server, attempts=1)
-        assert (len(second.sent), second.left, second.incomplete) == (1, [], [])
-        assert server.files == {record.artefacts[0].sha256}
-    assert list(spool.folder.iterdir()) == []
 
 
 def test_an_unreadable_artefact_keeps_its_record_in_the_spool(tmp_path: Path) -> None:

@@ -83,15 +83,6 @@ def test_the_target_makes_the_call_despite_packages_in_its_working_directory(tmp
     assert run_target(tmp_path, case_id="total/n=500/float32/bwd") is None
 
 
-@pytest.mark.slow
-def test_a_kernel_that_fails_is_an_answer_with_its_outcome(tmp_path: Path) -> None:
-    failure = run_target(tmp_path, case_id="scale/n=1000/float32/fwd", implementation="triton")
-
-    assert failure is not None
-    assert failure.outcome is not Outcome.OK
-    assert run_target(tmp_path, case_id="missing") is not None
-
-
 ANSWERS = """
 job = json.loads(pathlib.Path(json.loads(sys.argv[-1])[0]).read_text())
 pathlib.Path(job["answer"]).write_text('{ANSWER}')

@@ -8,7 +8,7 @@ from roofwatch.collector.accuracy.check_report import Arrangement, Layout
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.measurement.check import check_target, explain_failure, explain_failures
+from roofwatch.measurement.check import check_target, explain_failures
 from tests.builders import make_check_report, make_tensor_report
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -66,28 +66,6 @@ def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest
     assert check_target("layers")[0].path == tmp_path / "layers"
     with pytest.raises(SuiteError, match=r"kernels/gone: no such file or folder"):
         check_target("kernels/gone")
-
-
-def test_a_failure_is_explained_line_by_line() -> None:
-    layout = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
-    report = make_check_report(
-        case_id="k/n=8/float32/fwd",
-        outcome=Outcome.INCORRECT,
-        layout=layout,
-        message="grad_x: error",
-        baseline_missing="there is no torch implementation",
-        tensors=(make_tensor_report(), make_tensor_report(tensor="out", passed=True)),
-    )
-    assert list(explain_failure(report)) == [
-        "k/n=8/float32/fwd triton with x row-strided in memory: incorrect",
-        "  grad_x (float32 [4, 2]): 3 of 8 elements are wrong",
-        "    where     column 1",
-        "    values    zero",
-        "    overall   5.0e-01, limit 1.0e-05, torch 1.0e-07",
-        "    largest   2.5e-01, limit 1.0e-04, torch 1.0e-06",
-        "    [2, 1]  expected 1.5, got 0",
-        "  only the caps apply: there is no torch implementation",
-    ]
 
 
 def test_failures_of_one_kind_are_explained_once_and_named() -> None:

@@ -1,21 +1,15 @@
 """`roofwatch calibrate`, its noise floor in the next comparison, and blocks added where undecided."""
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from roofwatch.ci.ab.compare import compare
-from roofwatch.ci.ab.noise_floor import noise_floor_of
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import Activity, Subject
-from roofwatch.comparison_tables import noise_floor_table
-from roofwatch.measurement.pair import AdaptiveBlocks, is_undecided, needs_more, noise_floor_summary
-from tests.builders import CASE_ID, make_record
+from roofwatch.measurement.pair import AdaptiveBlocks, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -60,22 +54,6 @@ def test_an_invalid_noise_floor_is_named(tmp_path: Path) -> None:
 
     assert done.status == 2
     assert f"{wrong}: not a noise floor from roofwatch calibrate" in done.error
-
-
-def test_a_noise_floor_is_summarised() -> None:
-    blocks = [[1_000.0], [1_010.0], [990.0], [1_005.0], [1_002.0]]
-    noise = noise_floor_of(
-        make_record(), {(CASE_ID, "torch"): compare(blocks, [[1.3 * time] for (time,) in blocks[::-1]])}, threshold=0.03
-    )
-    output = io.StringIO()
-
-    Console(file=output, width=200).print(noise_floor_table(noise))
-
-    assert "detectable with 8" in output.getvalue()
-    assert "false alarm" in output.getvalue()
-    assert list(noise_floor_summary(noise))[1] == (
-        "false alarms: 1 of 1 cases; 1 intervals exclude zero change, at most 0.1 expected"
-    )
 
 
 DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")

@@ -13,7 +13,6 @@ from roofwatch.collector.profiling.profile_file import read_profile
 from tests.builders import make_record
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
-TRACE = DATA / "alexnet_a100.json.gz"
 
 
 def read(*words: object) -> str:
@@ -55,25 +54,3 @@ def test_top_limits_the_number_of_names(name: str) -> None:
     assert len(whole) == names
     assert kernels(DATA / name) == whole[:10]
     assert kernels(DATA / name, "--top", "2") == whole[:2]
-
-
-def test_a_trace_is_printed_with_its_launch_configurations() -> None:
-    shown = read(TRACE, "--top", "1")
-    (row,) = kernels(TRACE, "--top", "1")
-    first = row["first_launch"]
-
-    for column in ("launches", "total", "mean", "largest", "grid", "block", "registers", "shared", "occupancy"):
-        assert column in shown
-    assert "; the first 1, --top 0 shows all" in shown
-    assert f" {row['count']} " in shown
-    assert "x".join(map(str, first["grid"])) in shown
-    assert f" {row['occupancy_pct']:.0f} % " in shown
-
-
-def test_a_report_of_nsight_compute_shows_its_first_kernels() -> None:
-    shown = read(DATA / "sgemm_raw_page.csv", "--top", "1")
-    whole = read(DATA / "sgemm_raw_page.csv", "--top", "0")
-
-    assert "ncu-csv-wide; the first 1, --top 0 shows all" in shown
-    assert "shows all" not in whole
-    assert len(whole.splitlines()) > len(shown.splitlines())
