@@ -112,21 +112,6 @@ def test_the_comment_and_the_gate_use_the_baseline() -> None:
 # --- the file
 
 
-def test_the_text_of_a_baseline_file() -> None:
-    assert to_toml(ACCEPTED).split("\n\n", 1)[1] == (
-        "version = 1\n\n"
-        "[[accepted]]\n"
-        'case = "rms_norm/n_rows=64,n_cols=128/float32/fwd"\n'
-        'implementation = "triton"\n'
-        'function = "_rms_norm_kernel"\n'
-        'target = "sm_90"\n'
-        'reason = "the tile pays for it"\n'
-        "registers = 32\n"
-        "local_bytes = 96\n"
-        'instructions = { "global_load.128" = 4 }\n'
-    )
-
-
 @given(reason=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), share=st.floats(0, 1))
 def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     facts = [make_static_facts(function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31)]
