@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, journal_path, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block
@@ -97,20 +96,6 @@ def test_a_resumed_run_measures_only_what_is_missing(
 
 def _steps(journal: Journal, side: str = ALONE) -> list[Any]:
     return [entry.timed for entry in journal.entries(side) if entry.timed is not None]
-
-
-def test_a_run_is_not_resumed_on_another_machine(
-    fork_server: ForkServer, good: SuiteAt, uncut: Uncut, tmp_path: Path
-) -> None:
-    path = tmp_path / "record.json.journal"
-    path.write_bytes(b"".join(uncut[1]))
-    two_threads = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK, thread_count=2)
-    header = make_header({ALONE: good}, PLAN)
-    with (
-        Journal(path, header, is_resumed=True) as journal,
-        pytest.raises(JournalError, match=r"another machine: thread_count was 1 and is 2"),
-    ):
-        collect_run(good, two_threads, fork_server=fork_server, journal=journal)
 
 
 @pytest.fixture
