@@ -1,4 +1,7 @@
-"""Find the bundled kernels: a file `kernels/<family>/*.py` that assigns `swiglu_spec` declares the kernel `swiglu`."""
+"""Find the bundled kernels: a file that assigns `swiglu_spec` declares the kernel `swiglu`.
+
+A family is a folder, or one file.
+"""
 
 import re
 from importlib import import_module
@@ -9,12 +12,14 @@ from roofwatch.kernels import KernelError
 
 
 def _modules() -> dict[str, str]:
+    folder = Path(__file__).parent
     declared = [
-        (file.parent.name, name, file.stem)
-        for file in Path(__file__).parent.glob("*/*.py")
+        (file.relative_to(folder).with_suffix("").parts, name)
+        for file in folder.rglob("*.py")
         for name in re.findall(r"^(\w+)_spec = ", file.read_text(), re.MULTILINE)
     ]
-    return {name: f"roofwatch.kernels.{family}.{module}" for family, name, module in sorted(declared)}
+    declared.sort(key=lambda found: (found[0][0], found[1]))  # by family and name
+    return {name: ".".join(("roofwatch", "kernels", *parts)) for parts, name in declared}
 
 
 MODULES = _modules()

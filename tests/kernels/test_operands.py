@@ -8,7 +8,7 @@ from roofwatch import InputMaker, KernelSpec
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention
 from roofwatch.kernels.gemm.matmul import matmul
-from roofwatch.kernels.mlp.gated_activation import geglu, swiglu
+from roofwatch.kernels.mlp import geglu, swiglu
 from roofwatch.kernels.normalisation.rms_norm import rms_norm
 from roofwatch.kernels.reduction.softmax import softmax
 from tests.kernels.test_suite import launched_alone, smallest

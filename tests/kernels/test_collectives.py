@@ -16,7 +16,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.collectives.collectives import (
+from roofwatch.kernels.collectives import (
     all_gather_spec,
     all_reduce,
     all_reduce_spec,
@@ -26,7 +26,7 @@ from roofwatch.kernels.collectives.collectives import (
 )
 from tests.kernels.builders import make_case
 
-SUITE = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_collectives.py")
+SUITE = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_collectives.py")
 COLLECTIVES = [all_reduce_spec, all_gather_spec, reduce_scatter_spec, all_to_all_spec]
 FOR_ALL_RANKS_THE_SAME = {"all_reduce", "all_gather"}
 

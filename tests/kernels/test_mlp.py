@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from roofwatch.kernels.mlp.gated_activation import geglu, geglu_reference, swiglu
+from roofwatch.kernels.mlp import geglu, geglu_reference, swiglu
 
 
 @pytest.mark.parametrize("activation", [swiglu, geglu])

@@ -3,7 +3,7 @@ import torch
 
 from roofwatch import UnsupportedError
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.overhead.launches import MAX_ELEMENTS, empty_launch, launch_chain, launch_chain_spec
+from roofwatch.kernels.overhead import MAX_ELEMENTS, empty_launch, launch_chain, launch_chain_spec
 
 
 @pytest.mark.parametrize("n_elements", [1, MAX_ELEMENTS])
