@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import commit_of, find_repository
 from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots, suite_at_revision
 from roofwatch.install import PACKAGE_DIR
@@ -41,6 +41,19 @@ def open_configured_server() -> AbstractContextManager[Engine]:
 
     settings = load_settings()
     return open_server(configured_url(), folder=settings.data_dir, connections=settings.database_connections)
+
+
+def repository_of(path: Path | None) -> Path:
+    """Find the repository of a suite; None means the bundled suite.
+
+    Raises:
+        GitError: the suite is not in a git repository.
+    """
+    inside = PACKAGE_DIR if path is None else path.resolve()
+    repository = find_repository(inside)
+    if repository is None:
+        raise GitError(f"{inside}: not in a git repository, so it has no history")
+    return repository
 
 
 def suite_source(path: Path | None) -> SuiteSource:

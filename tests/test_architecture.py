@@ -39,7 +39,7 @@ CI_EDGES = {
     "roofwatch.ci.history.analyse",
 }
 """The modules of `ci/` that read the database or talk to a service; all others take values and return values."""
-MAIN_PROCESS = ("roofwatch.collector.run", "roofwatch.cli.main", "roofwatch.collector.accuracy.check_run")
+MAIN_PROCESS = ("roofwatch.collector.run", "roofwatch.cli.main", "roofwatch.measurement.check")
 INJECTED = tuple(
     f"roofwatch.collector.profiling.inject.{file.stem}"
     for file in sorted((PACKAGE / "collector" / "profiling" / "inject").glob("[!_]*.py"))

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from roofwatch.arguments import suite_source
+from roofwatch.arguments import repository_of, suite_source
 from roofwatch.ci.bisect.search import BuildInputs
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.git import run_git
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, matches, select
 from roofwatch.collector.suite import SuiteAt
@@ -25,8 +25,7 @@ from roofwatch.collector.workers.protocol import (
 )
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
-from roofwatch.measurement.affected import affects_every_kernel
-from roofwatch.measurement.revisions import open_suite
+from roofwatch.measurement.revisions import affects_every_kernel, open_suite
 
 _TIMEOUT_S = 120.0
 _DIRECTIONS = frozenset({"fwd", "bwd"})
@@ -43,19 +42,6 @@ class CommitRange:
     @property
     def shas(self) -> list[str]:
         return [commit.sha for commit in self.commits]
-
-
-def repository_of(path: Path | None) -> Path:
-    """Find the repository of a suite; None means the bundled suite.
-
-    Raises:
-        SuiteError: the suite is not in a git repository.
-    """
-    inside = Path(__file__) if path is None else path.resolve()
-    repository = find_repository(inside)
-    if repository is None:
-        raise SuiteError(f"{inside}: not in a git repository, so it has no history")
-    return repository
 
 
 def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:

@@ -43,8 +43,7 @@ def import_(
     Nothing is written if a file is damaged.
     """
     from roofwatch.cli.records import ingest
-    from roofwatch.importers.records import mapping, to_records, turned
-    from roofwatch.importers.registry import import_file
+    from roofwatch.importers.records import import_file, mapping, to_records, turned
 
     directions = _directions(direction or [])
     found = [(file, *import_file(file, format_name)) for file in _files(files)]
@@ -87,7 +86,7 @@ def export(
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     """The files, and those of each folder that an importer knows."""
     from roofwatch.importers import FileImportError
-    from roofwatch.importers.registry import is_known
+    from roofwatch.importers.records import is_known
 
     for path in paths:
         if not path.is_dir():

@@ -124,9 +124,15 @@ def check(
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
     from roofwatch import tables
-    from roofwatch.collector.accuracy.check_run import check_suite
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.measurement.check import check_summary, check_target, exit_status, explain_failures, to_json
+    from roofwatch.measurement.check import (
+        check_suite,
+        check_summary,
+        check_target,
+        exit_status,
+        explain_failures,
+        to_json,
+    )
 
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
@@ -171,7 +177,7 @@ def run(
     from roofwatch import tables
     from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import GitError
-    from roofwatch.measurement.affected import only_affected
+    from roofwatch.measurement.revisions import only_affected
     from roofwatch.measurement.run import measure
     from roofwatch.records import RECORD_SUFFIX, device_summary, failed_results, nothing_done, time_spent
 

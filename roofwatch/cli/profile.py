@@ -180,7 +180,7 @@ def profile(
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.profiles.report import folder_for, report_of
     from roofwatch.profiles.tables import print_report
-    from roofwatch.store.artefacts import name_artefacts
+    from roofwatch.store.transfer import name_artefacts
 
     if html is not None:
         import roofwatch.profiles.figure  # noqa: F401  a missing extra is reported before the program runs

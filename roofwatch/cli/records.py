@@ -41,7 +41,7 @@ def ingest(
     from roofwatch.comparison_tables import regressions_table
     from roofwatch.db.ingest.ingest import ingest_record
     from roofwatch.records import read_record_files
-    from roofwatch.store.artefacts import store_artefacts
+    from roofwatch.store.transfer import store_artefacts
 
     found = read_record_files(files)  # an unreadable file stops the command before anything is stored
     results: list[IngestResult] = []
@@ -191,7 +191,7 @@ def add(
     from roofwatch.collector.errors import RecordError
     from roofwatch.collector.record.record import ArtefactKind, RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
-    from roofwatch.store.artefacts import name_artefacts
+    from roofwatch.store.transfer import name_artefacts
 
     if kind is not None and kind not in set(ArtefactKind):
         raise RecordError(f"--kind {kind}: unknown; choose one of {', '.join(ArtefactKind)}")
@@ -234,8 +234,8 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Write the files of a run into a folder, each verified by its sha256; existing files are not overwritten."""
-    from roofwatch.store.artefacts import fetch_artefacts
     from roofwatch.store.reading import open_source
+    from roofwatch.store.transfer import fetch_artefacts
 
     with open_source(url) as source:
         written = fetch_artefacts(source, run, names or [], output)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from roofwatch.arguments import suite_at_commit
+from roofwatch.arguments import repository_of, suite_at_commit
 from roofwatch.ci.ab.compare import ERROR_RATE, FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.submission import (
     CONFIRMATION_ERROR_RATE,
@@ -45,7 +45,7 @@ from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, position
 from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import SuiteAt, load_suite
 from roofwatch.collector.timing.method import default_method
 from roofwatch.collector.workers.candidate import Arguments, CandidateError, CandidateProcess, Sandbox
@@ -170,8 +170,7 @@ class _Judge:
     # --- stages
 
     def _refuse_other_changes(self) -> None:
-        repository = find_repository(self._request.spec.resolve())
-        assert repository is not None
+        repository = repository_of(self._request.spec)
         changed = run_git(repository, "diff", "--name-only", "-z", self._suite.commit.sha, "--").split("\0")
         own = self._request.candidate.resolve()
         others = [name for name in changed if name and (repository / name).resolve() != own]

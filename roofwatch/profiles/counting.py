@@ -19,7 +19,7 @@ from roofwatch.collector.redaction import EVERYTHING, Redaction
 from roofwatch.collector.workers.protocol import SuiteInfo
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.profiles.report import percent, short_name
-from roofwatch.store.artefacts import name_artefacts
+from roofwatch.store.transfer import name_artefacts
 from roofwatch.terminal import make_table
 
 _MAX_NAMES = 5

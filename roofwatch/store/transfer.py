@@ -1,19 +1,32 @@
-"""Send records to a server, and fetch records from one."""
+"""Send records to a server and fetch them; store and fetch the files that belong to runs."""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.errors import RecordError, SpoolError
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, HttpSender
 from roofwatch.collector.outbox.spool import Delivery, Spool
+from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.collector.redaction import Redaction
+from roofwatch.db.queries.results import StoredArtefact
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings
 from roofwatch.store.server import server_at, server_url
 from roofwatch.store.server_source import RUNS, ServerSource
+
+if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
+    from sqlalchemy import Engine
+
+    from roofwatch.store.reading import Source
 
 _RUNS_PER_PAGE = 500
 
@@ -83,3 +96,95 @@ def fetch_records(url: str | None, project: str, commits: Sequence[str], folder:
         source.load_record(run_id).write(path)
         fetched.append(FetchedRecord(sha, run_id, path))
     return fetched
+
+
+def name_artefacts(
+    record: RunRecord, path: Path, files: Sequence[Path], *, kind: str | None = None, redaction: Redaction | None
+) -> RunRecord:
+    """Copy files next to a record's file, and return the record with their names; files of the same name are replaced.
+
+    Args:
+        record: Record of their run; not written here.
+        path: The record's file.
+        files: Files with different names.
+        kind: Kind of the files; None to derive it from each suffix.
+        redaction: Redacts the copies; None for files that need none.
+
+    Raises:
+        CollectorError: a file cannot be read, copied or redacted.
+    """
+    folder = ArtefactFolder.beside(path)
+    new = [folder.add(file, kind=kind, redaction=redaction) for file in files]
+    names = {artefact.name for artefact in new}
+    if len(names) != len(new):
+        raise RecordError(f"{path}: two of the files share one name; rename one")
+    kept = [artefact for artefact in record.artefacts if artefact.name not in names]
+    return record.model_copy(update={"artefacts": (*kept, *new)})
+
+
+def store_artefacts(engine: Engine, run_id: UUID, artefacts: Sequence[Artefact], file: Path) -> list[str]:
+    """Store the files of a record that are not stored yet; return one sentence for each that is missing.
+
+    Raises:
+        StoreError: the database failed, or a file differs from the record.
+    """
+    from sqlalchemy.orm import Session
+
+    from roofwatch.db.artefacts import list_artefacts, store_artefact
+
+    if not artefacts:
+        return []
+    with Session(engine) as session:
+        waiting = {one.sha256 for one in list_artefacts(session, run_id) if not one.is_stored}
+    folder = ArtefactFolder.beside(file)
+    missing = []
+    for artefact in artefacts:
+        if artefact.sha256 not in waiting:
+            continue
+        found = folder.find(artefact)
+        if found is None:
+            missing.append(f"{file}: {artefact.name} is not in {folder.folder}; the run is stored without it")
+            continue
+        with found.open("rb") as content:
+            store_artefact(engine, run_id, artefact.sha256, content)
+    return missing
+
+
+def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: Path) -> list[Path]:
+    """Write files of a run into a folder; return their paths.
+
+    Args:
+        source: Where the run is stored.
+        run_id: Run id.
+        names: Wanted files; empty for all that are stored.
+        folder: Created if missing.
+
+    Raises:
+        RecordError: a file is not stored, or exists in the folder already.
+        SpoolError: the server failed.
+        StoreError: the database failed.
+    """
+    chosen = _choose(source.list_artefacts(run_id), names, run_id)
+    paths = [folder / artefact.name for artefact in chosen]
+    for path in paths:
+        if path.exists():
+            raise RecordError(f"{path}: file exists; name another folder with -o")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"{folder}: cannot be created: {reason_of(error)}") from None
+    for artefact, path in zip(chosen, paths, strict=True):
+        source.fetch_artefact(run_id, artefact, path)
+    return paths
+
+
+def _choose(offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID) -> list[Artefact]:
+    known = {one.name: one for one in offered}
+    for name in names:
+        if name not in known:
+            raise RecordError(f"{name}: not a file of run {run_id}; it has {', '.join(known) or 'none'}")
+        if not known[name].is_stored:
+            raise RecordError(f"{name}: not stored yet; push or ingest the record with its artefacts")
+    chosen = [known[name] for name in names] if names else [one for one in offered if one.is_stored]
+    # `Artefact` validates the name: a server must not choose where files go
+    return [Artefact(name=one.name, kind=one.kind, sha256=one.sha256, size_bytes=one.size_bytes) for one in chosen]

@@ -11,7 +11,6 @@ import torch
 from roofwatch import KernelSpec, cases
 from roofwatch.collector.accuracy.check import in_layout, layouts_of, rearranged
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
-from roofwatch.collector.accuracy.check_run import check_suite, select_subjects
 from roofwatch.collector.accuracy.evaluation import prepare
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
@@ -25,6 +24,7 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
 )
+from roofwatch.measurement.check import check_suite, select_subjects
 from tests.builders import make_check_report, make_implementation_info, make_kernel_info, make_tensor_report
 
 pytestmark = pytest.mark.usefixtures("forked_servers")

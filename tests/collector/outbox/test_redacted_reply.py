@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.accuracy.check_run import check_suite
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import collect_run
@@ -14,6 +13,7 @@ from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.measurement.check import check_suite
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_servers")

@@ -14,7 +14,7 @@ import pytest
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.importers import FileImportError, ImportedRow, ImportedRun
-from roofwatch.importers.registry import import_file
+from roofwatch.importers.records import import_file
 
 DATA = Path(__file__).parents[2] / "data" / "imports"
 EXPECTED = json.loads((DATA / "expected.json").read_text())

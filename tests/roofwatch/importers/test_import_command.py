@@ -24,8 +24,7 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.values import Regression
 from roofwatch.importers import FileImportError
-from roofwatch.importers.records import to_records, turned
-from roofwatch.importers.registry import import_file
+from roofwatch.importers.records import import_file, to_records, turned
 from tests.builders import make_record, sha_of
 from tests.docs.markdown import ROOT, fences
 from tests.git_repository import commit_all, make_repository

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.measurement.affected import Affected, find_affected
+from roofwatch.measurement.revisions import Affected, find_affected
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
 
