@@ -52,7 +52,8 @@ LABEL org.opencontainers.image.title=roofwatch \
       org.opencontainers.image.description="API and dashboard for the performance of GPU kernels" \
       org.opencontainers.image.source=https://github.com/roofwatch/roofwatch \
       org.opencontainers.image.licenses=Apache-2.0
-RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin roofwatch
+RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin roofwatch \
+  && install --directory --owner=roofwatch --mode=700 /backups
 # owned by root: the service cannot change its own code
 COPY --from=build /opt/roofwatch /opt/roofwatch
 ENV PATH=/opt/roofwatch/bin:$PATH \

@@ -94,7 +94,13 @@ bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DET
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers-alone.txt
 	@PYTHONPATH=. build/peers/bin/python bench/detector_table.py $(ROOFWATCH_DETECTION_DATA)
 
-up: ## Start Postgres and the dashboard with Docker Compose
+# containers read them as users of their own; the folder keeps other users of this machine out
+secrets/%_password:
+	@install -d -m 700 secrets
+	@head -c 24 /dev/urandom | base64 | tr '+/' '-_' > $@
+	@chmod 644 $@
+
+up: secrets/postgres_password secrets/reader_password ## Start the service with Docker Compose, with new passwords the first time
 	@docker compose up --detach --build --wait
 
 down: ## Stop them; the data stays

@@ -79,7 +79,8 @@ def settings_page() -> Iterator[str]:
     yield "# Settings"
     yield (
         "Settings come from environment variables, then from the nearest `roofwatch.toml` or `[tool.roofwatch]` table "
-        "of a `pyproject.toml`. Command-line options override both. The API token is only read from `ROOFWATCH_TOKEN`."
+        "of a `pyproject.toml`. Command-line options override both. A variable with `_FILE` at "
+        "the end names a file with the value. The API token is only read from `ROOFWATCH_TOKEN`."
     )
     rows = [_setting(name, field) for name, field in Settings.model_fields.items() if name != "retention"]
     rows += [_setting(f"retention.{name}", field) for name, field in Retention.model_fields.items()]

@@ -21,8 +21,13 @@ def configured_url() -> str | None:
     """Database URL from the settings, with its password; None for the embedded database."""
     from roofwatch.settings import load_settings
 
-    url = load_settings().database_url
-    return None if url is None else url.get_secret_value()
+    settings = load_settings()
+    if settings.database_url is None or settings.database_password is None:
+        return None if settings.database_url is None else settings.database_url.get_secret_value()
+    from roofwatch.db.engine.session import parse_url
+
+    url = parse_url(settings.database_url.get_secret_value())
+    return url.set(password=settings.database_password.get_secret_value()).render_as_string(hide_password=False)
 
 
 def open_configured_store() -> AbstractContextManager[Engine]:

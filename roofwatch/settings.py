@@ -1,7 +1,8 @@
 """Settings from environment variables and one configuration file; command-line options override both.
 
 The file is `roofwatch.toml`, or `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest parent
-that has one. The variables are `ROOFWATCH_<SETTING>`, or `ROOFWATCH_<TABLE>_<SETTING>` for a setting in a table.
+that has one. The variables are `ROOFWATCH_<SETTING>`, or `ROOFWATCH_<TABLE>_<SETTING>` for a setting in a table. With
+`_FILE` at the end, a variable names a file that contains the value.
 """
 
 import json
@@ -56,6 +57,8 @@ class Settings(BaseModel):
 
     database_url: SecretStr | None = None
     """URL of a Postgres database; unset, the embedded server in `data_dir`. Never shown: it may hold a password."""
+    database_password: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """Password for `database_url`; unset, the one in the URL, or as libpq finds it."""
     database_connections: int = Field(default=15, ge=1, le=1_000)
     """Maximum database connections per process."""
     data_dir: Path = _default_data_dir()
@@ -105,7 +108,7 @@ def load_settings(folder: Path | None = None) -> Settings:
     file, values = _from_file(folder or Path.cwd())
     in_file = set(values)
     for name in setting_names():
-        given = os.environ.get(_PREFIX + name.replace(".", "_").upper())
+        given = from_environment(_PREFIX + name.replace(".", "_").upper())
         table, _, last = name.rpartition(".")
         place = values.setdefault(table, {}) if table and given is not None else values
         if given is not None and isinstance(place, dict):
@@ -119,6 +122,21 @@ def load_settings(folder: Path | None = None) -> Settings:
         raise SettingsError(
             f"setting {name!r}{where}: {first['msg']}; the settings are {', '.join(setting_names())}"
         ) from None
+
+
+def from_environment(variable: str) -> str | None:
+    """Read a variable, or else the file that `<variable>_FILE` names: containers get their secrets as files.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    file = os.environ.get(f"{variable}_FILE")
+    if variable in os.environ or file is None:
+        return os.environ.get(variable)
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{variable}_FILE: {file} cannot be read: {error}") from None
 
 
 def setting_names() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -197,13 +196,14 @@ def grant_reader(
 ) -> None:
     """Let a Postgres role read everything except token hashes, for a dashboard.
 
-    ROOFWATCH_READER_PASSWORD sets its password. Without --decisions the role loses the right to triage.
+    ROOFWATCH_READER_PASSWORD (or ..._FILE) sets its password. Without --decisions the role loses the right to triage.
     """
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.readers import grant_reader as grant
+    from roofwatch.settings import from_environment
 
     with open_configured_store() as engine:
-        password = os.environ.get("ROOFWATCH_READER_PASSWORD") or None
+        password = from_environment("ROOFWATCH_READER_PASSWORD") or None
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
     rights = "can read and triage" if decisions else "can read"
     print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")

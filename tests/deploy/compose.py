@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,27 +38,3 @@ def substitute(text: str, variables: Mapping[str, str]) -> str:
         return given or found["rest"]
 
     return _VARIABLE.sub(value, text)
-
-
-def environment_seen(service: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
-    """What a service's process sees: what is written, and of what is only named what is set.
-
-    Raises:
-        KeyError: as `substitute`.
-    """
-    given: Mapping[str, str | None] = service["environment"]
-    written = {name: substitute(text, variables) for name, text in given.items() if text is not None}
-    return written | {name: variables[name] for name, text in given.items() if text is None and name in variables}
-
-
-def strings(value: object) -> Iterator[str]:
-    """All text in a part of the document, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from strings(key)
-            yield from strings(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from strings(child)

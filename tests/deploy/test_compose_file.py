@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import make_url
 
 from roofwatch.settings import setting_names
-from tests.deploy.compose import COMPOSE_FILE, ROOT, read_compose, read_services, strings, substitute
+from tests.deploy.compose import COMPOSE_FILE, ROOT, read_compose, read_services, substitute
 from tests.docs.command_line import check_roofwatch
 
 SERVICES = read_services()
-OURS = [name for name, service in SERVICES.items() if "build" in service]
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("roofwatch:")]
 EXACT_TAG = re.compile(r":\d+(\.\d+)+(-[a-z]+)?(@sha256:[0-9a-f]{64})?$")
 
 
@@ -39,42 +39,34 @@ def test_every_service_is_confined(service: str) -> None:
     assert "privileged" not in settings
 
 
-PASSWORDS = {
-    "postgres": {"POSTGRES_PASSWORD": "POSTGRES_PASSWORD"},
-    "migrate": {"PGPASSWORD": "POSTGRES_PASSWORD"},
-    "reader": {"PGPASSWORD": "POSTGRES_PASSWORD", "ROOFWATCH_READER_PASSWORD": "READER_PASSWORD"},
-    "api": {"PGPASSWORD": "POSTGRES_PASSWORD"},
-    "dashboard": {"PGPASSWORD": "READER_PASSWORD"},
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_has_limits(service: str) -> None:
+    assert {"mem_limit", "pids_limit"} <= set(SERVICES[service])
+    assert {"max-size", "max-file"} == set(SERVICES[service]["logging"]["options"])
+
+
+SECRETS = {
+    "postgres": {"postgres_password"},
+    "migrate": {"postgres_password"},
+    "reader": {"postgres_password", "reader_password"},
+    "api": {"postgres_password"},
+    "dashboard": {"reader_password"},
+    "backup": {"postgres_password"},
 }
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_services_require_exactly_their_passwords(service: str) -> None:
-    given = {name: text for name, text in SERVICES[service]["environment"].items() if "PASSWORD" in name}
-
-    assert set(given) == set(PASSWORDS[service])
-    for name, text in given.items():
-        variable = PASSWORDS[service][name]
-        assert substitute(text, {variable: "x"}) == "x"
-        for unset in ({}, {variable: ""}):
-            with pytest.raises(KeyError, match=variable):
-                substitute(text, unset)
+def test_services_get_exactly_their_secrets_and_as_files() -> None:
+    assert {name: set(service["secrets"]) for name, service in SERVICES.items() if "secrets" in service} == SECRETS
+    for name, secrets in SECRETS.items():
+        given = {text for variable, text in SERVICES[name]["environment"].items() if "PASSWORD" in variable}
+        assert given == {f"/run/secrets/{secret}" for secret in secrets}
+    assert {name for secrets in SECRETS.values() for name in secrets} == set(read_compose()["secrets"])
 
 
-def test_secrets_are_only_in_environments() -> None:
-    document = read_compose()
-    for part in (*document["services"].values(), document["x-roofwatch"]):
-        del part["environment"]
-
-    assert [text for text in strings(document) if re.search("PASSWORD|SECRET", text)] == []
-
-
-def test_sign_in_secrets_are_passed_to_the_dashboard_alone() -> None:
-    secrets = {name for service in SERVICES.values() for name in service["environment"] if name.endswith("_SECRET")}
-
-    assert secrets == {"ROOFWATCH_SIGN_IN_CLIENT_SECRET", "ROOFWATCH_SIGN_IN_COOKIE_SECRET"}
-    assert all(SERVICES["dashboard"]["environment"][name] is None for name in secrets)
-    assert all(not secrets & set(SERVICES[name]["environment"]) for name in SERVICES if name != "dashboard")
+def test_no_secret_is_in_a_file_of_ours() -> None:
+    assert all(given["file"].startswith("secrets/") for given in read_compose()["secrets"].values())
+    assert "/secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
 
 
 def names_of_settings(prefix: str = "") -> set[str]:
@@ -82,35 +74,43 @@ def names_of_settings(prefix: str = "") -> set[str]:
     return {f"ROOFWATCH_{name.upper().replace('.', '_')}" for name in setting_names() if name.startswith(prefix)}
 
 
-def test_services_receive_all_their_settings() -> None:
-    of_clients = {"ROOFWATCH_DATA_DIR", "ROOFWATCH_SERVER_URL"}
-    of_dashboard = names_of_settings("sign_in_") | {
-        *("ROOFWATCH_TRIAGERS", "ROOFWATCH_REPOSITORY_URL"),
-        *("ROOFWATCH_DEVICE_HOUR_PRICES", "ROOFWATCH_CURRENCY"),
+EXAMPLE = (ROOT / ".env.example").read_text().splitlines()[1:]
+SECRET_SETTINGS = {"ROOFWATCH_SIGN_IN_CLIENT_SECRET", "ROOFWATCH_SIGN_IN_COOKIE_SECRET"}
+
+
+def test_the_example_has_every_setting_but_secrets_and_what_compose_sets() -> None:
+    named = {line.removeprefix("#").partition("=")[0] for line in EXAMPLE}
+    set_here = {"ROOFWATCH_DATABASE_URL", "ROOFWATCH_DATABASE_PASSWORD", "ROOFWATCH_DATA_DIR"}
+
+    assert names_of_settings() - set_here - SECRET_SETTINGS <= named
+    assert not named & (set_here | SECRET_SETTINGS)
+
+
+def test_every_variable_of_compose_is_in_the_example() -> None:
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE_FILE.read_text()))
+
+    assert used <= {line.removeprefix("#").partition("=")[0] for line in EXAMPLE}
+
+
+@pytest.mark.parametrize("line", EXAMPLE)
+def test_every_line_of_the_example_is_explained(line: str) -> None:
+    assert re.fullmatch(r"#[A-Z_]+=\S.*  # .+", line)
+
+
+def test_each_server_reads_the_settings_and_its_own_secrets() -> None:
+    files = {
+        name: [file["path"] for file in service["env_file"]]
+        for name, service in SERVICES.items()
+        if "env_file" in service
     }
-    of_api = names_of_settings("oidc_") | names_of_settings("retention.")
-    of_both = names_of_settings("database_") | {"ROOFWATCH_DASHBOARD_URL", "ROOFWATCH_ALERT_RULES"}
 
-    assert of_dashboard | of_api | of_both | of_clients == names_of_settings()
-    assert of_dashboard | of_both <= set(SERVICES["dashboard"]["environment"])
-    assert of_api | of_both <= set(SERVICES["api"]["environment"])
-
-
-def test_alert_rules_and_codeowners_are_mounted_read_only() -> None:
+    assert files == {
+        "api": [".env", "secrets/api.env"],
+        "dashboard": [".env", "secrets/dashboard.env"],
+        "gpu-runner": [".env", "secrets/runner.env"],
+    }
     for service in ("api", "dashboard"):
-        (folder,) = SERVICES[service]["volumes"]
-
-        assert substitute(folder, {"ROOFWATCH_CONFIGURATION": "./alerts"}) == "./alerts:/etc/roofwatch:ro"
-        assert substitute(folder, {}).split(":")[0] in read_compose()["volumes"]
-        assert {"GITHUB_TOKEN", "GITHUB_API_URL"} <= set(SERVICES[service]["environment"])
-
-
-def test_channel_secrets_are_in_a_file_of_the_api_alone() -> None:
-    files = {name: service["env_file"] for name, service in SERVICES.items() if "env_file" in service}
-
-    assert files == {"api": [{"path": "alerts.env", "required": False}]}
-    assert "alerts.env" in (ROOT / ".gitignore").read_text().splitlines()
-    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
+        assert SERVICES[service]["volumes"] == ["./configuration:/etc/roofwatch:ro"]
 
 
 def test_the_dashboard_connects_with_the_role_of_the_reader() -> None:
@@ -136,12 +136,13 @@ def test_services_start_in_the_order_postgres_migration_servers() -> None:
         assert SERVICES[service]["depends_on"][before]["condition"] == "service_completed_successfully"
 
 
-def test_only_the_api_and_the_dashboard_publish_ports_on_localhost() -> None:
+def test_only_caddy_publishes_ports_beyond_this_machine() -> None:
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
 
     assert {name: [substitute(port, {}) for port in given] for name, given in ports.items()} == {
         "api": ["127.0.0.1:8700:8700"],
         "dashboard": ["127.0.0.1:8501:8501"],
+        "caddy": ["80:80", "443:443"],
     }
     assert read_compose()["networks"]["store"]["internal"] is True
     assert SERVICES["postgres"]["networks"] == ["store"]
@@ -149,4 +150,5 @@ def test_only_the_api_and_the_dashboard_publish_ports_on_localhost() -> None:
 
 @pytest.mark.parametrize("service", OURS)
 def test_every_command_is_valid(service: str) -> None:
-    check_roofwatch(SERVICES[service]["command"])
+    if service != "backup":  # a loop, which the test of the whole service runs
+        check_roofwatch(SERVICES[service]["command"])

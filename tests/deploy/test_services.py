@@ -1,5 +1,6 @@
 """The commands of docker-compose.yml, run against a Postgres whose password needs escaping."""
 
+import json
 import os
 import re
 import socket
@@ -18,7 +19,7 @@ from sqlalchemy import URL, make_url
 
 from roofwatch.db.engine.migrate import current_revision, head_revision
 from roofwatch.db.engine.session import open_server
-from tests.deploy.compose import ROOT, environment_seen, read_services
+from tests.deploy.compose import ROOT, read_services
 
 SERVICES = read_services()
 IN_CONTAINER = re.compile(r"http://127\.0\.0\.1:\d+")
@@ -58,7 +59,11 @@ def reader_of(owner: str) -> str:
 
 def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[str, str]:
     """What the service's process sees, with the database of this test in place of the one of the network."""
-    given = environment_seen(service, {"POSTGRES_PASSWORD": PASSWORD, "READER_PASSWORD": READER_PASSWORD})
+    given: dict[str, str] = dict(service["environment"])
+    for name, password in (("postgres_password", PASSWORD), ("reader_password", READER_PASSWORD)):
+        file = home / name
+        file.write_text(f"{password}\n")
+        given = {key: text.replace(f"/run/secrets/{name}", str(file)) for key, text in given.items()}
     if make_url(given["ROOFWATCH_DATABASE_URL"]).username == READER:
         database = database.set(username=reader_of(str(database.username)))
     return {
@@ -119,7 +124,7 @@ def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does
             assert process.stdout is not None
             address = next(line for line in process.stdout if "http://" in line).split()[1]
             address = address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104  the command listens everywhere
-            check: list[str] = service["healthcheck"]["test"]
+            check: list[str] = service["healthcheck"]["test"] if "healthcheck" in service else image_health_check()
             while_serving, answer = health_check(check, address), health_answer(check, address)
         finally:
             process.terminate()
@@ -127,6 +132,13 @@ def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does
     assert while_serving == 0
     assert answer == healthy, "any other path of the dashboard gets a page too"
     assert health_check(check, address) != 0
+
+
+def image_health_check() -> list[str]:
+    """Of the Dockerfile, which is the API's."""
+    command = re.search(r'CMD (\["python".*)', (ROOT / "Dockerfile").read_text())
+    assert command is not None
+    return ["CMD", *json.loads(command[1])]
 
 
 def health_check(check: list[str], address: str) -> int:
@@ -137,7 +149,7 @@ def health_check(check: list[str], address: str) -> int:
 
 
 def health_answer(check: list[str], address: str) -> bytes:
-    path = re.search(rf'{IN_CONTAINER.pattern}(/[^"]*)"', check[-1])
+    path = re.search(rf"{IN_CONTAINER.pattern}(/[^\"']*)", check[-1])
     assert path is not None
     with urllib.request.urlopen(address + path[1], timeout=30) as response:  # noqa: S310  our own http address
         body: bytes = response.read()

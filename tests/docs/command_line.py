@@ -18,7 +18,21 @@ from roofwatch.cli.static import DefaultCommandGroup
 from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()
-_OTHERS = {"python", "python3", "pip", "pipx", "test", "build/fresh/bin/pip", "git", "sed", "install", "."}
+_OTHERS = {
+    "python",
+    "python3",
+    "pip",
+    "pipx",
+    "test",
+    "build/fresh/bin/pip",
+    "git",
+    "sed",
+    "install",
+    ".",
+    "cp",
+    "curl",
+    "echo",
+}
 """Further programs that documents may use."""
 _BETWEEN_COMMANDS = {"|", "||", "&&", ";"}
 _REDIRECTIONS = {">", ">>", "<"}
@@ -52,8 +66,8 @@ def check_line(line: str) -> None:
             check_make(arguments)
         elif program == "roofwatch":
             check_roofwatch(arguments)
-        elif program == "docker" and arguments[:3] == ["compose", "run", "--rm"]:
-            check_roofwatch(arguments[4:])
+        elif program == "docker" and arguments[:1] == ["compose"]:
+            check_compose(arguments[1:])
         elif program not in _OTHERS:
             raise UnknownCommandError(f"{line}: no document may need {program}")
         for word in arguments:
@@ -68,6 +82,16 @@ def check_make(arguments: Sequence[str]) -> None:
             raise UnknownCommandError(f"make: the Makefile uses no variable {variable['name']}")
         if not variable and argument not in verbs():
             raise UnknownCommandError(f"make: no verb {argument}")
+
+
+def check_compose(arguments: Sequence[str]) -> None:
+    """Check what runs in a container of our image; tests/test_compose.py runs the commands of Compose themselves."""
+    if arguments[:2] == ["run", "--rm"] and arguments[2] != "gpu-runner":
+        check_roofwatch(arguments[3:])
+    elif arguments[:1] == ["exec"] and "roofwatch" in arguments:
+        check_roofwatch(arguments[arguments.index("roofwatch") + 1 :])
+    elif arguments[0] not in {"cp", "exec", "logs", "ps", "run", "stop", "up"}:
+        raise UnknownCommandError(f"docker compose: no document needs {arguments[0]}")
 
 
 def check_roofwatch(arguments: Sequence[str]) -> None:

@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
+from roofwatch.arguments import configured_url
 from roofwatch.settings import SettingsError, load_settings
 
 
@@ -41,6 +43,25 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "hunter2" not in repr(settings)
     assert settings.database_url is not None
     assert settings.database_url.get_secret_value().endswith("hunter2@host/name")
+
+
+def test_a_variable_may_name_a_file_with_the_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("p@ss/word \n")
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://someone@host/name")
+    monkeypatch.setenv("ROOFWATCH_DATABASE_PASSWORD_FILE", str(tmp_path / "password"))
+
+    url = configured_url()
+
+    assert url is not None
+    assert make_url(url).password == "p@ss/word "
+
+
+def test_a_file_of_a_variable_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFWATCH_DATABASE_PASSWORD_FILE", str(tmp_path / "gone"))
+
+    with pytest.raises(SettingsError, match=r"ROOFWATCH_DATABASE_PASSWORD_FILE.*gone cannot be read"):
+        load_settings(tmp_path)
 
 
 def test_prices_are_a_table_in_a_file_and_json_in_the_environment(
