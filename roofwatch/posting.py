@@ -4,21 +4,23 @@ The commit and the pull request come from the event that started the job, never 
 commit are refused.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.acceptance import findings_of
-from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.commands import valid_acceptance
 from roofwatch.ci.github.comment import (
     CommentAction,
     CommentState,
+    Forge,
     accepted_by,
     compose,
     is_name,
@@ -26,7 +28,7 @@ from roofwatch.ci.github.comment import (
     report_marker,
     with_acceptance,
 )
-from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, PullRequest
+from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report import not_measured
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
@@ -38,11 +40,17 @@ from roofwatch.collector.record.record import Commit, RunRecord, Side
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 
+if TYPE_CHECKING:
+    from roofwatch.ci.github.client import GitHubRepository
+
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
 """GitHub's limit is 1 MiB per step."""
 _PREFIXES = ("base-", "head-")
 _SUFFIXES = (".json", ".json.gz")
+
+
+ForgeName = Literal["github", "gitlab"]
 
 
 class NotMeasuredError(Exception):
@@ -99,12 +107,40 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
+def job_on(forge: ForgeName, variables: Mapping[str, str]) -> Job:
+    """Determine the run, commit and pull request of a job.
+
+    Raises:
+        ForgeError: the variables are not those of a job.
+    """
+    if forge == "gitlab":
+        from roofwatch.ci import gitlab
+
+        return gitlab.job_of(variables)
+    return job_of(variables, event_of(variables))
+
+
+def open_forge(forge: ForgeName, job: Job, variables: Mapping[str, str]) -> Forge:
+    """Open the repository of a job.
+
+    Raises:
+        ForgeError: there is no token.
+    """
+    if forge == "gitlab":
+        from roofwatch.ci.gitlab import GitLabProject
+
+        return GitLabProject(job, variables)
+    return open_repository(job.run, variables)
+
+
 def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepository:
     """Open the repository of a run with the job's token.
 
     Raises:
         ForgeError: there is no token.
     """
+    from roofwatch.ci.github.client import GitHubRepository
+
     token = variables.get(TOKEN_VARIABLE, "").strip()
     if not token:
         raise ForgeError(f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ github.token }}}}`")
@@ -146,8 +182,7 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
     url = None if job is None else job.run.url
-    source = None if job is None or url is None else f"{url.partition('/actions/')[0]}/blob/{job.head_sha}"
-    links = Links(url, dashboard, source)
+    links = Links(url, dashboard, None if job is None else job.source_url)
     in_check = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, links=links)
     return Report(
         check_run.concluded(judgement, in_check),
@@ -158,9 +193,7 @@ def report_on(
     )
 
 
-def post(
-    repository: GitHubRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
-) -> Posted:
+def post(repository: Forge, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool) -> Posted:
     """Post a report to the pull requests and commit of its job, with an earlier acceptance if it still holds.
 
     Raises:
@@ -199,11 +232,9 @@ def post(
     )
 
 
-def _pull_requests(repository: GitHubRepository, job: Job, base_branch: str | None) -> list[int]:
+def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list[int]:
     """Return the pull requests that a job is about; of several with one head, those into the measured base branch."""
-    found: Sequence[PullRequest] = job.pull_requests
-    if not found and job.head_label is not None:
-        found = repository.pull_requests_of(job.head_label, job.head_sha)
+    found = repository.pull_requests(job)
     return [one.number for one in found if one.base_branch == base_branch] or [one.number for one in found]
 
 
@@ -258,7 +289,7 @@ def _require_commit(head: Commit, job: Job | None) -> None:
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(
             f"the record is of commit {head.sha}, the event is about {job.head_sha}: give actions/checkout "
-            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`"
+            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`, or measure with --head on GitLab"
         )
 
 

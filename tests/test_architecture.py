@@ -36,6 +36,7 @@ CI_EDGES = {
     "roofwatch.ci.alerts.delivery",
     "roofwatch.ci.alerts.evaluation",
     "roofwatch.ci.github.client",
+    "roofwatch.ci.gitlab",
     "roofwatch.ci.history.analyse",
 }
 """The modules of `ci/` that read the database or talk to a service; all others take values and return values."""
@@ -184,7 +185,7 @@ def test_analysis_modules_do_no_input_or_output(module: str) -> None:
     own = {found.module.split(".")[0] for found in imports_of(module) if found.module != "urllib.parse"}
 
     assert not own & {"os", "pathlib", "random", "socket", "subprocess", "time", "urllib"}
-    assert not reached_from(module) & {*DATABASE, "githubkit", "httpx"}
+    assert not reached_from(module) & {*DATABASE, "githubkit", "gitlab", "httpx"}
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if name.startswith("roofwatch.dashboard.charts")])

@@ -22,6 +22,7 @@ from roofwatch.ci.github.check_run import CheckRun
 from roofwatch.ci.github.event import (
     TOKEN_VARIABLE,
     Comment,
+    Job,
     PullRequest,
     RunOrder,
     is_trusted,
@@ -93,6 +94,8 @@ class GitHubRepository:
         token: Never part of a message.
     """
 
+    starts_jobs_for_comments = True
+
     def __init__(self, api_url: str, repository: str, token: str) -> None:
         parts = urllib.parse.urlsplit(api_url)
         is_local = parts.hostname in _LOOPBACK
@@ -151,6 +154,12 @@ class GitHubRepository:
         self._find(self._rest.issues.update, number, state="closed", state_reason="completed")
 
     # --- pull requests and check-runs
+
+    def pull_requests(self, job: Job) -> Sequence[PullRequest]:
+        """Return the pull requests that a job is about."""
+        if job.pull_requests or job.head_label is None:
+            return job.pull_requests
+        return self.pull_requests_of(job.head_label, job.head_sha)
 
     def pull_requests_of(self, head_label: str, head_sha: str) -> list[PullRequest]:
         """Find the open pull requests of `owner:branch` at a commit; none if the branch moved or they were closed."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -122,6 +123,8 @@ def valid_acceptance(
 ) -> tuple[Acceptance, Comment, str] | None:
     """Return an acceptance of these findings with its comment and reason, if its author still has write access."""
     ours = find_report(repository, number, name)
+    if ours is not None and not repository.starts_jobs_for_comments:
+        ours = _with_new_acceptance(repository, ours)
     acceptance = None if ours is None else read_state(ours.body).acceptance
     if acceptance is None or not acceptance.covers(findings):
         return None
@@ -132,6 +135,20 @@ def valid_acceptance(
     if reason is None or not repository.may_write(comment.login):
         return None
     return acceptance, comment, reason
+
+
+def _with_new_acceptance(repository: Forge, ours: Comment) -> Comment:
+    """Add to a report's state what somebody with write access accepted since it was last written."""
+    findings, written_at = read_state(ours.body).findings, datetime.fromisoformat(ours.updated_at)
+    if findings is None or not findings.most:
+        return ours
+    for comment in repository.comments(ours.number):
+        reason = next(iter(_reasons_in(comment.body)), None)
+        is_newer = datetime.fromisoformat(comment.written_at) > written_at
+        if reason is not None and is_newer and repository.may_write(comment.login):
+            acceptance = Acceptance(comment_id=comment.comment_id, most=findings.most)
+            return replace(ours, body=with_acceptance(ours.body, acceptance, accepted_by(comment, reason)))
+    return ours
 
 
 def _reasons_in(body: str) -> Iterator[str]:

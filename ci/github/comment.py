@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from roofwatch.ci.github.acceptance import Acceptance, Findings
 from roofwatch.ci.github.check_run import CheckRun
-from roofwatch.ci.github.event import Comment, RunOrder
+from roofwatch.ci.github.event import Comment, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError, UncertainError
 from roofwatch.ci.report.markdown import code
 
@@ -32,6 +32,11 @@ _STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,24000}) -->")
 
 class Forge(Protocol):
     """A repository on GitHub or GitLab, as far as reports need it. Every method may raise `ForgeError`."""
+
+    starts_jobs_for_comments: bool
+
+    def pull_requests(self, job: Job) -> Sequence[PullRequest]:
+        """Return the pull requests that a job is about."""
 
     def comments(self, number: int) -> list[Comment]:
         """List the comments on a pull request or an issue."""

@@ -67,6 +67,14 @@ class Job:
     head_label: str | None = None
     """`owner:branch`, to find the pull requests if the event names none."""
 
+    @property
+    def source_url(self) -> str | None:
+        """Where the files of the commit are shown; None if the run has no page."""
+        if self.run.url is None:
+            return None
+        project, on_gitlab, _ = self.run.url.partition("/-/")
+        return f"{project.partition('/actions/')[0]}{on_gitlab or '/'}blob/{self.head_sha}"
+
 
 @dataclass(frozen=True)
 class Comment:
@@ -82,6 +90,8 @@ class Comment:
     is_bot: bool = False
     is_trusted: bool = False
     """By a bot, or by a member of the repository."""
+    updated_at: str = ""
+    """Like `written_at`; empty if it is unknown."""
 
 
 @dataclass(frozen=True)

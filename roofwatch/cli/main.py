@@ -30,6 +30,7 @@ _EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {
     "ray": "ray",
     "mcp": "mcp",
     "githubkit": "github",
+    "gitlab": "gitlab",
 }
 """The extra that installs a module; all others come with `server`."""
 _BROKEN_PIPE_STATUS = 141

@@ -1,4 +1,4 @@
-"""Commands for jobs of GitHub Actions: report on a pull request, and carry out commands in comments."""
+"""Commands for jobs of GitHub Actions and GitLab CI: report on a pull request, and carry out commands in comments."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,10 +24,13 @@ def post(
     baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
     output: Output = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment without contacting GitHub.")] = False,
+    forge: Annotated[
+        Literal["github", "gitlab"] | None, typer.Option(help="Where to post; default: where this job runs.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and send nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report two records on a pull request, from a job of GitHub Actions with GITHUB_TOKEN.
+    """Report on a pull or merge request, from a job of GitHub Actions (GITHUB_TOKEN) or GitLab CI (GITLAB_TOKEN).
 
     Without a change no comment is posted; the job's page has the whole report. Exit status 0: the report was posted;
     the check-run has the verdict. 2: it could not be posted, or the records are not valid.
@@ -36,7 +39,6 @@ def post(
 
     from roofwatch import posting
     from roofwatch.ci.github.check_run import BEGUN
-    from roofwatch.ci.github.event import job_of
     from roofwatch.ci.messages import ForgeError
     from roofwatch.measurement.pair import read_noise_floor
     from roofwatch.settings import load_settings
@@ -45,7 +47,8 @@ def post(
     posting.check_name(name)
     if begin == bool(records):
         raise ForgeError("give the records, or --begin without any")
-    job = None if dry_run else job_of(os.environ, posting.event_of(os.environ))
+    place = forge or ("gitlab" if os.environ.get("GITLAB_CI") else "github")
+    job = None if dry_run else posting.job_on(place, os.environ)
     if begin:
         report = posting.Report(BEGUN)
     else:
@@ -63,7 +66,7 @@ def post(
         posting.append_summary(report, os.environ)
         posted = posting.Posted()
         if comment or check:
-            repository = posting.open_repository(job.run, os.environ)
+            repository = posting.open_forge(place, job, os.environ)
             posted = posting.post(repository, job, report, name, with_comment=comment, with_check=check)
         print_result(posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json)
     raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)

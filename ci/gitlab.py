@@ -1,0 +1,192 @@
+"""A merge request's notes and a pipeline's status on GitLab, through python-gitlab.
+
+GitLab starts no job for a comment, so each report looks for new comments that accept its findings.
+"""
+
+import re
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import gitlab
+import requests
+
+from roofwatch.ci.github.check_run import CheckRun, Conclusion
+from roofwatch.ci.github.event import ActionsRun, Comment, Job, PullRequest, RunOrder
+from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, on_one_line
+
+TOKEN_VARIABLE = "GITLAB_TOKEN"  # noqa: S105  the name of the variable, not a token
+_DEVELOPER = 30
+"""Access level of people who may push."""
+_TIMEOUT_S = 30.0
+_MAX_MESSAGE = 500
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_URL = re.compile(r"https?://[\w.:/%~@+=-]+", re.ASCII)
+_STATES = {
+    None: "running",
+    Conclusion.SUCCESS: "success",
+    Conclusion.NEUTRAL: "success",  # GitLab has no neutral state; the description says what is undecided
+    Conclusion.FAILURE: "failed",
+}
+_ADVICE = {
+    401: f"{TOKEN_VARIABLE} is not valid, or has expired",
+    403: f"{TOKEN_VARIABLE} needs the scope api and the role Developer",
+    404: f"it does not exist, or {TOKEN_VARIABLE} may not see it",
+}
+_Found = TypeVar("_Found")
+
+
+def job_of(variables: Mapping[str, str]) -> Job:
+    """Determine the pipeline, commit and merge request of a job from GitLab's predefined variables.
+
+    Raises:
+        ForgeError: this is not a job of GitLab CI, or its pipeline belongs to a fork.
+    """
+    project = variables.get("CI_PROJECT_ID", "")
+    target, number = variables.get("CI_MERGE_REQUEST_PROJECT_ID"), variables.get("CI_MERGE_REQUEST_IID")
+    # in a pipeline for merged results, CI_COMMIT_SHA is the merge
+    head_sha = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or variables.get("CI_COMMIT_SHA", "")
+    try:
+        order = RunOrder(int(variables.get("CI_PIPELINE_ID", "")), int(variables.get("CI_JOB_ID", "")))
+        found = PullRequest(int(number), variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")) if number else None
+    except ValueError as error:
+        raise ForgeError(f"CI_PIPELINE_ID, CI_JOB_ID or CI_MERGE_REQUEST_IID: {error}; is this GitLab CI?") from None
+    if not project.isdecimal() or not _SHA.fullmatch(head_sha):
+        raise ForgeError("CI_PROJECT_ID or CI_COMMIT_SHA is not set: run this in a job of GitLab CI")
+    if target not in {None, project}:
+        raise ForgeError(
+            "this pipeline belongs to the fork, which may not write to the merge request: review the change and press "
+            "Run pipeline in the merge request"
+        )
+    page = variables.get("CI_PIPELINE_URL", "")
+    run = ActionsRun(variables.get("CI_SERVER_URL", ""), project, order, page if _URL.fullmatch(page) else None)
+    return Job(run, head_sha, pull_requests=() if found is None else (found,))
+
+
+class GitLabProject:
+    """One project on GitLab.com or an own server; a `Forge`.
+
+    Args:
+        job: Of GitLab CI.
+        variables: The environment: `GITLAB_TOKEN`, `CI_COMMIT_SHA`, `CI_SERVER_TLS_CA_FILE`.
+
+    Raises:
+        ForgeError: there is no token, or it would be sent over plain http.
+    """
+
+    starts_jobs_for_comments = False
+
+    def __init__(self, job: Job, variables: Mapping[str, str]) -> None:
+        token = variables.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            raise ForgeError(f"{TOKEN_VARIABLE} is not set: make a project access token, and a CI/CD variable with it")
+        server = urllib.parse.urlsplit(job.run.api_url)
+        if server.scheme != "https" and not (server.scheme == "http" and server.hostname in _LOOPBACK):
+            raise ForgeError(f"CI_SERVER_URL {job.run.api_url[:200]!r} must be https: http would reveal the token")
+        self._token = token
+        self._sha = variables.get("CI_COMMIT_SHA") or job.head_sha
+        self._gitlab = gitlab.Gitlab(
+            job.run.api_url,
+            private_token=token,
+            ssl_verify=variables.get("CI_SERVER_TLS_CA_FILE") or True,
+            timeout=_TIMEOUT_S,
+            retry_transient_errors=True,
+            user_agent="roofwatch",
+        )
+        self._project = self._gitlab.projects.get(job.run.repository, lazy=True)
+        self._own_id: int | None = None
+        self._author_ids: dict[str, int] = {}
+
+    def pull_requests(self, job: Job) -> Sequence[PullRequest]:
+        return job.pull_requests
+
+    def comments(self, number: int) -> list[Comment]:
+        found = self._call(lambda: list(self._notes(number).list(iterator=True, sort="asc", per_page=100)))
+        return [self._to_comment(one.attributes, number) for one in found if not (one.system or one.internal)]
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        def create() -> Any:
+            return self._notes(number).create({"body": _without_commands(body)}, retry_transient_errors=False)
+
+        return self._to_comment(self._call(create, is_repeatable=False).attributes, number)
+
+    def edit_comment(self, comment: Comment, body: str) -> bool:
+        """Replace a comment's text; False if it was deleted."""
+        change = {"body": _without_commands(body)}
+        return self._exists(lambda: self._notes(comment.number).update(comment.comment_id, change))
+
+    def delete_comment(self, comment: Comment) -> None:
+        self._exists(lambda: self._notes(comment.number).delete(comment.comment_id))
+
+    def may_write(self, login: str) -> bool:
+        """Return whether the author of a listed comment has the role Developer or a higher one."""
+        found: list[Any] = []
+        if login in self._author_ids:
+            self._exists(lambda: found.append(self._project.members_all.get(self._author_ids[login])))
+        return any(one.access_level >= _DEVELOPER and one.state == "active" for one in found)
+
+    def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
+        """Set the status of this name in the pipeline."""
+        del head_sha  # the status belongs to the commit of the pipeline, which may be a merge of the head
+        status: dict[str, Any] = {"name": name, "state": _STATES[check.conclusion], "description": check.title}
+        status |= {"pipeline_id": order.run_id} | ({} if url is None else {"target_url": url})
+        commit = self._project.commits.get(self._sha, lazy=True)
+        try:
+            self._call(lambda: commit.statuses.create(status))
+        except ForgeError as error:
+            if "Cannot transition status" not in str(error):  # it has this state
+                raise
+
+    def _notes(self, number: int) -> Any:
+        return self._project.mergerequests.get(number, lazy=True).notes
+
+    def _to_comment(self, found: Mapping[str, Any], number: int) -> Comment:
+        """Read a note; only those with our token's author count as ours."""
+        if self._own_id is None:
+            self._own_id = int(self._call(lambda: self._gitlab.personal_access_tokens.get("self")).user_id)
+        author = found["author"]
+        self._author_ids[str(author["username"])] = int(author["id"])
+        is_ours = author["id"] == self._own_id
+        return Comment(
+            comment_id=int(found["id"]),
+            number=number,
+            body=str(found["body"] or ""),
+            login=str(author["username"]),
+            written_at=str(found["created_at"]),
+            is_bot=is_ours,
+            is_trusted=is_ours,
+            updated_at=str(found["updated_at"]),
+        )
+
+    def _exists(self, request: Callable[[], object]) -> bool:
+        """Make a request; return False if the object does not exist."""
+        try:
+            self._call(request)
+        except NotFoundError:
+            return False
+        return True
+
+    def _call(self, request: Callable[[], _Found], *, is_repeatable: bool = True) -> _Found:
+        try:
+            return request()
+        except gitlab.exceptions.GitlabError as error:
+            self._refuse(error, error.response_code, is_uncertain=not is_repeatable)
+        except requests.RequestException as error:
+            self._refuse(error, None, is_uncertain=not is_repeatable)
+
+    def _refuse(self, error: Exception, status: int | None, *, is_uncertain: bool) -> NoReturn:
+        words = on_one_line(f"{type(error).__name__}: {error}".replace(self._token, "***"))[:_MAX_MESSAGE]
+        text = f"GitLab: {words}" + (f"; {_ADVICE[status]}" if status in _ADVICE else "")
+        if status == 404:
+            raise NotFoundError(text) from None
+        if is_uncertain and (status is None or status >= 500):
+            time.sleep(1.0)  # until GitLab lists the result
+            raise UncertainError(f"{text}; it is unknown whether this was done") from None
+        raise ForgeError(text) from None
+
+
+def _without_commands(body: str) -> str:
+    """Indent lines that GitLab would carry out as quick actions, such as `/close`."""
+    return re.sub(r"(?m)^/", " /", body)
