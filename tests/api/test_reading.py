@@ -69,13 +69,12 @@ def test_runs_are_paged_newest_first(client: TestClient, store: Engine) -> None:
 DEEP = base64.urlsafe_b64encode(b"[" * 1_000 + b"]" * 1_000).decode()
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10=", "bnVsbA==", "WyJcdTAwMDAiXQ==", DEEP])
-@pytest.mark.parametrize("path", ["/v1/runs", "/v1/series", "/v1/regressions", "/v1/audit", "/v1/projects"])
-def test_invalid_cursor_is_refused(client: TestClient, path: str, cursor: str) -> None:
-    answer = client.get(path, params={"project": PROJECT, "cursor": cursor})
-
-    # a cursor of projects is any name
-    assert answer.status_code == 400 or (path == "/v1/projects" and answer.status_code == 200)
+def test_invalid_cursor_is_refused(client: TestClient) -> None:
+    for path in ("/v1/runs", "/v1/series", "/v1/regressions", "/v1/audit", "/v1/projects"):
+        for cursor in ("x", "W10=", "bnVsbA==", "WyJcdTAwMDAiXQ==", DEEP):
+            answer = client.get(path, params={"project": PROJECT, "cursor": cursor})
+            # a cursor of projects is any name
+            assert answer.status_code == 400 or (path == "/v1/projects" and answer.status_code == 200), (path, cursor)
 
 
 def test_run_status_after_an_analysis(client: TestClient, store: Engine) -> None:

@@ -28,8 +28,9 @@ scenario.STEPS = tuple(step for step in scenario.STEPS if step.subject in wanted
 import sys
 from dataclasses import replace
 from pathlib import Path
-from roofwatch.demo.run import run_demo
-raise SystemExit(run_demo(Path(sys.argv[1]), serve=True, port=None))
+from roofwatch.demo import run
+run._SINGLE, run._PULL_REQUEST = (replace(plan, block_count=2) for plan in (run._SINGLE, run._PULL_REQUEST))
+raise SystemExit(run.run_demo(Path(sys.argv[1]), serve=True, port=None))
 """
 
 
