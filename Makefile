@@ -11,6 +11,7 @@ STAMP := $(VENV)/.set-up
 PIP_OPTIONS = --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # of pytest, for two cores: while one waits for what it started, another works
 WORKERS ?= 3
+MARKS ?= not slow
 # a machine that only measures may have a build of torch that no set-up of ours should replace
 GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 # without them each of the tests' hundreds of processes would compile everything anew
@@ -43,8 +44,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Measure sixteen commits, find the four that changed something, serve the dashboard (SERVE=0: do not serve)
 	@$(BIN)/roofwatch demo $(if $(filter 0,$(SERVE)),--no-serve)
 
-test: $(STAMP) ## Run the quick tests of every component (WORKERS: so many at once)
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m 'not slow'
+test: $(STAMP) ## Run the quick tests of every component (WORKERS: so many at once; MARKS=: all tests)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m '$(MARKS)'
 
 test-slow: $(STAMP) ## Run the other tests that need no GPU: browsers, killed processes, large stores
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
