@@ -157,12 +157,12 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
 
 
 def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequence[Regression]) -> list[ChangePoint]:
-    """Return stored change points after `base` and up to `head`, oldest first, without dismissed ones."""
+    """Return stored change points after `base` and up to `head`, oldest first, of open regressions."""
     return sorted(
         (
             change
             for regression in regressions
-            if regression.state is not RegressionState.DISMISSED
+            if regression.state is RegressionState.OPEN
             for change in regression.change_points
             if base.first_parent_count < change.commit.first_parent_count <= head.first_parent_count
         ),

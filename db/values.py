@@ -31,6 +31,8 @@ class RegressionState(StrEnum):
     OPEN = "open"
     DISMISSED = "dismissed"
     """A paired measurement did not confirm it."""
+    NO_LONGER_FOUND = "no_longer_found"
+    """It was certain enough for an alert, and a later analysis does not find it."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -236,9 +238,17 @@ class Regression:
     is_alert: bool = False
     """Confirmed, or significant under the false-discovery rate of all series."""
     recovered_at: CommitRef | None = None
-    """The commit at which the old level was reached again."""
+    """The commit at which the old level was reached again, or the newest when it was no longer found."""
     outline: Outline | None = None
     """Of the series of the first change point; None if it has no numbers."""
+
+    @property
+    def ended(self) -> str | None:
+        """How it ended, with commit and date; None if it did not."""
+        if self.recovered_at is None:
+            return None
+        how = "no longer found" if self.state is RegressionState.NO_LONGER_FOUND else "recovered"
+        return f"{how} at {self.recovered_at.short_sha} ({self.recovered_at.committed_at:%Y-%m-%d})"
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -109,7 +109,11 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | No
         rows.append(
             (
                 *(f"{one.commit.short_sha} {one.commit.subject}", one.kernel, verdict(one.verdict), one.cause),
-                *(one.summary, f"{one.state}, {certainty}", *([] if triage is None else [_triage(triage[place])])),
+                *(
+                    one.summary,
+                    f"{one.ended or one.state}, {certainty}",
+                    *([] if triage is None else [_triage(triage[place])]),
+                ),
             )
         )
     columns = ("commit", "kernel", "verdict", "cause", "change", "state", *([] if triage is None else ["triage"]))

@@ -110,6 +110,8 @@ def why_not_alerting(one: TriagedRegression) -> str | None:
     regression, triage = one.regression, one.triage
     if regression.verdict is not Verdict.REGRESSED:
         return "it improved" if regression.verdict is Verdict.IMPROVED else "the clock changed, the cycles did not"
+    if regression.state is RegressionState.NO_LONGER_FOUND:
+        return regression.ended or "no longer found"
     if regression.recovered_at is not None:
         recovered = regression.recovered_at
         return f"recovered at {recovered.short_sha} ({recovered.subject}, {recovered.author})"

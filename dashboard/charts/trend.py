@@ -326,6 +326,8 @@ def _change_hover(one: StoredChange, zone: tzinfo) -> str:
     change, standing = one.change, confirmation_text(one.regression)
     if one.regression.state is RegressionState.DISMISSED:
         standing = "dismissed: not confirmed when measured again"
+    elif one.regression.state is RegressionState.NO_LONGER_FOUND:
+        standing = "no longer found"
     return "<br>".join(
         [
             f"<b>{VERDICT_MARKS[change.verdict].text} {escape(change_text(change))}</b> "

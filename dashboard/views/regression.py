@@ -135,8 +135,8 @@ def _show_extent(regression: Regression) -> None:
     if regression.typical_change is not None:
         spread = "" if regression.change_spread is None else f" ± {regression.change_spread:.1%}"
         parts.append(f"typically {regression.typical_change:+.1%}{spread}")
-    if regression.recovered_at is not None:
-        parts.append(f"back where it was at {regression.recovered_at.short_sha}")
+    if regression.ended is not None:
+        parts.append(regression.ended)
     if parts:
         st.text("; ".join(parts))
 

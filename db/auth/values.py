@@ -106,6 +106,8 @@ class TriagedRegression:
         """Why it is no longer open."""
         if self.regression.state is RegressionState.DISMISSED:
             return "not confirmed when measured again"
+        if self.regression.state is RegressionState.NO_LONGER_FOUND:
+            return "no longer found"
         if self.triage.state not in _WAITING:
             return str(self.triage.state)
         return "recovered" if self.regression.recovered_at is not None else "open"

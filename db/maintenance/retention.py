@@ -159,14 +159,7 @@ def _is_evidence() -> ColumnElement[bool]:
 
     Regressions that a paired measurement dismissed count too: without that pair they would be open again.
     """
-    is_settled = exists().where(
-        TriageRow.project_id == RegressionRow.project_id,
-        TriageRow.sha == RegressionRow.sha,
-        TriageRow.kernel == RegressionRow.kernel,
-        TriageRow.verdict == RegressionRow.verdict,
-        TriageRow.is_found,
-        TriageRow.state.in_(_SETTLED),
-    )
+    is_settled = exists().where(TriageRow.regression_id == RegressionRow.regression_id, TriageRow.state.in_(_SETTLED))
     return exists().where(RunRow.commit_id == func.any(RegressionRow.evidence_commit_ids), ~is_settled)
 
 

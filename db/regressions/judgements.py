@@ -1,7 +1,7 @@
-"""Requests to analyse a project, and the regressions of the last analysis, which are replaced as a whole."""
+"""Requests to analyse a project, and its regressions, which every analysis replaces."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,11 +14,12 @@ from sqlalchemy.orm import Session
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
-from roofwatch.db.regressions.triage import follow_regressions, regression_id
+from roofwatch.db.queries.run_filter import is_in_series
+from roofwatch.db.regressions.triage import follow_regressions
 from roofwatch.db.schema.regressions import AnalysisRequestRow, RegressionRow, TriageRow
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import CommitRef, Regression, RegressionState
+from roofwatch.db.values import CommitRef, Regression, RegressionState, Verdict
 
 _DOCUMENT = TypeAdapter(Regression)
 _PLACE: tuple[ColumnElement[Any], ...] = (
@@ -101,6 +102,8 @@ def read_run_state(session: Session, run_id: UUID) -> RunState | None:
 def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
     """Replace all regressions of a project in one transaction. Their triage follows (`triage.py`).
 
+    Those that had an alert and are not found now stay, as no longer found.
+
     Raises:
         StoreError: the project or a commit was never ingested.
     """
@@ -108,8 +111,12 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
         project_id = lock_project(session, project)
         shas = {commit.sha for regression in regressions for commit in _commits(regression)}
         commit_ids = _commit_ids(session, project, project_id, shas)
-        session.execute(delete(RegressionRow).where(RegressionRow.project_id == project_id))
-        follow_regressions(session, project_id, regressions)
+        own = RegressionRow.project_id == project_id
+        earlier = session.execute(select(RegressionRow.regression_id, RegressionRow.document).where(own)).all()
+        session.execute(delete(RegressionRow).where(own))
+        ids = follow_regressions(session, project_id, regressions)
+        gone = _no_longer_found(session, project, [row for row in earlier if row.regression_id not in ids])
+        listed = {one.key: (own_id, one) for own_id, one in (*gone, *zip(ids, regressions, strict=True))}
         rows = [
             {
                 "project_id": project_id,
@@ -117,14 +124,35 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
                 "kernel": regression.kernel,
                 "verdict": regression.verdict,
                 "first_parent_count": regression.commit.first_parent_count,
+                "regression_id": own_id,
                 "state": regression.state,
-                "evidence_commit_ids": sorted({commit_ids[commit.sha] for commit in _commits(regression)}),
+                # retention may remove the runs of what is no longer found
+                "evidence_commit_ids": sorted({commit_ids[one.sha] for one in _commits(regression) if one.sha in shas}),
                 "document": _DOCUMENT.dump_python(regression, mode="json"),
             }
-            for regression in regressions
+            for own_id, regression in listed.values()
         ]
         if rows:
             session.execute(insert(RegressionRow), rows)
+
+
+def _no_longer_found(session: Session, project: str, missed: Sequence[Any]) -> Iterator[tuple[UUID, Regression]]:
+    """Yield the regressions that had an alert among those that an analysis did not find, with their IDs."""
+    newest = session.scalars(
+        select(CommitRow)
+        .join(RunRow, RunRow.commit_id == CommitRow.id)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
+        .where(is_in_series(project))
+        .order_by(CommitRow.first_parent_count.desc())
+        .limit(1)
+    ).first()
+    for row in missed:
+        one = _DOCUMENT.validate_python(row.document)
+        if one.state is RegressionState.NO_LONGER_FOUND:
+            yield row.regression_id, one
+        elif one.is_alert and one.verdict is Verdict.REGRESSED and one.state is RegressionState.OPEN:
+            at = newest.to_ref() if one.recovered_at is None and newest is not None else one.recovered_at
+            yield row.regression_id, replace(one, state=RegressionState.NO_LONGER_FOUND, recovered_at=at)
 
 
 def list_triaged(
@@ -149,14 +177,7 @@ def list_triaged(
     query = (
         select(RegressionRow.document, TriageRow)
         .join(ProjectRow, ProjectRow.id == RegressionRow.project_id)
-        .outerjoin(
-            TriageRow,
-            (TriageRow.project_id == RegressionRow.project_id)
-            & (TriageRow.sha == RegressionRow.sha)
-            & (TriageRow.kernel == RegressionRow.kernel)
-            & (TriageRow.verdict == RegressionRow.verdict)
-            & TriageRow.is_found,
-        )
+        .join(TriageRow, TriageRow.regression_id == RegressionRow.regression_id)
         .where(ProjectRow.name == project)
         .order_by(*_PLACE)
         .limit(limit)
@@ -164,15 +185,13 @@ def list_triaged(
     if states is not None:
         query = query.where(RegressionRow.state.in_(states))
     if triage is not None:
-        query = query.where(func.coalesce(TriageRow.state, TriageState.NEW) == triage)
+        query = query.where(TriageRow.state == triage)
     if after is not None:
         query = query.where(tuple_(*_PLACE) > tuple_(*after))
-    found = []
-    for document, decided in session.execute(query):
-        regression = _DOCUMENT.validate_python(document)
-        decision = Triage(regression_id(regression)) if decided is None else to_value(Triage, decided)
-        found.append(TriagedRegression(str(decision.regression_id), regression, decision))
-    return found
+    return [
+        TriagedRegression(str(row.regression_id), _DOCUMENT.validate_python(document), to_value(Triage, row))
+        for document, row in session.execute(query)
+    ]
 
 
 def _commits(regression: Regression) -> list[CommitRef]:

@@ -106,8 +106,8 @@ def decide(
     return to_value(Triage, row)
 
 
-def follow_regressions(session: Session, project_id: int, regressions: Sequence[Regression]) -> None:
-    """Update triage after an analysis, in a transaction that locks the project.
+def follow_regressions(session: Session, project_id: int, regressions: Sequence[Regression]) -> list[UUID]:
+    """Update triage after an analysis, in a transaction that locks the project; return the ID of each regression.
 
     Regressions are matched with earlier ones, new ones added, and automatic decisions applied.
     """
@@ -129,8 +129,10 @@ def follow_regressions(session: Session, project_id: int, regressions: Sequence[
         row.is_found = False
     session.flush()
     measured = _measured_commits(session, regressions[0].project) if regressions else []
+    ids = []
     for regression, known_id in zip(regressions, match_regressions(found_before, regressions), strict=True):
         row = _add(session, project_id, regression, rows) if known_id is None else rows[known_id]
+        ids.append(row.regression_id)
         row.sha, row.kernel, row.verdict = regression.commit.sha, regression.kernel, regression.verdict
         row.series, row.is_found = sorted(series_names(regression)), True
         later_count = sum(count > row.newest_first_parent_count for count in measured)
@@ -145,6 +147,7 @@ def follow_regressions(session: Session, project_id: int, regressions: Sequence[
             state, reason = change
             _change(session, row, regression.project, state, person=ROOFWATCH, reason=reason, actor=ROOFWATCH)
     session.flush()
+    return ids
 
 
 def match_regressions(known: Sequence[FoundBefore], found: Sequence[Regression]) -> list[UUID | None]:

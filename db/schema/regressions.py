@@ -15,7 +15,7 @@ from roofwatch.db.values import BisectionState, RegressionState, Verdict
 
 
 class RegressionRow(Base):
-    """A regression as one document. Every analysis of a project replaces its rows."""
+    """A regression as one document. Every analysis replaces those of a project that it finds or never had an alert."""
 
     __tablename__ = "regression"
 
@@ -24,6 +24,7 @@ class RegressionRow(Base):
     kernel: Mapped[str] = mapped_column(primary_key=True)
     verdict: Mapped[Verdict] = mapped_column(primary_key=True)
     first_parent_count: Mapped[int]
+    regression_id: Mapped[UUID] = mapped_column(ForeignKey("triage.regression_id", ondelete="CASCADE"))
     state: Mapped[RegressionState]
     # commits whose runs retention keeps
     evidence_commit_ids: Mapped[list[int]]
@@ -38,7 +39,7 @@ class TriageRow(Base):
 
     __tablename__ = "triage"
     __table_args__ = (
-        Index(None, "project_id", "sha", "kernel", "verdict", unique=True, postgresql_where=text("is_found")),
+        Index(None, "project_id"),
         CheckConstraint(
             "num_nulls(person, reason, changed_at) = 0 OR "
             "(state = 'new' AND num_nonnulls(person, reason, changed_at) = 0)",

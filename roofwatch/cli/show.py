@@ -99,7 +99,9 @@ def series(
 def regressions(
     *,
     project: StoredProject,
-    state: Annotated[Literal["open", "dismissed"] | None, typer.Option(help="Only regressions in this state.")] = None,
+    state: Annotated[
+        Literal["open", "dismissed", "no_longer_found"] | None, typer.Option(help="Only regressions in this state.")
+    ] = None,
     triage: Annotated[
         Literal["new", "acknowledged", "expected", "fixed", "invalid"] | None,
         typer.Option(help="Only regressions with this triage."),

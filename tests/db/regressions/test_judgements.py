@@ -92,3 +92,18 @@ def test_regression_at_an_unknown_commit_is_refused(history: Engine) -> None:
         replace_regressions(history, PROJECT, [make_regression(9)])
 
     assert stored(history) == [make_regression(1)]
+
+
+def test_what_had_an_alert_stays_in_the_list_with_the_commit_where_it_was_no_longer_found(history: Engine) -> None:
+    replace_regressions(history, PROJECT, [make_regression(1, is_alert=True), make_regression(2)])
+
+    replace_regressions(history, PROJECT, [])
+    (gone,) = stored(history)
+    ingest_record(history, make_record(3))
+    replace_regressions(history, PROJECT, [])
+
+    newest = make_commit_ref(2)
+    assert gone.ended == f"no longer found at {newest.short_sha} ({newest.committed_at:%Y-%m-%d})"
+    assert stored(history) == [gone]
+    replace_regressions(history, PROJECT, [make_regression(1, summary="found again")])
+    assert stored(history) == [make_regression(1, summary="found again")]
