@@ -93,7 +93,7 @@ bench-detection: ## Our change-point detector beside its peers (on ROOFWATCH_DET
 	@$(PYTHON) -m venv build/peers
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --requirement bench/peers.txt
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers-alone.txt
-	@PYTHONPATH=. build/peers/bin/python bench/detector_table.py $(ROOFWATCH_DETECTION_DATA)
+	@PYTHONPATH=. build/peers/bin/python bench/detection.py $(ROOFWATCH_DETECTION_DATA)
 
 # containers read them as users of their own; the folder keeps other users of this machine out
 secrets/%_password:

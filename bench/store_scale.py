@@ -1,14 +1,16 @@
-"""Time the dashboard's two main queries in databases of growing size.
+"""Time the dashboard's two main queries in databases of growing size, or the analysis of a project.
 
-    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N]
+    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N] [--analyse SERIES]
 
 The queries are a trend of 2,000 points and a comparison of two commits with 2,000 cases each, for random series and
 commits. The target is a 95th percentile under 50 ms with 10 million measurements. Databases in FOLDER are reused.
+The analysed series have 500 points with 2 % noise, and one in fifty has a step of 20 %: 2,000 series within 10 s.
 """
 
 import argparse
 import gc
 import random
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +22,8 @@ import numpy as np
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_store import DEEP, WIDE, fill, settle
+from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine, open_store, reading_session
 from roofwatch.db.queries.comparing import read_runs_of_commits
@@ -51,7 +54,11 @@ def main() -> None:
     parser.add_argument("millions", type=int, nargs="*", default=[1, 10])
     parser.add_argument("--folder", type=Path, help="keep the databases here")
     parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--analyse", type=int, metavar="SERIES", help="analyse a project of that many series instead")
     arguments = parser.parse_args()
+    if arguments.analyse is not None:
+        time_analysis(arguments.analyse)
+        return
     with (
         tempfile.TemporaryDirectory() as temporary,
         open_store(folder=arguments.folder or Path(temporary)) as server,
@@ -70,6 +77,21 @@ def main() -> None:
             f"trend {result.trend_p50_ms:.1f} and {result.trend_p95_ms:.1f} ms, "
             f"comparison {result.comparison_p50_ms:.1f} and {result.comparison_p95_ms:.1f} ms "
             f"(target {_TARGET_MS:.0f} ms); {result.bytes_per_measurement:.0f} bytes per measurement"
+        )
+
+
+def time_analysis(series_count: int) -> None:
+    """Analyse a synthetic project once, and print the time and memory that it took."""
+    shape = Shape("judged", run_count=500, series_count=series_count, day_count=30, step_every=50)
+    with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
+        fill(engine, shape, 0)
+        settle(engine)
+        started, spent = time.monotonic(), time.process_time()
+        regressions = analyse_project(engine, shape.project(0))
+        print(
+            f"{series_count} series of 500 points: analysed in {time.monotonic() - started:.1f} s "
+            f"({time.process_time() - spent:.1f} s in Python), {len(regressions)} regressions, "
+            f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB"
         )
 
 

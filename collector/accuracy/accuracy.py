@@ -10,13 +10,14 @@ import torch
 from roofwatch.collector.accuracy.check_report import Errors, TensorReport, WrongElement
 from roofwatch.collector.accuracy.deviation import (
     count_different_bits,
+    describe_values,
+    describe_where,
     deviation,
     has_same_bits,
     index_of,
     wrong_elements,
 )
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, evaluate, prepare
-from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
 from roofwatch.spec import BASELINE_FACTOR, Case, Draws, Implementation, KernelSpec, Language, Tolerance
 
 BASELINE_NAME = "torch"

@@ -1,5 +1,10 @@
-"""Measure how far one tensor is from another, in float64."""
+"""Measure how far one tensor is from another, in float64, and describe where it is wrong and how.
 
+The wrong elements are described by the smallest regular region that contains them: a box, a triangle or a range of the
+flattened tensor. A few correct elements do not hide the pattern.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -110,3 +115,208 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def _largest(values: torch.Tensor) -> float:
     return float(values.max()) if values.numel() else 0.0
+
+
+_FILLED = 0.75
+"""Fraction of a region that must be wrong for it to be named."""
+_MOST = 0.95
+"""Fraction of the wrong elements that an explanation must cover."""
+_NEAR = 0.02
+"""Tolerance of an explanation, relative to the value and the RMS."""
+_MIN_TILE = 4
+_MAX_PERIOD = 4_096
+_MAX_MATRIX_ELEMENTS = 2**26
+_MAX_LISTED = 4
+_MAX_SAMPLE_ELEMENTS = 2**22
+
+_UNWRITTEN = {
+    dtype: torch.iinfo(dtype).max for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+}
+"""Fill value of integer buffers."""
+
+
+def describe_where(mask: torch.Tensor) -> str:
+    """Describe which elements of a tensor are marked.
+
+    Args:
+        mask: bool, of the tensor's shape, with at least one marked element.
+    """
+    count, total = int(mask.sum()), mask.numel()
+    if count == total:
+        return "every element"
+    regions = [*_boxes(mask), *_triangles(mask), *_ranges(mask)]
+    size, region = min(regions, key=lambda each: each[0], default=(total, ""))
+    if region and count == size:
+        return region
+    if region and count >= _FILLED * size:
+        return f"{min(0.99, count / size):.0%} of {region}"
+    if count >= _FILLED * total:
+        return f"all but {total - count} elements"
+    return f"scattered over {count / total:.2%} of the elements, without a pattern"
+
+
+def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
+    """Describe what the values at the marked elements have in common; None without a known pattern.
+
+    Args:
+        expected: From the reference.
+        actual: Of the same shape.
+        mask: The wrong elements, at least one.
+    """
+    first, _ = _extent(mask.reshape(-1))
+    marked = mask.reshape(-1)[first : first + _MAX_SAMPLE_ELEMENTS].nonzero().reshape(-1) + first
+    got = actual.detach().reshape(-1)[marked]
+    wanted = expected.reshape(-1)[marked].to(torch.float64)
+    if bool(got.isnan().all()):
+        return "NaN: never written, or computed from a value that was never written"
+    if actual.dtype in _UNWRITTEN and bool((got == _UNWRITTEN[actual.dtype]).all()):
+        return f"{_UNWRITTEN[actual.dtype]}, the fill value of new buffers: never written"
+    got = got.to(torch.float64)
+    if _is_mostly(got.isinf()):
+        return "infinite: an overflow, or a division by zero"
+    if _is_mostly(got == 0):
+        return "zero"
+    if got.numel() > 1 and _is_mostly(got == got[0]):
+        return f"always {float(got[0]):.4g}"
+    finite = got.isfinite() & wanted.isfinite()
+    got, wanted = got[finite], wanted[finite]
+    explained = _factor(got, wanted) or _displacement(expected, actual, mask)
+    if explained is None and got.numel() and _is_near(got, wanted, 0.1):
+        return "close to the expected values: precision too low, not misplaced"
+    return explained
+
+
+def _boxes(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
+    """The smallest set of rows, columns or other indices that contains all marked elements."""
+    size = 1
+    words = []
+    for dim in range(mask.ndim):
+        hit = mask.movedim(dim, 0).reshape(mask.shape[dim], -1).any(dim=1).cpu()
+        size *= int(hit.sum())
+        if not bool(hit.all()):
+            words.append(_describe_indices(hit, *_dim_names(dim, mask.ndim)))
+    if words:
+        yield size, ", ".join(words)
+
+
+def _dim_names(dim: int, dim_count: int) -> tuple[str, str]:
+    if dim_count == 1:
+        return "element", "elements"
+    if dim_count == 2:
+        return [("row", "rows"), ("column", "columns")][dim]
+    return f"dim {dim} index", f"dim {dim} indices"
+
+
+def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
+    """A triangle or band of the last two dims, as an attention mask cuts off."""
+    if mask.ndim < 2 or min(mask.shape[-2:]) < 2 or mask.shape[-1] * mask.shape[-2] > _MAX_MATRIX_ELEMENTS:
+        return
+    n_rows, n_cols = mask.shape[-2:]
+    rows, cols = (torch.arange(length, device=mask.device) for length in (n_rows, n_cols))
+    offsets = cols[None, :] - rows[:, None]
+    marked = offsets[mask.reshape(-1, n_rows, n_cols).any(dim=0)]
+    low, high = int(marked.min()), int(marked.max())
+    if low == 1 - n_rows and high == n_cols - 1:
+        return
+    if low == high:
+        words = f"the diagonal where column - row == {low}"
+    elif high == n_cols - 1:
+        words = f"the triangle where column - row >= {low} (a causal mask?)"
+    elif low == 1 - n_rows:
+        words = f"the triangle where column - row <= {high} (a causal mask?)"
+    else:
+        words = f"the band where {low} <= column - row <= {high} (a sliding window?)"
+    matrix_count = int(mask.flatten(-2).any(dim=-1).sum())
+    if matrix_count < mask.numel() // (n_rows * n_cols):
+        words += f", in {matrix_count} of {mask.numel() // (n_rows * n_cols)} matrices"
+    yield matrix_count * int(((offsets >= low) & (offsets <= high)).sum()), words
+
+
+def _ranges(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
+    """Consecutive elements in row-major order."""
+    first, end = _extent(mask.reshape(-1))
+    if mask.ndim > 1 and end - first < mask.numel():
+        yield end - first, f"the flattened tensor, {_describe_range(first, end, mask.numel(), 'element', 'elements')}"
+
+
+def _describe_indices(hit: torch.Tensor, one: str, many: str) -> str:
+    """Describe the marked indices of a dim; some are marked, some are not."""
+    length, count = hit.numel(), int(hit.sum())
+    first, end = _extent(hit)
+    if end - first == count:
+        return _describe_range(first, end, length, one, many)
+    for period in range(2, min(length // 2, _MAX_PERIOD) + 1):
+        if bool((hit[period:] == hit[:-period]).all()):
+            return f"{many} i with {_describe_period(hit[:period])}"
+    if count <= _MAX_LISTED:
+        return f"{many} {', '.join(map(str, hit.nonzero().reshape(-1).tolist()))}"
+    return f"{count} of {length} {many}, from {first} to {end - 1}"
+
+
+def _describe_range(start: int, end: int, length: int, one: str, many: str) -> str:
+    """Describe the indices from `start` up to `end`, and whether they are a tile or the tail after whole tiles."""
+    size = end - start
+    if size == 1:
+        return f"{one} {start}"
+    words = f"from {one} {start} to the end" if end == length else f"{many} {start} to {end - 1}"
+    meanings = [f"one tile of {size}"] if size >= _MIN_TILE and size & (size - 1) == 0 and start % size == 0 else []
+    tile = start & -start  # the largest power of two that divides the start
+    while end == length and tile >= _MIN_TILE:
+        if start == length - length % tile:
+            meanings.append(f"after the last whole tile of {tile}: is a mask missing?")
+            break
+        tile //= 2
+    return f"{words} ({' or '.join(meanings)})" if meanings else words
+
+
+def _describe_period(marked: torch.Tensor) -> str:
+    """Describe which indices of each period are marked."""
+    period = marked.numel()
+    first, end = _extent(marked)
+    if end - first == 1:
+        return f"i % {period} == {first}"
+    if end - first == int(marked.sum()):
+        return f"{first} <= i % {period} < {end}"
+    return f"{int(marked.sum())} in every {period}"
+
+
+def _factor(got: torch.Tensor, wanted: torch.Tensor) -> str | None:
+    """Whether all values are the expected ones times a constant."""
+    square_sum = float(wanted.square().sum())
+    if got.numel() < 2 or not square_sum:
+        return None
+    factor = float((got * wanted).sum()) / square_sum
+    if abs(factor) < _NEAR or abs(factor - 1) < _NEAR or not _is_near(got, factor * wanted, _NEAR):
+        return None
+    if abs(factor + 1) < _NEAR:
+        return "the expected value with the opposite sign"
+    return f"{factor:.4g} times the expected value"
+
+
+def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
+    """Whether correct values are in wrong places."""
+    if expected.numel() > _MAX_SAMPLE_ELEMENTS or int(mask.sum()) < 2:
+        return None
+    got = actual.detach()[mask].to(torch.float64)
+    for dim, length in enumerate(mask.shape):
+        for step, side in ((1, "after"), (-1, "before")):
+            if length > 2 and _is_near(got, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR):
+                return f"the values that belong one index {side} along dim {dim}"
+    is_square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
+    if is_square and _is_near(got, expected.mT[mask].to(torch.float64), _NEAR):
+        return "the values that belong at the transposed index"
+    return None
+
+
+def _extent(hit: torch.Tensor) -> tuple[int, int]:
+    """The first marked index, and the one after the last."""
+    flags = hit.view(torch.uint8)
+    return int(flags.argmax()), hit.numel() - int(flags.flip(0).argmax())
+
+
+def _is_near(got: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> bool:
+    return _is_mostly((got - wanted).abs() <= tolerance * (wanted.abs() + wanted.square().mean().sqrt()))
+
+
+def _is_mostly(holds: torch.Tensor) -> bool:
+    return holds.numel() > 0 and bool(holds.to(torch.float64).mean() >= _MOST)

@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.finding import Diagnosis
-from roofwatch.ci.diagnosis.record_evidence import collect_evidence
+from roofwatch.ci.diagnosis.diagnose import collect_evidence
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.record import RunRecord

@@ -183,7 +183,7 @@ def profile(
     from roofwatch.store.transfer import name_artefacts
 
     if html is not None:
-        import roofwatch.profiles.figure  # noqa: F401  a missing extra is reported before the program runs
+        import roofwatch.pages  # noqa: F401  a missing extra is reported before the program runs
     known = None if record is None else RunRecord.read(record)
     folder = output or folder_for(command)
     capture = profile_program(
@@ -204,9 +204,9 @@ def profile(
     report = report_of(capture, folder)
     files = [folder / trace.trace for trace in report.traces]
     if html is not None:
-        from roofwatch.profiles.figure import to_html
+        from roofwatch.pages import profile_page
 
-        write_text(html, to_html(report))
+        write_text(html, profile_page(report))
         files.append(html)
     if record is not None and known is not None:
         # the files are already redacted

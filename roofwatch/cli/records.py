@@ -152,9 +152,9 @@ def report(
     if sarif is not None:
         write_text(sarif, to_sarif(judgement, version=__version__))
     if html is not None:
-        from roofwatch.report_page import to_html
+        from roofwatch.pages import report_page
 
-        write_text(html, to_html(judgement))
+        write_text(html, report_page(judgement))
     _print_or_write(to_markdown(judgement), output)
     raise typer.Exit(exit_code(judgement.verdict))
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from roofwatch.ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
+from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, is_empty, is_wrong, subjects_of
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.ci.diagnosis.record_evidence import collect_evidence, subjects_of
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import RunRecord

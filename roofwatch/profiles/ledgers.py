@@ -15,8 +15,8 @@ from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, re
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.pages import page
 from roofwatch.profiles.report import percent, short_name
-from roofwatch.report_page import page
 from roofwatch.terminal import make_table
 
 _MOST_ROWS = 20

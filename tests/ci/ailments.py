@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from roofwatch.ci.diagnosis.diagnose import diagnose
+from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.ci.diagnosis.record_evidence import collect_evidence
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import (
     AutotuneTiming,

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.report_page import to_html
+from roofwatch.pages import report_page
 from tests.ci.situations import SITUATIONS
 from tests.dashboard.browsing import launched
 
 
 def page_of(situation: str) -> str:
-    return to_html(judge_pull_request(*SITUATIONS[situation]()))
+    return report_page(judge_pull_request(*SITUATIONS[situation]()))
 
 
 @pytest.mark.parametrize("situation", ["hostile_names", "one_of_200_slower"])

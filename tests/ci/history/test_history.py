@@ -231,7 +231,7 @@ def test_regressions_are_stored_with_their_suspects(history: Engine) -> None:
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_each_planted_cause_is_one_regression(seed: int) -> None:
-    # 200 series over 200 commits with nine causes; bench/grouping.py does the same at 500 by 300 by twelve
+    # 200 series over 200 commits with nine causes; bench/error_rates.py does the same at 500 by 300 by twelve
     history = plant(seed, shape_count=2, commit_count=200, single_count=3, family_count=5)
 
     found = judge_history(history.series)

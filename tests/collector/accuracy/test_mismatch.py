@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
+from roofwatch.collector.accuracy.deviation import describe_values, describe_where
 
 
 def marked(*shape: int, at: object) -> torch.Tensor:

@@ -181,10 +181,10 @@ def test_a_folder_is_named_after_the_program(command: list[str], name: str) -> N
 
 
 def test_the_figure_shows_kernels_and_idle_times() -> None:
-    from roofwatch.profiles.figure import to_figure
+    from roofwatch.pages import profile_figure
 
     report = report_on(traced("nccl_ddp_a100.json.gz"))
-    figure = to_figure(report)
+    figure = profile_figure(report)
 
     leading: ProcessTime | None = report.leading
     assert leading is not None

@@ -1,4 +1,4 @@
-"""Reports as one HTML page that needs no server: of a pull request, with a figure of all changes, or any Markdown."""
+"""HTML pages that need no server: the pull-request report, and what took the time in a profile."""
 
 import html
 import math
@@ -8,15 +8,17 @@ from typing import Any
 
 import plotly.graph_objects as go
 from markdown_it import MarkdownIt
+from plotly.subplots import make_subplots
 
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.db.values import Verdict
+from roofwatch.profiles.report import ProfileReport, short_name
 
 _MAX_CHANGES = 60
 _MAX_LABEL = 90
-_ROW_PX = 22
+_CHANGE_PX = 22
 _MAX_COMMENT_BYTES = 10**7
 """A page has no limit on its length, but a browser does."""
 _OURS = re.compile(r"<br>|</?details>|<summary>[^<>]*</summary>|<details><summary>[^<>]*</summary>|\s+")
@@ -40,10 +42,10 @@ code {{ background: #f2f2f2; padding: 0 .2rem }}
 """
 
 
-def to_html(judgement: PullRequestJudgement) -> str:
+def report_page(judgement: PullRequestJudgement) -> str:
     """Write the comment and the figure."""
     title = f"{judgement.project} {judgement.head.sha[:12]}"
-    return page(title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _figure(judgement.cases))
+    return page(title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _changes(judgement.cases))
 
 
 def page(title: str, text: str, figure: str) -> str:
@@ -64,7 +66,7 @@ def _ours_or_text(_renderer: Any, tokens: Sequence[Any], place: int, *_: Any) ->
     return content if all(map(_OURS.fullmatch, content.splitlines())) else html.escape(content)
 
 
-def _figure(cases: Sequence[CaseJudgement]) -> str:
+def _changes(cases: Sequence[CaseJudgement]) -> str:
     """Relative change of each timed case with its interval, the largest on top; nothing without comparisons."""
     timed = [case for case in cases if case.comparison is not None and math.isfinite(case.comparison.log_interval[0])]
     timed = sorted(timed, key=_size, reverse=True)[:_MAX_CHANGES]
@@ -89,7 +91,7 @@ def _figure(cases: Sequence[CaseJudgement]) -> str:
         )
     figure.update_layout(
         title="Change of the time with its 95 % interval",
-        height=220 + _ROW_PX * len(timed),
+        height=220 + _CHANGE_PX * len(timed),
         template="plotly_white",
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
         xaxis={"tickformat": "+.0%", "zeroline": True, "zerolinecolor": "#999"},
@@ -107,3 +109,65 @@ def _label(case: CaseJudgement) -> str:
     # Plotly renders some HTML in labels
     text = on_one_line(f"{case.case_id} {case.implementation}")
     return text.translate(str.maketrans("<>&", "‹›+"))[:_MAX_LABEL]
+
+
+_MAX_ROWS = 12
+_ROW_PX = 30
+
+
+def profile_page(report: ProfileReport) -> str:
+    """Render the figure as a document that needs nothing from the network."""
+    document: str = profile_figure(report).to_html(include_plotlyjs=True, full_html=True)
+    return document
+
+
+def profile_figure(report: ProfileReport) -> go.Figure:
+    """Draw the kernels or operators with the most time, and the longest idle times of the GPU."""
+    leading = report.leading
+    if leading is None:
+        return go.Figure(layout={"title": {"text": report.summary}})
+    time = leading.time
+    rows = (time.kernels or time.operators)[:_MAX_ROWS]
+    what = "kernels" if time.kernels else "operators on the host"
+    figure = make_subplots(
+        rows=2,
+        cols=1,
+        row_heights=[0.75, 0.25],
+        vertical_spacing=0.16,
+        subplot_titles=[f"Most time: {what}", "Longest idle times of the GPU"],
+    )
+    bars = _bars([short_name(row.name) for row in rows], [(0, row.total_ns) for row in rows], "#3b6fb6")
+    bars.text = [f"{row.count} x" + (f", {row.share:.0%}" if row.share is not None else "") for row in rows]
+    figure.add_trace(bars, row=1, col=1)
+    for device in time.devices:
+        gaps = [gap for gap in time.gaps if gap.device == device.device]
+        label = f"GPU {device.device}"
+        window = _bars([label], [(0, time.window_ns)], "#c9d7ec")
+        window.hovertext = [f"busy for {device.busy_share:.0%} of the time"]
+        idle = _bars([label] * len(gaps), [(gap.after_start_ns, gap.length_ns) for gap in gaps], "#c8553d")
+        idle.hovertext = [", ".join(name for name, _ in gap.host) or "outside PyTorch" for gap in gaps]
+        figure.add_traces([window, idle], rows=2, cols=1)
+    figure.update_yaxes(autorange="reversed", row=1, col=1)
+    figure.update_xaxes(title_text="total (ms)", row=1, col=1)
+    figure.update_xaxes(title_text="ms since the start", range=[0, time.window_ns / 1e6], row=2, col=1)
+    summary = report.summary.replace(". ", ".<br>")
+    figure.update_layout(
+        title={"text": f"{leading.command}<br><sup>{summary}</sup>"},
+        barmode="overlay",
+        showlegend=False,
+        template="plotly_white",
+        height=360 + _ROW_PX * len(rows),
+        margin={"l": 20, "t": 150},
+    )
+    return figure
+
+
+def _bars(labels: Sequence[str], spans_ns: Sequence[tuple[int, int]], colour: str) -> go.Bar:
+    """Horizontal bars from a start over a length, in ms."""
+    return go.Bar(
+        orientation="h",
+        y=list(labels),
+        base=[start_ns / 1e6 for start_ns, _ in spans_ns],
+        x=[length_ns / 1e6 for _, length_ns in spans_ns],
+        marker={"color": colour},
+    )

@@ -1,0 +1,147 @@
+"""How often planted causes are grouped, and planted steps bisected, as they should be.
+
+    PYTHONPATH=. python bench/error_rates.py grouping [--seeds N] [--days N]
+    PYTHONPATH=. python bench/error_rates.py bisection [--trials N]
+
+`grouping` judges histories of 500 series over 300 commits with twelve causes: five of one series, six of a family, and
+the driver; then it counts alerts on days without a change. `bisection` finds a step in many histories, and compares the
+number of measurements with plain bisection. Exit status 1: a target was missed.
+"""
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from roofwatch.ci.history.history import judge_history
+from roofwatch.db.values import Series
+from tests.builders import NOON, make_series_key
+from tests.ci.planted import Score, plant, score
+from tests.ci.simulated_bisection import PLAIN_SAMPLES, Noise, Scenario, Trial, plain_bisection, search
+from tests.ci.values import make_point
+
+_DEFAULT = Scenario()
+_SCENARIOS = (
+    _DEFAULT,
+    *(Scenario(kind=kind) for kind in Noise if kind is not Noise.STEADY),
+    Scenario(step=0.02),
+    Scenario(step=0.05),
+    Scenario(step=0.10),
+    Scenario(step=-0.03),
+    Scenario(step=0.03, noise=0.005),
+    Scenario(step=0.05, noise=0.02),
+    Scenario(commit_count=8),
+    Scenario(commit_count=512),
+)
+_METHODS: tuple[tuple[str, Callable[[Scenario, int], Trial]], ...] = (
+    ("roofwatch", search),
+    ("plain", plain_bisection),
+)
+
+
+def judge_bisection(arguments: argparse.Namespace) -> int:
+    """The status is 1 unless a step of 3 % in 1 % noise over 64 commits is found in 95 % of the trials, with fewer than
+    half of the measurements of a plain bisection with 10 samples per side.
+    """
+    print("| commits | step | noise | kind | by | correct | measurements, mean | 95th percentile |")
+    print("|---|---|---|---|---|---|---|---|")
+    default: list[Trial] = []
+    for scenario in _SCENARIOS:
+        for name, method in _METHODS:
+            trials = [method(scenario, seed) for seed in range(arguments.trials)]
+            if scenario == _DEFAULT and method is search:
+                default = trials
+            print(row(scenario, name, trials), flush=True)
+    budget = 2 * PLAIN_SAMPLES * math.log2(_DEFAULT.commit_count)
+    right = statistics.mean(trial.is_right for trial in default)
+    mean = statistics.mean(trial.measurement_count for trial in default)
+    print(f"\n3 % in 1 %: correct in {right:.1%}, {mean:.1f} measurements; plain bisection takes {budget:.0f}")
+    return 0 if right >= 0.95 and mean < budget / 2 else 1
+
+
+def row(scenario: Scenario, name: str, trials: list[Trial]) -> str:
+    counts = sorted(trial.measurement_count for trial in trials)
+    right = statistics.mean(trial.is_right for trial in trials)
+    return (
+        f"| {scenario.commit_count} | {scenario.step:+.0%} | {scenario.noise:.1%} | {scenario.kind} | {name} "
+        f"| {right:.1%} | {statistics.mean(counts):.1f} | {counts[int(0.95 * len(counts))]} |"
+    )
+
+
+def judge_grouping(arguments: argparse.Namespace) -> int:
+    """The status is 1 unless the median history reports eleven causes once each, and at most one too many."""
+    scores = [judge_planted(seed) for seed in range(1, arguments.seeds + 1)]
+    found, extra = [one.found for one in scores], [len(one.extra) for one in scores]
+    good_count = sum(one.found >= 11 and len(one.extra) <= 1 for one in scores)
+    print(f"{good_count} of {len(scores)} histories: at least 11 of 12 causes reported once each, at most one too many")
+    print(f"mean: {statistics.mean(found):.2f} of 12 found, {statistics.mean(extra):.2f} too many")
+    for name, degrees, correlation in (
+        ("normal", 1e9, 0.0),
+        ("t, 5 degrees", 5, 0.0),
+        ("t, 3 degrees", 3, 0.0),
+        ("t, 5 degrees, autocorrelation 0.3", 5, 0.3),
+        ("t, 5 degrees, autocorrelation 0.5", 5, 0.5),
+    ):
+        print_quiet_days(name, arguments.days, degrees, correlation)
+    return 0 if statistics.median(found) >= 11 and statistics.median(extra) <= 1 else 1
+
+
+def judge_planted(seed: int) -> Score:
+    """Analyse one planted history and print what was reported."""
+    history = plant(seed)
+    started = time.process_time()
+    alerts = [found for found in judge_history(history.series) if found.is_alert]
+    spent_s = time.process_time() - started
+    result = score(history, alerts)
+    print(
+        f"seed {seed}: {result.found} of {result.cause_count} causes reported once, {len(result.extra)} too many, "
+        f"analysed in {spent_s:.1f} s",
+        flush=True,
+    )
+    return result
+
+
+def print_quiet_days(name: str, day_count: int, degrees: float, correlation: float) -> None:
+    """Count alerts on days of 100 series without a change."""
+    alerted = suspicions = 0
+    for seed in range(day_count):
+        found = judge_history(quiet_day(seed, degrees, correlation))
+        suspicions += len(found)
+        alerted += any(one.is_alert for one in found)
+    print(
+        f"{name}: {alerted} of {day_count} days of 100 series with an alert, "
+        f"{suspicions / day_count:.2f} suspicions per day",
+        flush=True,
+    )
+
+
+def quiet_day(seed: int, degrees: float, correlation: float, *, commit_count: int = 60) -> list[Series]:
+    rng = np.random.default_rng(seed)
+    series = []
+    for number in range(100):
+        steps = rng.normal(size=commit_count) if degrees > 1e6 else rng.standard_t(degrees, commit_count)
+        values = steps.copy()
+        for place in range(1, commit_count):
+            values[place] = correlation * values[place - 1] + np.sqrt(1 - correlation**2) * steps[place]
+        values = 1e6 * np.exp(rng.uniform(0.01, 0.04) * values)
+        points = tuple(make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values))
+        series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), points))
+    return series
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Error rates of grouping and of bisection.")
+    parser.add_argument("what", choices=["grouping", "bisection"])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--days", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=200)
+    arguments = parser.parse_args()
+    return (judge_grouping if arguments.what == "grouping" else judge_bisection)(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
