@@ -3,15 +3,16 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import refuse_harness, refuse_medians, refuse_runner
+from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
 from roofwatch.ci.messages import Remark
 from roofwatch.dashboard.wording import natural_order, written
-from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RunDetail, RunSummary
-from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
+from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RecentRuns, RunDetail, RunSummary
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, Verdict, timing_of
 
 
 class By(StrEnum):
@@ -89,6 +90,8 @@ class ComparedCase:
     """Whether machine code changed, over all targets; empty if neither side compiled any."""
     refusal: str = ""
     """Why the times cannot be compared; empty if they can."""
+    judged: MedianChange | None = None
+    """The change against the noise from run to run; None if that is not known, or the times cannot be compared."""
 
     @property
     def kernel(self) -> str:
@@ -112,16 +115,37 @@ class ComparedCase:
         return self.base is None or self.head is None
 
     @property
-    def relevance(self) -> tuple[bool, bool, bool, float]:
-        """Return the sort key: stored verdict, new outcome, one side only, size of the change."""
+    def is_within_noise(self) -> bool:
+        return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything changed, as far as the noise is known."""
+        is_off = bool(self.refusal) or (self.relative_change is not None and not self.is_within_noise)
+        return bool(self.change_points) or self.has_new_outcome or self.is_one_sided or is_off
+
+    @property
+    def significance(self) -> str:
+        """Write `slower`, `probably slower`, `within noise`, or `noise unknown`; empty without two times."""
+        if self.judged is None:
+            return "" if self.relative_change is None else "noise unknown"
+        if self.is_within_noise:
+            return "within noise"
+        direction = "slower" if self.judged.verdict is Verdict.REGRESSED else "faster"
+        return direction if self.judged.is_sure else f"probably {direction}"
+
+    @property
+    def relevance(self) -> tuple[bool, bool, bool, bool, float]:
+        """Return the sort key: stored verdict, new outcome, one side only, beyond the noise, size of the change."""
         change = self.relative_change
         moved = 0.0 if change is None else abs(math.log1p(change))
-        return bool(self.change_points), self.has_new_outcome, self.is_one_sided, moved
+        return bool(self.change_points), self.has_new_outcome, self.is_one_sided, not self.is_within_noise, moved
 
 
 SHOWN: Mapping[str, Callable[[ComparedCase], bool]] = {
+    "changed": lambda row: row.is_changed,
     "everything": lambda _: True,
-    "with a stored verdict": lambda row: bool(row.change_points),
+    "with a verdict": lambda row: bool(row.change_points),
     "outcome changed": lambda row: row.has_new_outcome,
     "on one side only": lambda row: row.is_one_sided,
     "machine code changed": lambda row: row.code_change.startswith("changed"),
@@ -130,8 +154,17 @@ SHOWN: Mapping[str, Callable[[ComparedCase], bool]] = {
 """Which rows of a comparison are shown."""
 
 
-def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regression]) -> list[ComparedCase]:
-    """Compare every case and implementation of two runs, most relevant first."""
+def compare_runs(
+    base: RunDetail, head: RunDetail, regressions: Sequence[Regression], recent: Sequence[RecentRuns] = ()
+) -> list[ComparedCase]:
+    """Compare every case and implementation of two runs, most relevant first.
+
+    Args:
+        base: Run to compare against.
+        head: New run.
+        regressions: Stored ones.
+        recent: The newest runs of the head's runner class, which show the noise.
+    """
     base_cases, head_cases = (
         {(case.case_id, case.implementation): case for case in side.cases} for side in (base, head)
     )
@@ -153,7 +186,28 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
         )
         for key in base_cases | head_cases
     ]
+    judged = _judge(rows, recent)
+    rows = [replace(row, judged=judged.get((row.case_id, row.implementation))) for row in rows]
     return sorted(rows, key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation))
+
+
+def _judge(rows: Sequence[ComparedCase], recent: Sequence[RecentRuns]) -> Mapping[tuple[str, str], MedianChange]:
+    """Judge the times of rows by the spread of the newest runs of the same series, timer and cache state."""
+    spreads = {
+        (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.medians_ns)
+        for runner in recent
+        for one in runner.series
+    }
+    medians_ns, known = {}, {}
+    for row in rows:
+        base, head = row.base, row.head
+        if row.relative_change is None or base is None or head is None or not base.median_ns or not head.median_ns:
+            continue
+        key = row.case_id, row.implementation
+        spread = spreads.get((*key, timing_of(head.timer, head.cache)))
+        if spread is not None:
+            medians_ns[key], known[key] = (base.median_ns, head.median_ns), spread
+    return compare_medians(medians_ns, known)
 
 
 def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequence[Regression]) -> list[ChangePoint]:

@@ -1,24 +1,31 @@
-"""Health: runners, coverage, quarantine and the false-alarm rate."""
+"""Health: newest commits and runners, coverage, quarantine and the false-alarm rate."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import TypeVar
 
 import streamlit as st
 
 from roofwatch.ci.ab.noise_floor import RunnerNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
+from roofwatch.ci.history.recent import RUNS_FOR_A_VERDICT, HistoryNoise, noise_from_history, possible_changes
 from roofwatch.ci.history.summary import count_false_alarms
 from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import age_text, outcome_text
+from roofwatch.dashboard.wording import age_text, code_span, outcome_text, percent
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import RunnerCoverage
+from roofwatch.db.queries.results import RecentRuns, RunnerCoverage
+from roofwatch.db.values import CommitRef, Regression
 
+Row = TypeVar("Row")
+
+_NOISY = 0.05
+_POSSIBLE_SHOWN = 5
 _MAX_COUNTED = 100
 """Maximum quarantined runs to count."""
 
@@ -57,33 +64,90 @@ def interval_text(interval: ReportInterval, now: datetime) -> str:
     """Describe whether results arrive as usual."""
     if interval.silent_from is None:
         return "○ too few results to tell"
-    return "✕ silent" if interval.is_silent(now) else "✓ as usual"
+    return "✕ silent" if interval.is_silent(now) else "✓ on schedule"
 
 
-def show_runners(view: View, runners: Sequence[RunnerCoverage], now: datetime) -> None:
-    st.subheader("Runner health", anchor=False)
-    noise = read_noise(view)
-    show_table(
-        runners,
+def noise_columns(
+    noise: Mapping[str, RunnerNoise], history: Mapping[str, HistoryNoise], runner_class: Callable[[Row], str]
+) -> list[Column[Row]]:
+    """Return the calibrated noise, and that of the newest runs, of the runner class of a row."""
+
+    def from_history(row: Row) -> float | None:
+        known = history.get(runner_class(row))
+        return None if known is None else known.deviation
+
+    def calibrated(row: Row) -> float | None:
+        known = noise.get(runner_class(row))
+        return None if known is None else known.median_floor
+
+    from_runs = "Median over its series of the standard deviation from run to run, in its newest runs."
+    from_pairs = "Median over its cases of the deviation between blocks of the same code. See `roofwatch calibrate`."
+    return [
+        Column("noise from history", from_history, "±{:.1%}".format, from_runs, warn_above=_NOISY),
+        Column("calibrated noise", calibrated, "±{:.2%}".format, from_pairs, warn_above=_NOISY),
+    ]
+
+
+def show_newest(
+    view: View, runners: Sequence[RunnerCoverage], recent: Sequence[RecentRuns], regressions: Sequence[Regression]
+) -> None:
+    """Show the newest commit of each runner, and times that left their level but cannot be judged yet."""
+    st.subheader("Newest commits", anchor=False)
+    admitted = [
+        replace(one, series=tuple(own for own in one.series if view.filters.admits_series(own.key))) for one in recent
+    ]
+    possible = possible_changes(admitted, regressions)
+    for change in possible[:_POSSIBLE_SHOWN]:
+        line = st.container(horizontal=True, vertical_alignment="center")
+        how = "possibly slower" if change.relative_change > 0 else "possibly faster"
+        line.markdown(
+            f":orange-badge[? {how}] **{code_span(change.kernel)}** {percent(change.relative_change)} on "
+            f"{code_span(change.runner_class)}: {change.series_count} series, {change.run_count} of "
+            f"{RUNS_FOR_A_VERDICT} runs needed"
+        )
+        view.page_link(
+            "compare",
+            "Compare",
+            place=line,
+            by="commits",
+            base=change.base.sha,
+            head=change.head.sha,
+            runner=change.runner_class,
+        )
+    if possible:
+        worst = possible[0]
+        st.caption("To decide one now, on a machine of that runner class:")
+        revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
+        st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language="bash")
+    newest = {one.runner_class: one.commits[-1] for one in recent}
+    noise, now = read_noise(view), datetime.now(UTC)
+
+    def commit_of(runner: RunnerCoverage) -> CommitRef | None:
+        return newest.get(runner.runner_class)
+
+    def cases_text(runner: RunnerCoverage) -> str:
+        return f"{sum(bool(case.outcomes) for case in runner.cases)} of {len(runner.cases)}"
+
+    columns: list[Column[RunnerCoverage]] = [
         Column("runner class", lambda runner: runner.runner_class),
         Column("state", lambda runner: interval_text(report_interval(runner.result_times), now)),
         Column("last result", lambda runner: age_text(runner.result_times[0], now=now)),
+        Column("commit", lambda runner: (commit := commit_of(runner)) and commit.short_sha),
+        Column("subject", lambda runner: (commit := commit_of(runner)) and commit.subject),
+        Column("cases measured", cases_text, help="In its newest run of a clean work tree."),
         Column(
-            "noise floor",
-            lambda runner: noise[runner.runner_class].median_floor if runner.runner_class in noise else None,
-            "±{:.2%}".format,
-            "Median over its calibrated cases of the deviation between blocks of the same code. "
-            "Measured by `roofwatch calibrate`.",
-        ),
-        Column(
-            "throttled or shared",
+            "throttled or contended",
             _degraded_share,
             "{:.1%}".format,
             "Share of measurements of its newest run in which the device was throttled, or shared with another "
             "process.",
+            warn_above=_NOISY,
         ),
-        Column("cases in its newest run", lambda runner: len(runner.cases)),
+    ]
+    noisy: list[Column[RunnerCoverage]] = noise_columns(
+        noise, noise_from_history(admitted), lambda runner: runner.runner_class
     )
+    show_table(runners, *columns, *noisy)
 
 
 def _degraded_share(runner: RunnerCoverage) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
@@ -12,6 +13,7 @@ Row = TypeVar("Row")
 RowRead = TypeVar("RowRead", contravariant=True)
 
 NO_VALUE = "–"
+_WARNING, _MUTED = "background-color: rgba(213, 94, 0, 0.3)", "color: #888888"
 _ROWS_SHOWN = 25
 _SCROLLED_PX = 900
 """Height of a table with more rows."""
@@ -32,6 +34,8 @@ class Column(Generic[RowRead]):
     """Text of the links, if the values are addresses."""
     is_share: bool = False
     """Draw a bar: the values are parts of one."""
+    warn_above: float | None = None
+    """Values above this are coloured."""
 
     @property
     def config(self) -> Any:
@@ -59,12 +63,17 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Ro
     return found
 
 
+def _warn_above(limit: float, value: object) -> str:
+    return _WARNING if isinstance(value, float) and value > limit else ""
+
+
 def show_table(
     rows: Iterable[Row],
     *columns: Column[Row],
     if_empty: str | None = None,
     omit_empty: bool = False,
     key: str | None = None,
+    is_muted: Callable[[Row], bool] | None = None,
 ) -> None:
     """Show one line per row; text from records is never interpreted.
 
@@ -74,15 +83,24 @@ def show_table(
         if_empty: Shown instead of a table without rows.
         omit_empty: Leave out columns in which no row has a value.
         key: Key of the table.
+        is_muted: Rows to show in grey.
     """
+    rows = list(rows)
     frame = frame_of(rows, columns, omit_empty=omit_empty)
     if frame.empty and if_empty is not None:
         st.text(if_empty)
         return
     shown = [column for column in columns if column.title in frame]
     formats: dict[Any, Any] = {column.title: column.write for column in shown if column.write is not None}
+    style = frame.style.format(formats, na_rep=NO_VALUE)
+    for column in shown:
+        if column.warn_above is not None:
+            style.map(partial(_warn_above, column.warn_above), subset=[column.title])
+    if is_muted is not None:
+        muted = [_MUTED if is_muted(row) else "" for row in rows]
+        style.apply(lambda _: muted)
     st.dataframe(
-        frame.style.format(formats, na_rep=NO_VALUE),
+        style,
         hide_index=True,
         column_config={column.title: column.config for column in shown},
         placeholder=NO_VALUE,

@@ -1,5 +1,6 @@
 """Two commits, runs, branches, toolchains or devices side by side, most relevant difference first."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -39,16 +40,20 @@ _METRICS = {
 _NOT_COMPARED = "not compared"
 _TIME_HELP = "Median of the samples; lower is better."
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_EVERY_KERNEL = "all"
+_EVERY_KERNEL, _BEST_RUNS = "all", "any"
+_SIGNIFICANCES = ("slower", "probably slower", "faster", "probably faster", "within noise", "noise unknown")
 _MAX_RUNS = 500
 """Runs among which sides other than commits are found."""
 
 
 def show() -> None:
-    with open_view("compare", "Compare", "What differs between two sides, as measured and as compiled.") as view:
-        kinds, first, second, third, fourth = st.columns([1, 1.8, 1.8, 1, 1])
+    with open_view("compare", "Compare", "Compare two commits, runs, branches, toolchains or devices.") as view:
+        kinds, runners, first, second, third, fourth = st.columns([1, 1.2, 1.8, 1.8, 1, 1])
         by = By(view.link.choose("Compare", [*By], parameter="by", place=kinds))
-        base, head = _commits(view, first, second) if by is By.COMMITS else _others(view, by, first, second)
+        if by is By.COMMITS:
+            base, head = _commits(view, runners, first, second)
+        else:
+            base, head = _others(view, by, first, second)
         for side, place in ((base, first), (head, second)):
             place.caption(f"{code_span(side.summary.runner_class)}, {written(side.summary.started_at, view.zone)}")
         if base.summary.run_id == head.summary.run_id or (
@@ -57,9 +62,10 @@ def show() -> None:
             what = "commit" if by is By.COMMITS else "run"
             st.info(f"Base and head are the same {what}: choose two.", icon=":material/compare_arrows:")
             return
+        recent = data.ask(questions.read_recent_runs, view.project, runner_classes=(head.summary.runner_class,))
         rows = [
             row
-            for row in compare_runs(base, head, data.list_regressions(view.project))
+            for row in compare_runs(base, head, data.list_regressions(view.project), recent)
             if view.filters.admits_case(row.case_id)
         ]
         kernel = view.link.choose(
@@ -74,17 +80,22 @@ def show() -> None:
             )
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
             st.info("The head is older than the base. Verdicts are stored from old to new: swap the two to see them.")
-        rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel) and is_shown(row)]
+        rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel)]
+        counted = Counter(row.significance for row in rows if row.significance)
+        if counted:
+            st.markdown(", ".join(f"**{counted[word]}** {word}" for word in _SIGNIFICANCES if counted[word]))
+        rows = [row for row in rows if is_shown(row)]
         if not rows:
-            st.info("No case matches: show everything, or widen the filters.", icon=":material/filter_alt:")
+            st.info("No such case: set *Show* to everything, or widen the filters.", icon=":material/filter_alt:")
             return
         columns = comparison_columns(rows)
+        links = _link_columns(view, rows, head.summary.runner_class)
         # one reason for all rows is shown above
         shown_columns = [column for column in columns if refusal is None or column.title != _NOT_COMPARED]
-        show_table(rows, *shown_columns, key=MAIN_FIGURE)
+        show_table(rows, *shown_columns, *links, key=MAIN_FIGURE, is_muted=lambda row: row.is_within_noise)
         st.caption(
-            "Times are medians; lower is better. *change* is their plain difference and may be noise. "
-            "*stored verdict* comes from stored change points between the two commits, not from this table."
+            "Times are medians; lower is better. Grey: within the noise from run to run, at a false discovery rate of "
+            "5 %. *Verdict* comes from stored change points between the two commits."
         )
         refused = sum(bool(row.refusal) for row in rows)
         if refused and refusal is None:
@@ -97,8 +108,10 @@ def show() -> None:
         _show_samples(view, rows, base, head)
 
 
-def _commits(view: View, *places: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
-    runner_classes = view.filters.runner_classes
+def _commits(view: View, at_runner: DeltaGenerator, *places: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+    offered = [one for one in view.filters.facets.runner_classes if view.filters.admits_runner(one)]
+    runner = view.link.choose("Runner", [_BEST_RUNS, *offered], parameter="runner", place=at_runner)
+    runner_classes = view.filters.runner_classes if runner == _BEST_RUNS else (runner,)
     measured = data.ask(questions.list_commits, view.project, runner_classes=runner_classes)
     commits = [commit for commit in measured if view.filters.admits_commit(commit.sha)]
     titles = {
@@ -181,7 +194,7 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
         *map(metric_column, _METRICS),
     ]
     return [
-        Column("stored verdict", _verdict_text, help="Stored change points of this case between the two commits."),
+        Column("verdict", _verdict_text, help="Stored change points of this case between the two commits."),
         Column("case", lambda row: row.case_id),
         Column("implementation", lambda row: row.implementation),
         Column("base time", lambda row: row.base and row.base.median_ns, write_ns, _TIME_HELP),
@@ -190,8 +203,10 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
             "change",
             lambda row: row.relative_change,
             percent,
-            "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
+            "(head − base) / base of the two medians.",
         ),
+        Column("95 % interval", _interval_text, help="Of the change, from the noise of the newest runs."),
+        Column("significance", lambda row: row.significance),
         *(column for column in further if any(map(column.value, rows))),
         Column("outcome", _outcomes_text, help="How the measurement ended: base → head."),
         Column(
@@ -247,6 +262,26 @@ def to_markdown(frame: pd.DataFrame) -> bytes:
 
     rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
     return "\n".join([*markdown.table([str(column) for column in frame.columns], rows), ""]).encode()
+
+
+def _interval_text(row: ComparedCase) -> str:
+    if row.judged is None:
+        return ""
+    low, high = row.judged.relative_interval
+    return f"{percent(low)} to {percent(high)}"
+
+
+def _link_columns(view: View, rows: Sequence[ComparedCase], runner_class: str) -> list[Column[ComparedCase]]:
+    def trend(row: ComparedCase) -> str:
+        series = {"kernel": row.kernel, "case": row.case_id, "implementation": row.implementation}
+        return view.address_of("trends", metric="median_ns", runner=runner_class, **series)
+
+    def regression(row: ComparedCase) -> str | None:
+        commit = next((change.commit.sha for change in row.change_points), None)
+        return None if commit is None else view.address_of("regression", commit=commit)
+
+    links = [Column("trend", trend, link="trend")]
+    return [*links, Column("regression", regression, link="regression")] if any(map(regression, rows)) else links
 
 
 def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str:

@@ -34,11 +34,9 @@ _DIAGNOSES_SHOWN = 6
 
 
 def show() -> None:
-    with open_view(
-        "kernel", "Kernel", ("How far one kernel is from the roofline, why, and what it compiles to.")
-    ) as view:
-        runs = _runs_by_commit(view)
+    with open_view("kernel", "Kernel", "Roofline, bottleneck and compiled code of one kernel.") as view:
         choices = st.container(horizontal=True)
+        runs = _runs_by_commit(view, choices)
         run, previous = _choose_run(view, runs, choices)
         record = data.ask(questions.load_record, UUID(run.run_id))
         kernels = sorted({case.kernel for case in record.cases if view.filters.admits_case(case.case_id)})
@@ -60,19 +58,25 @@ def show() -> None:
         show_accuracy(part.accuracies)
 
 
-def _runs_by_commit(view: View) -> dict[str, FleetRun]:
-    """Return the best run of each commit, newest commit first, unreachable commits last."""
-    runs = view.list_runs(limit=_RUNS_OFFERED, or_commit=st.query_params.get("commit"))
+def _runs_by_commit(view: View, place: DeltaGenerator) -> dict[str, FleetRun]:
+    """Return the best run of each commit on a chosen runner class, newest commit first, unreachable commits last."""
+    asked = st.query_params.get("commit")
+    runs = view.list_runs(limit=_RUNS_OFFERED, or_commit=asked)
+    classes = list(dict.fromkeys(run.runner_class for run in runs))
+    default = next((run.runner_class for run in runs if run.commit.sha == asked), None)
+    runner_class = view.link.choose("Runner", classes, parameter="runner", default=default, place=place)
     found: dict[str, FleetRun] = {}
     # sorting is stable, so newest runs stay first
-    for run in sorted(runs, key=lambda run: (run.is_dirty, run.is_paired)):
+    for run in sorted(
+        (one for one in runs if one.runner_class == runner_class), key=lambda run: (run.is_dirty, run.is_paired)
+    ):
         found.setdefault(run.commit.sha, run)
     ordered = sorted(found.values(), key=lambda run: (not run.is_unreachable, run.commit), reverse=True)
     return {run.commit.sha: run for run in ordered}
 
 
 def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator) -> tuple[FleetRun, FleetRun | None]:
-    """Return the run of the chosen commit, and one of the commit before, preferably on the same runner class."""
+    """Return the run of the chosen commit, and one of the commit before."""
     sha = view.link.choose(
         "Commit",
         list(runs),
@@ -84,8 +88,7 @@ def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator)
     earlier = [
         run for run in runs.values() if run.commit < chosen.commit and run.is_unreachable <= chosen.is_unreachable
     ]
-    alike = [run for run in earlier if run.runner_class == chosen.runner_class]
-    return chosen, next(iter(alike or earlier), None)
+    return chosen, next(iter(earlier), None)
 
 
 def _show_where(view: View, record: RunRecord, kernel: str) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.dashboard import data
-from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
+from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.regressions import ORDERS, in_order, row_html, show_others, trend_of
 from roofwatch.dashboard.components.table import Column, show_table
@@ -51,11 +51,13 @@ def show() -> None:
             one for one in data.ask(questions.list_triaged, view.project) if admits.admits_regression(one.regression)
         ]
         _show_open(view, [one for one in found if one.is_open], now)
+        recent = data.ask(questions.read_recent_runs, view.project, runner_classes=admits.runner_classes)
+        if runners:
+            show_newest(view, runners, recent, [one.regression for one in found])
         show_others(view, found, now)
         since = _choose_window(view, runners)
         _show_movements(view, found, runners, since)
         if runners:
-            show_runners(view, runners, now)
             show_gaps(runners)
             show_quarantine(view)
         else:

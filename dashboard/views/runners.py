@@ -10,13 +10,14 @@ import streamlit as st
 from roofwatch.ci.ab.comparable import Difference, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
+from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name, runner_history_figure
 from roofwatch.dashboard.charts.trend import changes_of
-from roofwatch.dashboard.components.health import interval_text, read_noise
+from roofwatch.dashboard.components.health import interval_text, noise_columns, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import NO_VALUE, Column, grouped, show_table
@@ -54,6 +55,10 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         degraded[cost.run_id] += cost.degraded_count
     intervals = {one: report_interval(run.finished_at for run in own) for one, own in runs.items()}
     noise, now = read_noise(view), datetime.now(UTC)
+    classes = view.filters.runner_classes
+    recent = data.ask(questions.read_recent_runs, view.project, runner_classes=classes)
+    history = noise_from_history(recent)
+    noisiest_first = sorted(runs, key=lambda runner: -history[runner].deviation if runner in history else 0.0)
 
     def degraded_share(runner: str) -> float | None:
         count = sum(measured[run.run_id] for run in runs[runner])
@@ -61,11 +66,11 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
 
     def false_alarms(runner: str) -> str:
         known = noise.get(runner)
-        return "never calibrated" if known is None else f"{known.false_alarm_count} of {known.comparison_count}"
+        return "not calibrated" if known is None else f"{known.false_alarm_count} of {known.comparison_count}"
 
     st.subheader("Every runner class", anchor=False)
     show_table(
-        runs,
+        noisiest_first,
         Column("runner class", str),
         Column("runs", lambda runner: len(runs[runner])),
         Column("last result", lambda runner: written(intervals[runner].last_at, view.zone)),
@@ -76,17 +81,12 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
             help="Silent: no result for three times its longest usual interval.",
         ),
         Column(
-            "throttled or shared",
+            "throttled or contended",
             degraded_share,
             "{:.1%}".format,
             "Share of measurements in which the device was throttled by a fault, or shared with another process.",
         ),
-        Column(
-            "noise floor",
-            lambda runner: noise[runner].median_floor if runner in noise else None,
-            "±{:.2%}".format,
-            "Median over its cases of the deviation of a block.",
-        ),
+        *noise_columns(noise, history, str),
         Column("false alarms", false_alarms, help="Verdicts of a change in A/A calibrations, over all cases."),
         key=MAIN_FIGURE,
     )
@@ -97,7 +97,7 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
     elif known is not None and view.filters.case_ids is not None:
         show_no_match("No calibrated case matches the filters")
     else:
-        st.info("This runner class was never calibrated.", icon=":material/tune:")
+        st.info("Not calibrated: no commit was measured against itself on this runner class.", icon=":material/tune:")
         st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
 
 

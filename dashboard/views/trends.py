@@ -35,7 +35,7 @@ _OTHER_WAYS_TO_ZOOM = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d"
 
 
 def show() -> None:
-    with open_view("trends", "Trends", "How a kernel changed over commits, and which commits changed it.") as view:
+    with open_view("trends", "Trends", "One or more series over commits, with their changes.") as view:
         *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
         second = st.container(horizontal=True, vertical_alignment="bottom")
         include_dirty = view.link.switch("Include uncommitted changes", parameter="dirty", place=dirty)
@@ -55,7 +55,9 @@ def show() -> None:
             show_no_match("No series matches the filters")
             return
         regressions = data.list_regressions(view.project)
-        keys = _narrow(view, admitted, _default_series(regressions, admitted), first, second)
+        kernel = view.link.asked_or_chosen("kernel")
+        of_kernel = [key for key in admitted if key.kernel == kernel] or admitted
+        keys = _narrow(view, admitted, _default_series(regressions, of_kernel), first, second)
         trend = data.ask(questions.read_trend, _question(view, keys, regressions, second, include_dirty=include_dirty))
         if not trend.series:
             st.info(
@@ -64,7 +66,9 @@ def show() -> None:
             )
             return
         series = _choose_implementations(view, trend.series, second)
-        scale = Scale(view.link.choose("Scale", [*Scale], parameter="scale", place=scaled))
+        # times of several runners differ too much for one axis
+        default = Scale.RELATIVE if len({one.key.runner_class for one in series}) > 1 else None
+        scale = Scale(view.link.choose("Scale", [*Scale], parameter="scale", default=default, place=scaled))
         if scale is Scale.LOGARITHMIC and any(point.value == 0 for one in series for point in one.points):
             st.info("The scale stays linear, because there are values of zero.", icon=":material/linear_scale:")
             scale = Scale.ABSOLUTE

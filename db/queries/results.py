@@ -7,7 +7,7 @@ from uuid import UUID
 
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.results import CaseProfile, Counters
-from roofwatch.db.values import CommitRef, Series
+from roofwatch.db.values import CommitRef, Series, SeriesKey
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,27 @@ class RunnerCoverage:
     """Newest run of a clean work tree outside a pair."""
     cases: tuple[CaseCoverage, ...]
     """Cases of that run."""
+
+
+@dataclass(frozen=True)
+class RecentSeries:
+    """The times of one series in the newest runs of a runner class, for one timer and cache state."""
+
+    key: SeriesKey
+    timing: str
+    places: tuple[int, ...]
+    """Positions of its runs in `RecentRuns.commits`."""
+    medians_ns: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RecentRuns:
+    """The newest runs of a runner class."""
+
+    runner_class: str
+    commits: tuple[CommitRef, ...]
+    """One per run, oldest first."""
+    series: tuple[RecentSeries, ...]
 
 
 @dataclass(frozen=True)

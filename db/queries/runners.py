@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.filter_options import source_files_of
-from roofwatch.db.queries.question import Word, Words
-from roofwatch.db.queries.results import CaseCoverage, CaseFacts, RunnerCoverage, RunnerRun
+from roofwatch.db.queries.question import Limit, Word, Words
+from roofwatch.db.queries.results import CaseCoverage, CaseFacts, RecentRuns, RecentSeries, RunnerCoverage, RunnerRun
 from roofwatch.db.queries.run_filter import is_in_series, is_on
 from roofwatch.db.queries.series import COMMIT_COLUMNS
 from roofwatch.db.queries.series_keys import COSTS
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import CommitRef
+from roofwatch.db.values import CommitRef, SeriesKey, timing_of
 
 _MAX_TIMES = 51
 """Result times per runner class: fifty gaps show the usual interval."""
@@ -91,6 +91,58 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
     for runner_class, run_id, device_name, started_at, harness_version, *commit in session.execute(query):
         runs[runner_class].append(RunnerRun(run_id, device_name, started_at, harness_version, CommitRef(*commit)))
     return dict(runs)
+
+
+def read_recent_runs(
+    session: Session, project: Word, *, runner_classes: Words = (), limit: Limit = 40
+) -> list[RecentRuns]:
+    """Read the successful times of the newest runs on the default branch, of each runner class.
+
+    Args:
+        session: Database session.
+        project: Project name.
+        runner_classes: Only these; empty for all.
+        limit: Maximum runs of a runner class.
+    """
+    along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
+    by_class: Any = {"partition_by": EnvironmentRow.runner_class}
+    newest = (
+        select(
+            *(EnvironmentRow.runner_class, RunRow.number, *COMMIT_COLUMNS),
+            func.row_number().over(**by_class, order_by=[column.desc() for column in along]).label("rank"),
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(is_in_series(project), is_on(project, runner_classes))
+        .subquery("newest")
+    )
+    rows = session.execute(select(newest).where(newest.c.rank <= limit).order_by(newest.c.rank.desc())).all()
+    commits: defaultdict[str, list[CommitRef]] = defaultdict(list)
+    place_of: dict[int, int] = {}
+    for runner_class, number, *commit, _ in rows:
+        place_of[number] = len(commits[runner_class])
+        commits[runner_class].append(CommitRef(*commit))
+    row, series = MeasurementRow, SeriesRow
+    query = (
+        select(
+            *(CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache),
+            func.array_agg(row.run_number),
+            func.array_agg(row.median_ns),
+        )
+        .select_from(row)
+        .join(series, series.id == row.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == series.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(row.run_number.in_(place_of), row.median_ns.is_not(None))
+        .group_by(CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache)
+    )
+    found: defaultdict[str, list[RecentSeries]] = defaultdict(list)
+    for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(query):
+        key = SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class)
+        values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
+        found[runner_class].append(RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True))))
+    return [RecentRuns(one, tuple(own), tuple(found[one])) for one, own in sorted(commits.items())]
 
 
 def read_cases(session: Session, run_id: UUID) -> dict[str, CaseFacts]:

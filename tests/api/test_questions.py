@@ -90,6 +90,7 @@ class Filled:
             "list_window_ends": {"trend": trend},
             "list_triaged": {"project": project},
             "list_runner_coverage": {"project": project, "branches": ("main",)},
+            "read_recent_runs": {"project": project, "limit": 3},
             "read_case_of_both": {**commits, "case_id": SOFTMAX, "runner_class": runner_class},
             "read_case_of_runs": {**both, "case_id": SOFTMAX},
             "list_decisions": {"project": project, "regression_id": found},

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from sqlalchemy import Engine
 
 from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
+    NOON,
     make_blocks,
     make_commit,
     make_environment,
     make_measurement,
     make_record,
+    make_static_facts,
     sha_of,
 )
+from tests.ci.values import stepped
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import (
     COMMIT_COUNT,
@@ -35,19 +40,48 @@ def test_comparing_starts_with_the_two_newest_commits(open_view: OpenView, store
 
 def test_comparing_shows_the_change_and_the_stored_verdict_side_by_side(open_view: OpenView, store: Engine) -> None:
     store_history(store)
-    rows = table(open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT)), "stored verdict")
+    app = open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT), show="everything")
+    rows = table(app, "verdict")
     assert rows["case"][0] == RMS_NORM
     assert rows["implementation"][0] == "torch"
     assert rows["change"][0] == pytest.approx(0.42, abs=0.01)
-    assert rows["stored verdict"].tolist() == [f"◆ regressed {sha_of(SLOWER_AT)[:8]}", "–", "–", "–", "–"]
+    assert rows["verdict"].tolist() == [f"◆ regressed {sha_of(SLOWER_AT)[:8]}", "–", "–", "–", "–"]
 
 
 def test_comparing_says_on_which_targets_the_machine_code_changed(open_view: OpenView, store: Engine) -> None:
     store_history(store)
-    rows = table(open_view("compare", base=sha_of(SPILLS_AT - 1), head=sha_of(SPILLS_AT)), "machine code")
+    app = open_view("compare", base=sha_of(SPILLS_AT - 1), head=sha_of(SPILLS_AT), show="everything")
+    rows = table(app, "machine code")
     assert rows["implementation"][0] == "triton"
     assert rows["machine code"][0] == "changed on 6 of 6: gfx942, gfx950, sm_80, sm_90, sm_100, sm_120"
-    assert rows["stored verdict"][0] == f"◆ regressed {sha_of(SPILLS_AT)[:8]} (local memory per thread)"
+    assert rows["verdict"][0] == f"◆ regressed {sha_of(SPILLS_AT)[:8]} (local memory per thread)"
+
+
+def test_only_what_leaves_the_noise_is_shown_first(open_view: OpenView, store: Engine) -> None:
+    slow, quiet = stepped(count=12, at=11, noise=0.01), stepped(count=12, factor=1.0, noise=0.01, seed=1)
+    for number in range(12):
+        measurements = [
+            make_measurement(implementation="slow", median_ns=slow[number]),
+            make_measurement(implementation="quiet", median_ns=quiet[number]),
+        ]
+        code = make_static_facts(implementation="slow", code=str(number))
+        facts = [code] if number in (10, 11) else []
+        ingest_record(store, make_record(number, measurements=measurements, static_facts=facts))
+        if number == 11:  # a newer run of the same commit, without compiled code
+            ingest_record(store, make_record(number, measurements=measurements, started_at=NOON + timedelta(days=9)))
+
+    app = open_view("compare")
+
+    rows = table(app, "significance")
+    assert rows["implementation"].tolist() == ["slow"]
+    assert rows["significance"].tolist() == ["slower"]
+    assert rows["machine code"].tolist() == ["changed on 1 of 1: sm_90"]
+    assert "**1** slower, **1** within noise" in texts(app)
+    everything = table(open_view("compare", show="everything"), "significance").set_index("implementation")
+    assert everything.loc["quiet", "significance"] == "within noise"
+    newest = texts(open_view("overview"))
+    assert "possibly slower] **`rms_norm`** +" in newest
+    assert "2 of 5 runs needed" in newest
 
 
 def test_one_sided_rows_are_marked(open_view: OpenView, store: Engine) -> None:
@@ -115,7 +149,7 @@ def test_rows_can_be_filtered_by_kind_of_difference(open_view: OpenView, store: 
     ingest_record(store, make_record(1, measurements=[make_measurement()]))
 
     assert table(open_view("compare", show="on one side only"), "outcome")["implementation"].tolist() == ["gone"]
-    assert "No case matches" in texts(open_view("compare", show="outcome changed"))
+    assert "No such case" in texts(open_view("compare", show="outcome changed"))
 
 
 def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engine) -> None:

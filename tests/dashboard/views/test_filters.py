@@ -161,7 +161,7 @@ def test_a_silent_runner_is_listed_although_another_has_newer_runs(
     look: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_most(monkeypatch, 1)
-    health = table(look("runners"), "throttled or shared")
+    health = table(look("runners"), "throttled or contended")
     assert dict(zip(health["runner class"], health["runs"], strict=True)) == {
         MINE.runner_class: 1,
         OTHER.runner_class: 1,

@@ -24,10 +24,10 @@ def test_every_runner_class_shows_its_last_result_interval_and_noise(open_view: 
     assert mine["runs"] == RUN_COUNT + 2
     assert mine["usually every"] == "1 h"
     assert mine["state"] == "✕ silent"
-    assert mine["throttled or shared"] == pytest.approx(1 / 38)
-    assert mine["noise floor"] < 0.01
+    assert mine["throttled or contended"] == pytest.approx(1 / 38)
+    assert mine["calibrated noise"] < 0.01
     assert mine["false alarms"] == "0 of 1"
-    assert health.loc[make_environment().runner_class, "false alarms"] == "never calibrated"
+    assert health.loc[make_environment().runner_class, "false alarms"] == "not calibrated"
     assert health.loc[make_environment().runner_class, "state"] == "○ too few results to tell"
 
 

@@ -44,7 +44,7 @@ from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.runners import list_runner_coverage
+from roofwatch.db.queries.runners import list_runner_coverage, read_recent_runs
 from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
 from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
 from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
@@ -171,6 +171,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     ),
     "list_entries": lambda session: list_entries(session, PROJECT),
     "list_runner_coverage": lambda session: list_runner_coverage(session, PROJECT),
+    "read_recent_runs": lambda session: read_recent_runs(session, PROJECT, limit=5),
     "list_fleet_runs": lambda session: list_fleet_runs(session, PROJECT, limit=20),
     "list_fleet_runs of a branch and of each class": lambda session: list_fleet_runs(
         session,

@@ -1,0 +1,198 @@
+"""What single runs say against the noise of the newest runs: changes too new to judge, and two runs side by side. Pure.
+
+The noise of a series is the spread of the differences between neighbouring runs, which a step or a drift hardly
+changes (von Neumann et al. 1941), by the median absolute deviation. It includes what differs from job to job, which
+the samples of one run do not show.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
+from roofwatch.ci.verdicts import Thresholds
+from roofwatch.db.queries.results import RecentRuns, RecentSeries
+from roofwatch.db.values import CommitRef, Regression, SeriesKey, Verdict
+
+_MIN_RUNS = 8
+"""Runs from which the noise of a series is known."""
+RUNS_FOR_A_VERDICT = 5
+"""Runs after which the history judges a change at the latest."""
+_ERRORS_OF_ONE, _ERRORS_OF_MORE = 6.0, 4.0
+"""Standard deviations that a single run, or each of several, must lie off."""
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much a time differs from run to run."""
+
+    deviation: float
+    """Standard deviation of the log time of a run."""
+    run_count: int
+
+    @classmethod
+    def of(cls, medians_ns: Sequence[float]) -> "Spread | None":
+        """Estimate it; None for fewer than 8 runs."""
+        if len(medians_ns) < _MIN_RUNS:
+            return None
+        logs = [math.log(value) for value in medians_ns]
+        steps = [abs(after - before) for before, after in pairwise(logs)]
+        return cls(MAD_TO_DEVIATION * statistics.median(steps) / math.sqrt(2), len(logs))
+
+
+@dataclass(frozen=True)
+class HistoryNoise:
+    """The noise of one runner class, from its newest runs."""
+
+    deviation: float
+    """Median over its series, as a fraction."""
+    series_count: int
+    run_count: int
+
+
+def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]:
+    """Estimate the noise of each runner class that has enough runs."""
+    found = {}
+    for runner in runners:
+        spreads = [spread for one in runner.series if (spread := Spread.of(one.medians_ns)) is not None]
+        if spreads:
+            deviation = statistics.median(spread.deviation for spread in spreads)
+            found[runner.runner_class] = HistoryNoise(math.expm1(deviation), len(spreads), len(runner.commits))
+    return found
+
+
+# --- changes too new to judge
+
+
+@dataclass(frozen=True)
+class PossibleChange:
+    """Times of one kernel on one runner class that left their level in the newest runs."""
+
+    kernel: str
+    runner_class: str
+    relative_change: float
+    """Median over the series."""
+    series_count: int
+    run_count: int
+    """Newest runs that show it, 1 to 4."""
+    base: CommitRef
+    """Of the last run of the old level."""
+    head: CommitRef
+    """Of the newest run."""
+
+
+def possible_changes(
+    runners: Iterable[RecentRuns], regressions: Iterable[Regression], thresholds: Thresholds | None = None
+) -> list[PossibleChange]:
+    """Find times that the newest runs show off their level, before the history can judge them; the largest first.
+
+    Args:
+        runners: The newest runs of each runner class.
+        regressions: What was judged: its series are left out from the commit of their change on.
+        thresholds: What is worth reporting.
+    """
+    edge = math.log1p((thresholds or Thresholds()).trend_relative_change)
+    judged: dict[SeriesKey, CommitRef] = {}
+    for point in (point for one in regressions for point in one.change_points):
+        judged[point.series] = max(point.commit, judged.get(point.series, point.commit))
+    moved: dict[tuple[str, str, int, bool], list[tuple[RecentSeries, float]]] = defaultdict(list)
+    by_class = {runner.runner_class: runner for runner in runners}
+    for runner_class, runner in by_class.items():
+        for one in runner.series:
+            count, change = _newest_change(one.medians_ns, edge)
+            is_newest = bool(one.places) and one.places[-1] == len(runner.commits) - 1
+            if not count or not is_newest:
+                continue
+            known = judged.get(one.key)
+            if known is None or known < runner.commits[one.places[-count]]:
+                moved[one.key.kernel, runner_class, count, change > 0].append((one, change))
+    found = [
+        PossibleChange(
+            kernel,
+            runner_class,
+            math.expm1(statistics.median(change for _, change in own)),
+            len(own),
+            count,
+            base=by_class[runner_class].commits[own[0][0].places[-count - 1]],
+            head=by_class[runner_class].commits[-1],
+        )
+        for (kernel, runner_class, count, _), own in moved.items()
+    ]
+    return sorted(found, key=lambda one: (-abs(math.log1p(one.relative_change)), one.kernel, one.runner_class))
+
+
+def _newest_change(medians_ns: Sequence[float], edge: float) -> tuple[int, float]:
+    """Return how many of the newest values left the level before, and the log change; 0 if none, or if it is old."""
+    old = medians_ns[: 1 - RUNS_FOR_A_VERDICT]
+    spread = Spread.of(old)
+    if spread is None:
+        return 0, 0.0
+    level = statistics.median(math.log(value) for value in old[-_MIN_RUNS:])
+    off = [math.log(value) - level for value in medians_ns]
+    count = 0
+    for value in reversed(off):
+        if abs(value) <= max(edge, _ERRORS_OF_MORE * spread.deviation) or (value > 0) != (off[-1] > 0):
+            break
+        count += 1
+    is_sure = count > 1 or (count == 1 and abs(off[-1]) > _ERRORS_OF_ONE * spread.deviation)
+    return (count, statistics.median(off[-count:])) if is_sure and count < RUNS_FOR_A_VERDICT else (0, 0.0)
+
+
+# --- two runs side by side
+
+
+@dataclass(frozen=True)
+class MedianChange:
+    """The change between the medians of two runs."""
+
+    log_ratio: float
+    half_width: float
+    """Of the 95 % interval of the log ratio."""
+    p_value: float
+    verdict: Verdict = Verdict.UNCHANGED
+    """Regressed or improved if the difference is beyond the noise, among all that are compared."""
+    is_sure: bool = False
+    """Whether the whole interval is also beyond the smallest change worth reporting."""
+
+    @property
+    def relative_interval(self) -> tuple[float, float]:
+        return math.expm1(self.log_ratio - self.half_width), math.expm1(self.log_ratio + self.half_width)
+
+
+Case = tuple[str, str]
+"""Case id and implementation."""
+
+
+def compare_medians(
+    medians_ns: Mapping[Case, tuple[float, float]],
+    spreads: Mapping[Case, Spread],
+    thresholds: Thresholds | None = None,
+) -> dict[Case, MedianChange]:
+    """Compare the medians of base and head of many cases, those whose noise is known.
+
+    The false discovery rate among all of them is controlled (Benjamini and Hochberg 1995).
+    """
+    limits = thresholds or Thresholds()
+    found = {}
+    for case in medians_ns.keys() & spreads.keys():
+        (base, head), spread = medians_ns[case], spreads[case]
+        # half as many degrees of freedom as runs: a median absolute deviation is less efficient
+        error, degrees = max(spread.deviation, 1e-6) * math.sqrt(2), max(spread.run_count // 2, 1)
+        log_ratio = math.log(head / base)
+        half_width = critical_t(degrees, _CONFIDENCE) * error
+        found[case] = MedianChange(log_ratio, half_width, two_sided_p(log_ratio / error, degrees))
+    ordered = sorted(one.p_value for one in found.values())
+    rate = limits.false_discovery_rate
+    largest = max((p for rank, p in enumerate(ordered, start=1) if p <= rate * rank / len(ordered)), default=-1.0)
+    edge = math.log1p(limits.relative_change)
+    for case, one in found.items():
+        if one.p_value <= largest:
+            verdict = Verdict.REGRESSED if one.log_ratio > 0 else Verdict.IMPROVED
+            is_sure = abs(one.log_ratio) - one.half_width > edge
+            found[case] = replace(one, verdict=verdict, is_sure=is_sure)
+    return found
