@@ -170,6 +170,7 @@ def _gated_spec(
         ],
         flop_count=flop_count,
         memory_bytes=gated_activation_memory_bytes,
+        token_count=lambda case: case["n_rows"],
         formula=formula,
         source="Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202)",
         interpreted_shape={"n_rows": 3, "n_cols": 2100},

@@ -21,12 +21,14 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic_core import ErrorDetails
 
 from roofwatch.ci.messages import AlertError
-from roofwatch.collector.record.metrics import METRICS, Better, Metric, is_metric, metric
+from roofwatch.collector.record.metrics import METRICS, Better, Metric, is_metric, metric, parse_amount
 from roofwatch.db.alerts.values import Severity
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
@@ -44,14 +46,9 @@ RunCount = Annotated[int, Field(ge=1, le=200)]
 
 def _percentage(value: object) -> float:
     """Read `"5%"` as 0.05. A bare number is refused: 5 could mean 5 % or five times."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError('write a percentage in quotes, such as "5%"')
-    return float(found[1]) / 100
-
-
-def _limit(value: object) -> object:
-    return _percentage(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        raise ValueError('write a percentage in quotes, such as "5%"')  # noqa: TRY004 -- pydantic reports a ValueError
+    return parse_amount(value, "share")
 
 
 def _known_metric(name: str) -> str:
@@ -66,7 +63,7 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
 
 
 Percentage = Annotated[float, BeforeValidator(_percentage), Field(ge=0)]
-Limit = Annotated[float, BeforeValidator(_limit), Field(gt=0)]
+Limit = Annotated[float, Field(gt=0)]
 
 
 class _Table(BaseModel):
@@ -173,7 +170,7 @@ class MetricRule(_KernelRule):
     """The same rule: `throughput` reads better for rates, `level` for times, memory and errors."""
     metric: Annotated[str, AfterValidator(_known_metric)]
     at_least: Limit | None = None
-    """In the metric's unit; a share is a percentage."""
+    """In the metric's unit, or text with a unit: `"600 TFLOP/s"`; a share is a percentage."""
     at_most: Limit | None = None
     drops_by: Annotated[Percentage, Field(lt=1)] | None = None
     grows_by: Percentage | None = None
@@ -212,6 +209,12 @@ class MetricRule(_KernelRule):
     def is_beyond(self, ratio: float) -> bool:
         """Return whether a ratio of the new value to its reference is worse than allowed."""
         return ratio < 1 - (self.drops_by or 0.0) if self.is_floor else ratio > 1 + (self.grows_by or 0.0)
+
+    @field_validator("at_least", "at_most", mode="before")
+    @classmethod
+    def _with_unit(cls, value: object, info: ValidationInfo) -> object:
+        is_text = isinstance(value, str) and "metric" in info.data
+        return parse_amount(str(value), metric(info.data["metric"]).unit) if is_text else value
 
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 
 
@@ -81,6 +82,25 @@ def format_bytes(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g} {unit}"
     return f"{value:.0f} B"
+
+
+def parse_amount(text: str, unit: str) -> float:
+    """Read what people write for a metric's unit: `600 TFLOP/s`, `2 ms`, `48 KiB`, `5%`.
+
+    Raises:
+        ValueError: no number with that unit or a multiple of it.
+    """
+    prefixes = (*_RATE_STEPS, (1.0, "")) if unit.endswith("/s") else ((1.0, ""),)
+    sizes = {
+        "ns": {name: size for size, name in (*_TIME_STEPS, (1e3, "us"), (1.0, "ns"))},
+        "bytes": {name: float(size) for size, name in (*_BYTE_STEPS, (10**9, "GB"), (10**6, "MB"), (1, "B"))},
+        "share": {"%": 0.01},
+    }.get(unit, {f"{prefix}{unit}": size for size, prefix in prefixes})
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text.replace(" ", ""))
+    if found is None or found[2] not in sizes:
+        raise ValueError(f'write a number and one of {", ".join(sizes)}, such as "5{next(iter(sizes))}"')
+    # in decimal, where 70 × 0.01 is 0.7
+    return float(Decimal(found[1]) * Decimal(str(sizes[found[2]])))
 
 
 _format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, "{:.2e}".format

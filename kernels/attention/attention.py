@@ -121,6 +121,7 @@ attention_spec = KernelSpec(
     ],
     flop_count=attention_flop_count,
     memory_bytes=attention_memory_bytes,
+    token_count=lambda case: case["B"] * case["T"],
     formula="out = softmax(q kᵀ / sqrt(D) + mask) v",
     source="Dao, FlashAttention-2, 2023 (arXiv 2307.08691)",
     interpreted_shape={"B": 1, "H": 2, "H_KV": 1, "T": 70, "window": 40},

@@ -101,6 +101,7 @@ attention_varlen_spec = KernelSpec(
     ],
     flop_count=attention_varlen_flop_count,
     memory_bytes=attention_varlen_memory_bytes,
+    token_count=lambda case: sum(sequence_lengths(case)),
     formula="out = softmax(q kᵀ / sqrt(D) + causal mask) v in each sequence",
     source="Dao, FlashAttention-2, 2023 (arXiv 2307.08691)",
     interpreted_shape={"B": 3, "H": 2, "H_KV": 1, "T": 70},

@@ -102,6 +102,7 @@ paged_decode_attention_spec = KernelSpec(
     ],
     flop_count=paged_decode_attention_flop_count,
     memory_bytes=paged_decode_attention_memory_bytes,
+    token_count=lambda case: case["B"],
     formula="out = softmax(q kᵀ / sqrt(D)) v over the blocks of each sequence",
     source="Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 "
     "(arXiv 2309.06180)",

@@ -89,6 +89,7 @@ embedding_gather_spec = KernelSpec(
     ],
     flop_count=embedding_gather_flop_count,
     memory_bytes=embedding_gather_memory_bytes,
+    token_count=lambda case: case["T"],
     formula="out[t] = table[indices[t]]",
     source="Bengio et al., A Neural Probabilistic Language Model, JMLR 2003",
     interpreted_shape={"T": 5, "vocab": 100, "hidden": 2100},

@@ -205,6 +205,7 @@ kv_cache_write_spec = KernelSpec(
     ],
     flop_count=kv_cache_write_flop_count,
     memory_bytes=kv_cache_write_memory_bytes,
+    token_count=lambda case: case["T"],
     mutates=("key_cache", "value_cache"),
     formula="cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale",
     source="Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 "

@@ -201,6 +201,7 @@ rotary_spec = KernelSpec(
     ],
     flop_count=rotary_flop_count,
     memory_bytes=rotary_memory_bytes,
+    token_count=lambda case: case["B"] * case["T"],
     gradients=("q", "k"),
     formula="out[i] = x[i] cos[i] - x[i + D/2] sin[i]; out[i + D/2] = x[i + D/2] cos[i] + x[i] sin[i]",
     source="Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021 (arXiv 2104.09864)",

@@ -201,6 +201,7 @@ grouped_gemm_spec = KernelSpec(
     ],
     flop_count=grouped_gemm_flop_count,
     memory_bytes=grouped_gemm_memory_bytes,
+    token_count=lambda case: case["T"],
     formula="out[i] = tokens[i] @ weights[e] for offsets[e] <= i < offsets[e + 1]",
     source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
     interpreted_shape={"T": 210, "E": 6, "top_k": 2, "hidden": 136, "ffn": 72},

@@ -217,6 +217,7 @@ moe_permute_spec = KernelSpec(
     ],
     flop_count=moe_permute_flop_count,
     memory_bytes=moe_permute_memory_bytes,
+    token_count=lambda case: case["T"],
     formula="rows = x[order // top_k] with order = stable argsort of experts",
     source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
     interpreted_shape={"T": 75, "E": 9, "top_k": 7, "hidden": 130},

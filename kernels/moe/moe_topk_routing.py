@@ -146,6 +146,7 @@ moe_topk_routing_spec = KernelSpec(
     ),
     flop_count=moe_topk_routing_flop_count,
     memory_bytes=moe_topk_routing_memory_bytes,
+    token_count=lambda case: case["T"],
     formula="weights, experts = top_k(softmax(logits)), weights / sum weights",
     source="Jiang et al., Mixtral of Experts, 2024 (arXiv 2401.04088), section 2.1",
     interpreted_shape={"T": 70},

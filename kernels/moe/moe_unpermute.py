@@ -100,6 +100,7 @@ moe_unpermute_spec = KernelSpec(
     ],
     flop_count=moe_unpermute_flop_count,
     memory_bytes=moe_unpermute_memory_bytes,
+    token_count=lambda case: case["T"],
     formula="out[t] = sum_k weights[t, k] * rows[positions[t, k]]",
     source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
     interpreted_shape={"T": 20, "hidden": 1030},

@@ -252,6 +252,7 @@ add_rms_norm_spec = KernelSpec(
     ],
     flop_count=add_rms_norm_flop_count,
     memory_bytes=add_rms_norm_memory_bytes,
+    token_count=lambda case: case["n_rows"],
     formula="h = x + residual; out = h / sqrt(mean(h²) + eps) * weight",
     source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467)",
     interpreted_shape={"n_rows": 7, "n_cols": 2100},

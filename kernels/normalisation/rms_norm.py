@@ -81,6 +81,7 @@ rms_norm_spec = KernelSpec(
     ],
     flop_count=rms_norm_flop_count,
     memory_bytes=rms_norm_memory_bytes,
+    token_count=lambda case: case["n_rows"],
     formula="out = x / sqrt(mean(x²) + eps) * weight",
     source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467)",
     interpreted_shape={"n_rows": 5, "n_cols": 4096},

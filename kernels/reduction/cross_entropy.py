@@ -197,6 +197,7 @@ cross_entropy_spec = KernelSpec(
     ],
     flop_count=cross_entropy_flop_count,
     memory_bytes=cross_entropy_memory_bytes,
+    token_count=lambda case: case["n_rows"],
     formula="loss = log sum exp logits - logits[label], 0 where label = ignore_index",
     source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
     interpreted_shape={"n_rows": 8, "n_cols": 5001},

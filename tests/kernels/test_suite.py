@@ -326,3 +326,13 @@ def test_inputs_are_random_and_the_same_in_every_run():
                 bits, bits_again = (tensor.contiguous().view(torch.uint8) for tensor in (value, again[name]))
                 assert torch.equal(bits, bits_again), f"{spec.name} {name}"
                 assert value.numel() < 2 or bits.unique().numel() > 1, f"{spec.name} {name} is constant"
+
+
+def test_kernels_of_language_models_count_their_tokens():
+    # group_norm_silu is of image models
+    specs = [one for one in suite() if one.family in {"attention", "MLP", "MoE"} or "rms_norm" in one.name]
+
+    counts = {case.id: spec.token_count and spec.token_count(case) for spec in specs for case in spec.cases}
+
+    assert counts
+    assert not [case_id for case_id, count in counts.items() if not count]

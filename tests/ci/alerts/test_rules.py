@@ -44,6 +44,24 @@ def test_percentages_are_written_as_percentages() -> None:
 
 
 @pytest.mark.parametrize(
+    ("metric", "limit", "value"),
+    [
+        ("flop_per_s", 'at_least = "600 TFLOP/s"', 6e14),
+        ("memory_bytes_per_s", 'at_least = "2.5TB/s"', 2.5e12),
+        ("tokens_per_s", 'at_least = "50 ktokens/s"', 5e4),
+        ("median_ns", 'at_most = "2 ms"', 2e6),
+        ("peak_allocated_bytes", 'at_most = "48 KiB"', 49_152),
+        ("utilisation", 'at_least = "70 %"', 0.7),
+    ],
+)
+def test_a_limit_may_have_a_unit(metric: str, limit: str, value: float) -> None:
+    (rule,) = parse_rules(CHANNEL + THROUGHPUT.replace("flop_per_s", metric) + limit + "\n").rules
+
+    assert isinstance(rule, MetricRule)
+    assert rule.limit == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[[rules", "not TOML"),
@@ -61,6 +79,7 @@ def test_percentages_are_written_as_percentages() -> None:
         ("rules = [5]\n", "rule 1: must be a table"),
         (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to need each other"),
         (CHANNEL + THROUGHPUT.replace("flop_per_s", "flops_per_s"), "metric: unknown metric; .*'flop_per_s'"),
+        (CHANNEL + THROUGHPUT + 'at_least = "2 ms"\n', "at_least: .*write a number and one of TFLOP/s"),
         (CHANNEL + THROUGHPUT, "higher is better for flop_per_s: set either at_least or drops_by"),
         (
             CHANNEL + THROUGHPUT.replace("flop_per_s", "median_ns") + 'drops_by = "5%"\n',
