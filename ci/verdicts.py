@@ -116,6 +116,9 @@ class Thresholds:
     """One kernel that changes at all its shapes is a change of that kernel."""
 
 
+THRESHOLDS = Thresholds()
+
+
 def exit_code(verdict: Verdict) -> int:
     """0: no regression; 1: a regression of time, result, machine code or targets; 2: inconclusive."""
     return {Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 2}.get(verdict, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import Key, SideResults
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
-from roofwatch.ci.verdicts import Reason, Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import metric
@@ -78,7 +78,7 @@ class Change:
 
 
 def find_secondary_changes(
-    base: RunRecord, head: RunRecord, works: Sequence[Key], thresholds: Thresholds, *, is_paired: bool
+    base: RunRecord, head: RunRecord, works: Sequence[Key], *, is_paired: bool
 ) -> tuple[Change, ...]:
     """Find changes of a launch's memory and host time, worst first.
 
@@ -86,7 +86,6 @@ def find_secondary_changes(
         base: What to compare against.
         head: What is new.
         works: Cases and implementations with right results on both sides.
-        thresholds: What is worth reporting.
         is_paired: The records are of one job, with blocks interleaved.
     """
     if base.environment.runner_class != head.environment.runner_class:
@@ -103,10 +102,10 @@ def find_secondary_changes(
     changes = [
         change
         for key, sides in measured.items()
-        if (change := _memory_change(key, *sides, thresholds, is_one_allocator=is_one_allocator)) is not None
+        if (change := _memory_change(key, *sides, is_one_allocator=is_one_allocator)) is not None
     ]
     if is_paired:
-        changes += _host_changes(measured, thresholds)
+        changes += _host_changes(measured)
 
     def place(change: Change) -> tuple[int, float, str, str, str]:
         subject = change.case_id, change.implementation, change.metric
@@ -115,14 +114,12 @@ def find_secondary_changes(
     return tuple(sorted(changes, key=place))
 
 
-def _memory_change(
-    key: Key, base: Measurement, head: Measurement, thresholds: Thresholds, *, is_one_allocator: bool
-) -> Change | None:
+def _memory_change(key: Key, base: Measurement, head: Measurement, *, is_one_allocator: bool) -> Change | None:
     if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
         return None
     before, after = float(base.memory.peak_allocated_bytes), float(head.memory.peak_allocated_bytes)
     log_ratio = math.log(max(after, MIN_BLOCK_BYTES) / max(before, MIN_BLOCK_BYTES))
-    if abs(log_ratio) < math.log1p(thresholds.memory_relative_change):
+    if abs(log_ratio) < math.log1p(THRESHOLDS.memory_relative_change):
         return None
     verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED
     if is_one_allocator:
@@ -130,13 +127,13 @@ def _memory_change(
     return Change(*key, "peak_allocated_bytes", before, after, verdict, reason)
 
 
-def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]], thresholds: Thresholds) -> Iterator[Change]:
+def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]]) -> Iterator[Change]:
     compared = {
         key: comparison
         for key, sides in measured.items()
-        if (comparison := _compare_hosts(*sides, thresholds.host_relative_change)) is not None
+        if (comparison := _compare_hosts(*sides, THRESHOLDS.host_relative_change)) is not None
     }
-    controlled = control_false_discoveries(list(compared.values()), thresholds.false_discovery_rate)
+    controlled = control_false_discoveries(list(compared.values()), THRESHOLDS.false_discovery_rate)
     for key, one in zip(compared, controlled, strict=True):
         if one.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
             sides = one.base_ns, one.head_ns

@@ -15,7 +15,7 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.values import Pair, Verdict, timing_of
@@ -265,7 +265,7 @@ def is_calibration(pair: Pair) -> bool:
 
 
 def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
-    limit, found = Thresholds().relative_change, []
+    limit, found = THRESHOLDS.relative_change, []
     for pair in pairs:
         compared = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=limit)
         count = statistics.median(map(len, pair.head_blocks_ns))

@@ -12,7 +12,7 @@ from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import CaseProfile, Counters, StaticFacts
@@ -115,6 +115,6 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
         if runner_up is not None:
             name, count = runner_up.implementation, min(len(runner_up.blocks), len(best.blocks))
             sides = ([block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best))
-            lead = compare(*sides, threshold=Thresholds().relative_change)
+            lead = compare(*sides, threshold=THRESHOLDS.relative_change)
         found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
     return found

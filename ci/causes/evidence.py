@@ -14,7 +14,7 @@ from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import CommitRef, Pair, SeriesKey, SeriesPoint, Verdict
@@ -59,7 +59,6 @@ class SupportingEvidence:
     def __init__(
         self,
         pairs: Sequence[Pair] = (),
-        thresholds: Thresholds | None = None,
         *,
         counted: Iterable[CountedRun] = (),
         profiled: Iterable[ProfiledRun] = (),
@@ -68,11 +67,9 @@ class SupportingEvidence:
 
         Args:
             pairs: Of two commits, or of one commit with itself.
-            thresholds: What is worth reporting; the defaults if left out.
             counted: Runs with counters, in the order of the branch.
             profiled: Runs with profiles, in the order of the branch.
         """
-        limit = (thresholds or Thresholds()).relative_change
         self._counted = _grouped(counted, lambda one: (one.case_id, one.implementation, one.runner_class))
         self._profiled = _grouped(
             profiled, lambda one: (one.profile.case_id, one.profile.implementation, one.runner_class)
@@ -85,7 +82,7 @@ class SupportingEvidence:
             measured: compare(
                 [block for pair in own for block in pair.base_blocks_ns],
                 [block for pair in own for block in pair.head_blocks_ns],
-                threshold=limit,
+                threshold=THRESHOLDS.relative_change,
             )
             for measured, own in by_commits.items()
         }

@@ -24,7 +24,6 @@ from roofwatch.ci.history.steps import (
     find_value_steps,
     is_judged_import,
 )
-from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.engine.session import analysis_lock, reading_session
 from roofwatch.db.queries.columns import (
     ErrorColumns,
@@ -61,12 +60,11 @@ _VALUES_AT_ONCE = 400_000
 """Values read together, some tens of MB."""
 
 
-def analyse_project(engine: Engine, project: str, thresholds: Thresholds | None = None) -> list[Regression]:
+def analyse_project(engine: Engine, project: str) -> list[Regression]:
     """Find the regressions in a project's history and replace the stored ones.
 
     Pairs count as runs of their two commits too, so a repeated measurement corrects a disturbed one.
     """
-    limits = thresholds or Thresholds()
     with analysis_lock(engine, project):
         note_unreachable(engine, project)
         with reading_session(engine) as session:
@@ -75,13 +73,13 @@ def analyse_project(engine: Engine, project: str, thresholds: Thresholds | None 
         size = max(1, -(-len(row_ids) // max(part_count, 1)))
         analysis = SeriesAnalysis()
         for start in range(0, len(row_ids), size):
-            analysis.add(_analyse_part(engine, project, limits, row_ids[start : start + size]))
-        found = analysis.regressions(limits)
+            analysis.add(_analyse_part(engine, project, row_ids[start : start + size]))
+        found = analysis.regressions()
         replace_regressions(engine, project, found)
     return found
 
 
-def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:
+def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> SeriesAnalysis:
     """Screen the series of some cases, and analyse the cases that changed."""
     found = SeriesAnalysis()
     with reading_session(engine) as session:
@@ -91,10 +89,10 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)
-            if subject not in changed and (time.has_failures or _times_need_analysis(time, thresholds)):
+            if subject not in changed and (time.has_failures or _times_need_analysis(time)):
                 changed.add(subject)
         for error in read_error_columns(session, project, row_ids):
-            if _subject(error.key) not in changed and _errors_need_analysis(error, thresholds):
+            if _subject(error.key) not in changed and _errors_need_analysis(error):
                 changed.add(_subject(error.key))
         for subject in times.keys() - changed:
             days: dict[SeriesKey, set[date]] = defaultdict(set)
@@ -104,16 +102,15 @@ def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids:
                 found.population.add(key)
                 found.series_by_date.update(own)
         if changed:
-            found.add(_analyse_cases(session, project, thresholds, row_ids, changed))
+            found.add(_analyse_cases(session, project, row_ids, changed))
     return found
 
 
 def _analyse_cases(
-    session: Session, project: str, thresholds: Thresholds, row_ids: Sequence[int], subjects: Collection[Subject]
+    session: Session, project: str, row_ids: Sequence[int], subjects: Collection[Subject]
 ) -> SeriesAnalysis:
     evidence = SupportingEvidence(
         list_pairs(session, project, row_ids=row_ids),
-        thresholds,
         counted=read_counted_runs(session, project, subjects),
         profiled=read_profiled_runs(session, project, subjects),
     )
@@ -128,7 +125,7 @@ def _analyse_cases(
         by_subject[_subject(one.key)].append(one)
     found = SeriesAnalysis()
     for _, series in sorted(by_subject.items()):
-        found.add(analyse_series(series, evidence, thresholds))
+        found.add(analyse_series(series, evidence))
     return found
 
 
@@ -139,29 +136,26 @@ def _subject(key: SeriesKey) -> Subject:
 # --- screening
 
 
-def _times_need_analysis(times: TimeColumns, thresholds: Thresholds) -> bool:
+def _times_need_analysis(times: TimeColumns) -> bool:
     """Whether the time steps or drifts, or one of its secondary metrics steps."""
     starts = _starts(times.places)
     values = _medians(times.medians_ns, starts)
     squares = (QUARTILES_TO_ERROR * times.relative_spreads) ** 2 / times.block_counts
     counts = np.diff([*starts, len(times.places)])
     errors = np.sqrt(np.add.reduceat(squares, starts)) / counts
-    if (
-        find_time_steps(values, errors, thresholds)
-        or find_slow_drift(values, _first_days(times), thresholds) is not None
-    ):
+    if find_time_steps(values, errors) or find_slow_drift(values, _first_days(times)) is not None:
         return True
     for metric, measured in times.secondary.items():
         is_known = ~np.isnan(measured)
         medians = _medians(measured[is_known], _starts(times.places[is_known]))
-        if find_value_steps(replace(times.key, metric=metric), medians, thresholds):
+        if find_value_steps(replace(times.key, metric=metric), medians):
             return True
     return False
 
 
-def _errors_need_analysis(errors: ErrorColumns, thresholds: Thresholds) -> bool:
+def _errors_need_analysis(errors: ErrorColumns) -> bool:
     medians = _medians(errors.rmse_ratios, _starts(errors.places))
-    return bool(find_value_steps(errors.key, medians, thresholds))
+    return bool(find_value_steps(errors.key, medians))
 
 
 def _first_days(times: TimeColumns) -> NDArray[np.datetime64]:

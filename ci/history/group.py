@@ -15,7 +15,7 @@ from roofwatch.ci.causes.suspects import Odds, cause_of, combine, weigh
 from roofwatch.ci.history.finding import ALL_KERNELS, Site, Status, TrendFinding, find_sites
 from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import not_refuted, place_of, regression_of, size_of, worst_first
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
 _ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})
@@ -28,17 +28,14 @@ _MAX_COINCIDENCE = 0.2
 Grouped = tuple[Regression, tuple[TrendFinding, ...]]
 
 
-def group_findings(
-    findings: Sequence[TrendFinding], *, population: Population, thresholds: Thresholds
-) -> list[Grouped]:
+def group_findings(findings: Sequence[TrendFinding], *, population: Population) -> list[Grouped]:
     """Group findings by cause: one regression each with its findings, worst first.
 
     Args:
         findings: From all series.
         population: Every judged series of times, changed or not.
-        thresholds: When a common change counts as the environment's.
     """
-    events, rest = _take_events(findings, population, thresholds)
+    events, rest = _take_events(findings, population)
     by_kernel: dict[tuple[str, Verdict, bool, str], list[TrendFinding]] = defaultdict(list)
     for finding in rest:
         change = finding.change
@@ -134,9 +131,7 @@ class _CommonChange:
     site: Site
 
 
-def _take_events(
-    findings: Sequence[TrendFinding], population: Population, thresholds: Thresholds
-) -> tuple[list[Grouped], list[TrendFinding]]:
+def _take_events(findings: Sequence[TrendFinding], population: Population) -> tuple[list[Grouped], list[TrendFinding]]:
     """Find the events of the environment, and return the other findings too.
 
     An event is a common change of at least half of a runner class's time series over several kernels. No paired
@@ -156,19 +151,19 @@ def _take_events(
         project, runner_class, verdict = key
         count = population.count_on(project, runner_class)
         for site in find_sites(changed):
-            if _is_common(site, count, confirmed[key], thresholds):
+            if _is_common(site, count, confirmed[key]):
                 taken.update(map(id, site.findings))
                 common[project, verdict].append(_CommonChange(runner_class, count, site))
     events = [_event(together, population) for of_project in common.values() for together in _in_one_place(of_project)]
     return events, [finding for finding in findings if id(finding) not in taken]
 
 
-def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding], thresholds: Thresholds) -> bool:
+def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding]) -> bool:
     again = [finding.runner_changed for finding in site.findings]
     return (
-        len(site.series) >= thresholds.environment_min_series
-        and len(site.series) >= thresholds.environment_share * judged_count
-        and len(site.kernels) >= thresholds.environment_min_kernels
+        len(site.series) >= THRESHOLDS.environment_min_series
+        and len(site.series) >= THRESHOLDS.environment_share * judged_count
+        and len(site.kernels) >= THRESHOLDS.environment_min_kernels
         # both sides of a pair run on one machine, so a confirmed change is the commit's
         and not any(finding.window.touches(site.core) for finding in confirmed)
         and again.count(False) <= again.count(True)

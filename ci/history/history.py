@@ -18,7 +18,7 @@ from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.db.values import ChangePoint, Pair, Regression, RegressionState, Series, Verdict
 
 
@@ -37,38 +37,33 @@ class SeriesAnalysis:
         self.population.merge(other.population)
         self.series_by_date.update(other.series_by_date)
 
-    def regressions(self, thresholds: Thresholds) -> list[Regression]:
+    def regressions(self) -> list[Regression]:
         """Regressions and improvements, worst first, dismissed ones last."""
-        grouped = group_findings(self.findings, population=self.population, thresholds=thresholds)
-        chosen = choose_alerts(grouped, series_by_date=self.series_by_date, rate=thresholds.false_discovery_rate)
-        return note_recoveries(chosen, thresholds)
+        grouped = group_findings(self.findings, population=self.population)
+        chosen = choose_alerts(grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate)
+        return note_recoveries(chosen)
 
 
-def judge_history(
-    series: Iterable[Series], pairs: Sequence[Pair] = (), *, thresholds: Thresholds | None = None
-) -> list[Regression]:
+def judge_history(series: Iterable[Series], pairs: Sequence[Pair] = ()) -> list[Regression]:
     """Find what got worse or better, at which commit, with what certainty and possible causes.
 
     Args:
         series: Of any metrics; those that are not judged are ignored.
         pairs: Paired measurements of neighbouring commits. A pair confirms or dismisses the step between its commits.
             A pair one commit away counts too if the step may lie there, and moves the regression.
-        thresholds: What is worth reporting; the defaults if left out.
 
     Returns:
         Regressions and improvements, worst first, dismissed ones last.
     """
-    limits = thresholds or Thresholds()
-    return analyse_series(series, SupportingEvidence(pairs, limits), limits).regressions(limits)
+    return analyse_series(series, SupportingEvidence(pairs)).regressions()
 
 
-def analyse_series(series: Iterable[Series], evidence: SupportingEvidence, thresholds: Thresholds) -> SeriesAnalysis:
+def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> SeriesAnalysis:
     """Find the changes of some series.
 
     Args:
         series: All series of some cases: the machine code of a case is evidence about its times.
         evidence: Other runs and pairs of the same cases.
-        thresholds: What is worth reporting.
     """
     given = list(series)
     compiled = CompiledHistory(given)
@@ -80,7 +75,7 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence, thres
             found.findings.extend(outcome_findings(one))
         if metric in VALUE_METRICS or metric == TIME or is_imported:
             lines = timelines(one)
-            found.findings.extend(step_findings(lines, evidence, compiled, thresholds))
+            found.findings.extend(step_findings(lines, evidence, compiled))
             if metric == TIME:
                 found.population.add(one.key)
             if metric == TIME or is_imported:

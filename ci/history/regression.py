@@ -11,7 +11,7 @@ from roofwatch.ci.causes.suspects import cause_of, combine
 from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, log_change
 from roofwatch.ci.history.population import MAX_NAMED_KERNELS, Population
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
-from roofwatch.ci.verdicts import Reason, Thresholds
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
@@ -175,12 +175,11 @@ def size_of(log_changes: Sequence[float]) -> Size | None:
 # --- recovery
 
 
-def note_recoveries(regressions: Sequence[Regression], thresholds: Thresholds) -> list[Regression]:
+def note_recoveries(regressions: Sequence[Regression]) -> list[Regression]:
     """Set `recovered_at` of each regression that improvements of the same series undid.
 
     Args:
         regressions: All of a project, improvements too.
-        thresholds: A level that is worse by less than is worth reporting counts as the old one.
     """
     improved: dict[SeriesKey, list[ChangePoint]] = defaultdict(list)
     for regression in regressions:
@@ -193,7 +192,7 @@ def note_recoveries(regressions: Sequence[Regression], thresholds: Thresholds) -
         worse = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
         undone = []
         for point in worse:
-            tolerance = threshold_of(point.series.metric, thresholds)
+            tolerance = threshold_of(point.series.metric)
             later = [
                 other.commit
                 for other in improved.get(point.series, ())

@@ -40,7 +40,7 @@ from roofwatch.ci.history.steps import (
     is_judged_import,
     weeks_since,
 )
-from roofwatch.ci.verdicts import Reason, Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import ChangePoint, CommitRef, SeriesPoint, Suspect, Verdict
 
@@ -58,7 +58,7 @@ _EXPLAIN: Mapping[str, Callable[[ChangeContext], tuple[Suspect, ...]]] = {
 
 
 def step_findings(
-    lines: Sequence[Timeline], evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
+    lines: Sequence[Timeline], evidence: SupportingEvidence, compiled: CompiledHistory
 ) -> Iterator[TrendFinding]:
     """Find all steps and drifts of a series, given by timer and cache state with the newest first.
 
@@ -67,9 +67,9 @@ def step_findings(
     seen: set[CommitRef] = set()
     for line in lines:
         if line.key.metric == TIME:
-            findings = list(_time_findings(line, evidence, compiled, thresholds))
+            findings = list(_time_findings(line, evidence, compiled))
         else:
-            findings = list(_value_findings(line, compiled, thresholds))
+            findings = list(_value_findings(line, compiled))
         yield from (finding for finding in findings if finding.change.commit not in seen)
         seen.update(finding.change.commit for finding in findings)
 
@@ -93,11 +93,10 @@ def _clock_checked(
     before: Sequence[SeriesPoint],
     after: Sequence[SeriesPoint],
     log_change: float,
-    thresholds: Thresholds,
 ) -> ChangePoint:
     """The change; inconclusive if the clock explains it."""
     step = clock_step(before, after, log_change)
-    if step is None or not step.is_clock_move(min_relative_change=thresholds.trend_relative_change):
+    if step is None or not step.is_clock_move(min_relative_change=THRESHOLDS.trend_relative_change):
         return change
     evidence = f"{change.evidence}; {Reason.CLOCK_CHANGED}: {step.in_words()}"
     return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=evidence)
@@ -106,29 +105,25 @@ def _clock_checked(
 # --- times
 
 
-def _time_findings(
-    line: Timeline, evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
-) -> Iterator[TrendFinding]:
+def _time_findings(line: Timeline, evidence: SupportingEvidence, compiled: CompiledHistory) -> Iterator[TrendFinding]:
     """The steps of a time, and the drift since the last of them."""
-    steps = find_time_steps(line.values, line.relative_errors, thresholds)
+    steps = find_time_steps(line.values, line.relative_errors)
     chances = chances_of_steps(line.values, steps)
-    count, drift = _drift_after(line, steps, evidence, thresholds)
+    count, drift = _drift_after(line, steps, evidence)
     for step, chance in zip(steps[:count], chances, strict=False):
-        finding = _time_finding(line, step, evidence, compiled, thresholds)
+        finding = _time_finding(line, step, evidence, compiled)
         log_error = abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         yield replace(finding, log_error=log_error, p_value=chance)
     if drift is not None:
-        yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift, thresholds)
+        yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
 
 
-def _drift_after(
-    line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence, thresholds: Thresholds
-) -> tuple[int, Drift | None]:
+def _drift_after(line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence) -> tuple[int, Drift | None]:
     """How many of the steps to report, and the drift after them: the newest steps may be parts of a drift."""
 
     def drift_since(count: int) -> Drift | None:
         begins = steps[count - 1].index if count else 0
-        return find_slow_drift(line.values[begins:], line.dates[begins:], thresholds)
+        return find_slow_drift(line.values[begins:], line.dates[begins:])
 
     fewest = len(steps)
     for step in reversed(steps[-_MAX_DRIFT_STEPS:]):
@@ -143,9 +138,7 @@ def _drift_after(
     return len(steps), drift_since(len(steps))
 
 
-def _time_finding(
-    line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory, thresholds: Thresholds
-) -> TrendFinding:
+def _time_finding(line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory) -> TrendFinding:
     commits, begins, end = line.commits, step.index - step.count_before, step.index + step.count_after
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
@@ -165,7 +158,7 @@ def _time_finding(
     )
     if status is Status.UNCONFIRMED:
         before, after = line.runs(begins, step.index), line.runs(step.index, end)
-        change = _clock_checked(change, before, after, log_change, thresholds)
+        change = _clock_checked(change, before, after, log_change)
     levels = [commits[begins], commits[index - 1]], [commits[index], commits[end - 1]]
     ended = min((run.measured_at for run in line.runs(end, len(commits))), default=None)
     again = _measured_again(line, step, ended)
@@ -232,13 +225,12 @@ def _describe_counts(step: Step) -> str:
     return f"{step.count_before} commits before and {step.count_after} after"
 
 
-def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> TrendFinding:
+def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     """Report a drift as a change at the commit after the old level.
 
     Args:
         line: Since the last step.
         drift: As found there.
-        thresholds: What is worth reporting.
     """
     commits, count, time = line.commits, len(line.commits), metric(TIME)
     start = min(drift.start, count - 2)
@@ -262,7 +254,7 @@ def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> Tren
     times = np.arange(count, dtype=np.float64) if weeks is None else weeks
     p_value = max(math.exp(-drift.likelihood_ratio / 2), chance_of_drift(line.values, times, drift))
     return TrendFinding(
-        change=_clock_checked(change, old, new, log_change, thresholds),
+        change=_clock_checked(change, old, new, log_change),
         status=Status.UNCONFIRMED,
         suspects=explain_drift(ChangeContext(old, new, log_change)),
         window=window,
@@ -276,8 +268,8 @@ def _drift_finding(line: Timeline, drift: Drift, thresholds: Thresholds) -> Tren
 # --- errors, memory, host times and imported values
 
 
-def _value_findings(line: Timeline, compiled: CompiledHistory, thresholds: Thresholds) -> Iterator[TrendFinding]:
-    steps = find_value_steps(line.key, line.values, thresholds)
+def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
+    steps = find_value_steps(line.key, line.values)
     if is_judged_import(line.key):
         yield from _imported_findings(line, steps)
         return

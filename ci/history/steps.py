@@ -7,7 +7,7 @@ changed, the number does not change at all.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date
 from functools import cached_property
@@ -20,7 +20,7 @@ from roofwatch.ci.changepoint.detect import NoiseFloor, Step, find_change_points
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.metrics import Better, Layer
 from roofwatch.db.values import CommitRef, Outline, Series, SeriesKey, SeriesPoint
 
@@ -29,10 +29,10 @@ ERROR = "rmse_ratio"
 """The error that is judged. The largest error of an element rests on one element, and is too noisy."""
 SECONDARY_METRICS = ("host_ns", "peak_allocated_bytes")
 """Measured with each time, for each timer and cache state."""
-_THRESHOLDS: Mapping[str, Callable[[Thresholds], float]] = {
-    "host_ns": lambda limits: limits.host_relative_change,
-    "peak_allocated_bytes": lambda limits: limits.memory_relative_change,
-    ERROR: lambda limits: limits.error_relative_change,
+_THRESHOLDS = {
+    "host_ns": THRESHOLDS.host_relative_change,
+    "peak_allocated_bytes": THRESHOLDS.memory_relative_change,
+    ERROR: THRESHOLDS.error_relative_change,
 }
 VALUE_METRICS = frozenset(_THRESHOLDS)
 _SMALLEST_VALUES = {"host_ns": 10.0, "peak_allocated_bytes": float(MIN_BLOCK_BYTES)}
@@ -123,7 +123,7 @@ def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[Seri
     return dict(sorted(grouped.items()))
 
 
-def series_noise(series: Series, thresholds: Thresholds | None = None) -> NoiseFloor | None:
+def series_noise(series: Series) -> NoiseFloor | None:
     """Measure the noise of a series of times, by the newest timer and cache state.
 
     Returns:
@@ -132,7 +132,7 @@ def series_noise(series: Series, thresholds: Thresholds | None = None) -> NoiseF
     lines = timelines(series)
     if series.key.metric != TIME or not lines or len(lines[0].commits) < _MIN_FOR_NOISE:
         return None
-    return noise_floor(lines[0].values, min_relative_change=(thresholds or Thresholds()).trend_relative_change)
+    return noise_floor(lines[0].values, min_relative_change=THRESHOLDS.trend_relative_change)
 
 
 def is_judged_import(key: SeriesKey) -> bool:
@@ -141,41 +141,37 @@ def is_judged_import(key: SeriesKey) -> bool:
     return known.layer is Layer.IMPORTED and known.better is not Better.UNKNOWN
 
 
-def threshold_of(metric: str, thresholds: Thresholds) -> float:
+def threshold_of(metric: str) -> float:
     """Smallest relative change of a metric that is worth reporting in a history."""
-    return _THRESHOLDS[metric](thresholds) if metric in _THRESHOLDS else thresholds.trend_relative_change
+    return _THRESHOLDS.get(metric, THRESHOLDS.trend_relative_change)
 
 
 # --- times
 
 
-def find_time_steps(values: Values, errors: Values, thresholds: Thresholds) -> list[Step]:
+def find_time_steps(values: Values, errors: Values) -> list[Step]:
     """Find the steps of a time.
 
     Args:
         values: Medians, one a commit.
         errors: Their standard errors as a fraction; NaN where they are not known.
-        thresholds: What is worth reporting.
     """
-    return find_change_points(values, min_relative_change=thresholds.trend_relative_change, relative_errors=errors)
+    return find_change_points(values, min_relative_change=THRESHOLDS.trend_relative_change, relative_errors=errors)
 
 
-def find_slow_drift(
-    values: Values, days: Sequence[date] | NDArray[np.datetime64], thresholds: Thresholds
-) -> Drift | None:
+def find_slow_drift(values: Values, days: Sequence[date] | NDArray[np.datetime64]) -> Drift | None:
     """Find a drift of a time, ongoing or ended. Its rate is per week, or per commit if all are of one week.
 
     Args:
         values: Medians, one a commit, above 0.
         days: When each was first measured.
-        thresholds: What is worth reporting.
     """
     if len(values) < 2 * _PARTS:
         return None
     parts = [median(part) for part in np.array_split(np.asarray(values), _PARTS)]
-    if min(parts) <= 0 or max(parts) / min(parts) <= 1 + thresholds.drift_relative_change / 2:
+    if min(parts) <= 0 or max(parts) / min(parts) <= 1 + THRESHOLDS.drift_relative_change / 2:
         return None
-    return find_drift(values, weeks_since(days), min_relative_change=thresholds.drift_relative_change)
+    return find_drift(values, weeks_since(days), min_relative_change=THRESHOLDS.drift_relative_change)
 
 
 def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
@@ -187,7 +183,7 @@ def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.flo
 # --- errors, memory, host times and imported values
 
 
-def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> list[Step]:
+def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     """Find the steps of values that may be 0; `before` and `after` of a step are the values as measured.
 
     An error of exactly 0 has no logarithm, so it counts as half of the smallest other one.
@@ -195,7 +191,6 @@ def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> 
     Args:
         key: Of the series; its metric is one of `VALUE_METRICS`, or imported.
         values: One a commit. Series with negative values have no steps.
-        thresholds: What is worth reporting.
     """
     raw = np.asarray(values, dtype=np.float64)
     positive = raw[raw > 0]
@@ -203,7 +198,7 @@ def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> 
         return []
     smallest = _SMALLEST_VALUES.get(key.metric)
     floored = np.where(raw > 0, raw, float(positive.min()) / 2) if smallest is None else np.maximum(raw, smallest)
-    min_change = threshold_of(key.metric, thresholds)
+    min_change = threshold_of(key.metric)
     if float(floored.max()) < float(floored.min()) * (1 + min_change):
         return []
     steps = find_change_points(floored, min_relative_change=min_change)

@@ -31,7 +31,7 @@ from roofwatch.ci.static.comparison import (
     is_same_machine_code,
     toolchain_of,
 )
-from roofwatch.ci.verdicts import Reason, Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS, Reason, Thresholds
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, SourceLine
@@ -115,7 +115,6 @@ class PullRequestJudgement:
 def judge_pull_request(
     base: RunRecord,
     head: RunRecord,
-    thresholds: Thresholds | None = None,
     *,
     baseline: Baseline | None = None,
     noise_floor: NoiseFloor | None = None,
@@ -128,14 +127,12 @@ def judge_pull_request(
     Args:
         base: The record to compare against.
         head: The new record.
-        thresholds: Default `Thresholds()`.
         baseline: Accepted regressions of compiled code.
         noise_floor: Of the runner; raises the threshold of noisy cases.
 
     Raises:
         NoiseFloorError: the noise floor is of another runner, project, harness or preset than the head.
     """
-    limits = thresholds or Thresholds()
     if noise_floor is not None:
         if reason := noise_floor.why_of_other_runner(head):
             raise NoiseFloorError(reason)
@@ -144,24 +141,24 @@ def judge_pull_request(
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
-    cases = _judge_cases(base, head, limits, noise_floor, is_refused=bool(refusals), has_times=has_times)
-    cases = _settle_times(cases, base, head, limits, launch_moves, is_paired=is_paired)
+    cases = _judge_cases(base, head, noise_floor, is_refused=bool(refusals), has_times=has_times)
+    cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
     static = StaticComparison((), {}, ())
     baseline_notes: tuple[Remark, ...] = ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
         static, baseline_notes = _judge_static(base, head, baseline or Baseline())
-        accuracy = find_accuracy_changes(base, head, relative_change=limits.error_relative_change)
+        accuracy = find_accuracy_changes(base, head, relative_change=THRESHOLDS.error_relative_change)
         working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
-        secondary = find_secondary_changes(base, head, working, limits, is_paired=is_paired and has_times)
+        secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
     judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
     counts = Counter("new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in judged)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
     floor_used = None
     if noise_floor is not None:
-        floor_used = FloorUsed.of(noise_floor, [one.threshold for one in compared], least=limits.relative_change)
+        floor_used = FloorUsed.of(noise_floor, [one.threshold for one in compared], least=THRESHOLDS.relative_change)
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -176,7 +173,7 @@ def judge_pull_request(
         cases=tuple(cases),
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
-        thresholds=limits,
+        thresholds=THRESHOLDS,
         detectable_change=_detectable_change(compared) if is_paired else None,
         counter_changes=find_counter_changes(base.counters, head.counters) if has_times else (),
         launch_moves=launch_moves,
@@ -235,7 +232,6 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
 def _judge_cases(
     base: RunRecord,
     head: RunRecord,
-    thresholds: Thresholds,
     noise_floor: NoiseFloor | None,
     *,
     is_refused: bool,
@@ -252,7 +248,7 @@ def _judge_cases(
             verdict, reason, text = decided
             case = replace(case, verdict=verdict, reason=reason, detail=Remark(text) if text else None)
         elif has_times:
-            measured, threshold = head_results.measurements[key], thresholds.relative_change
+            measured, threshold = head_results.measurements[key], THRESHOLDS.relative_change
             if noise_floor is not None:
                 threshold = noise_floor.threshold(measured, least=threshold)
             case = _judge_times(case, base_results.measurements[key], measured, threshold)
@@ -312,7 +308,6 @@ def _settle_times(
     cases: Sequence[CaseJudgement],
     base: RunRecord,
     head: RunRecord,
-    thresholds: Thresholds,
     launch_moves: Iterable[LaunchMove],
     *,
     is_paired: bool,
@@ -322,7 +317,7 @@ def _settle_times(
     for move in launch_moves:
         launched[move.case_id, move.implementation].append(move)
     compared = [(case, case.comparison) for case in cases if case.comparison is not None]
-    family = control_false_discoveries([one for _, one in compared], thresholds.false_discovery_rate)
+    family = control_false_discoveries([one for _, one in compared], THRESHOLDS.false_discovery_rate)
     settled = {case.key: case for case in cases}
     for (case, _), one in zip(compared, family, strict=True):
         verdict, reason, detail = one.verdict, one.reason, case.detail

@@ -127,7 +127,6 @@ def calibrate(
     """
     from roofwatch.arguments import suite_at
     from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.ci.verdicts import Thresholds
     from roofwatch.collector.timing.method import Preset
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import noise_floor_table
@@ -156,7 +155,7 @@ def calibrate(
             is_discarded=discard,
         )
     (base_file, base), (head_file, head) = measured
-    noise = noise_floor(base, head, Thresholds(), preset=Preset(options.preset))
+    noise = noise_floor(base, head, preset=Preset(options.preset))
     file = output / "noise_floor.json"
     write_text(file, json_text(noise))
     records = f"records: {base_file} {head_file}   floor: {file}"

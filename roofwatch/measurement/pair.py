@@ -13,7 +13,7 @@ from pathlib import Path
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
-from roofwatch.ci.verdicts import Reason, Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
@@ -187,13 +187,13 @@ def _seconds_per_pair(base: RunRecord, head: RunRecord) -> float:
     return 2 * spent_ns / 1e9 / max(1, blocks)
 
 
-def noise_floor(base: RunRecord, head: RunRecord, thresholds: Thresholds, *, preset: Preset) -> NoiseFloor:
+def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFloor:
     """Noise floor from two measurements of one commit, sampled with a preset."""
-    judged = judge_pull_request(base, head, thresholds)
+    judged = judge_pull_request(base, head)
     comparisons = {
         (case.case_id, case.implementation): case.comparison for case in judged.cases if case.comparison is not None
     }
-    floor = noise_floor_of(head, comparisons, threshold=thresholds.relative_change)
+    floor = noise_floor_of(head, comparisons, threshold=THRESHOLDS.relative_change)
     return floor.model_copy(update={"preset": preset})
 
 

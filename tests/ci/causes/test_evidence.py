@@ -12,7 +12,6 @@ import pytest
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series, judge_history
-from roofwatch.ci.verdicts import Thresholds
 from roofwatch.collector.record.results import Counters, ProfiledActivity
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
@@ -36,7 +35,7 @@ def counted(number: int, values: Mapping[str, float]) -> CountedRun:
 def counted_step(*runs: CountedRun) -> TrendFinding:
     """A slowdown at commit 8 of 16, with what was counted."""
     series = make_series(stepped())
-    (finding,) = analyse_series([series], SupportingEvidence(counted=runs), Thresholds()).findings
+    (finding,) = analyse_series([series], SupportingEvidence(counted=runs)).findings
     return finding
 
 
@@ -83,7 +82,7 @@ def profiled_step(*runs: ProfiledRun, others: Sequence[Series] = (), factor: flo
         return replace(point, setting=replace(plain, **newer) if is_newer else plain)
 
     series = replace(times, points=tuple(set_up(point) for point in times.points))
-    found = analyse_series([series, *others], SupportingEvidence(profiled=runs), Thresholds())
+    found = analyse_series([series, *others], SupportingEvidence(profiled=runs))
     (finding,) = [one for one in found.findings if one.change.series.metric == "median_ns"]
     return finding
 
@@ -140,7 +139,7 @@ def again(number: int, value: float, *, run: int = 1, hours: float = 0.0, **fiel
 def step_with(*more: SeriesPoint) -> TrendFinding:
     """A slowdown from 1 to 1.4 ms at commit 8 of 16, with runs that came later."""
     series = Series(make_series_key(), (*make_series(stepped()).points, *more))
-    (finding,) = analyse_series([series], SupportingEvidence(), Thresholds()).findings
+    (finding,) = analyse_series([series], SupportingEvidence()).findings
     return finding
 
 
@@ -183,7 +182,7 @@ def test_old_code_under_the_new_driver_separates_driver_and_commit() -> None:
 
     def cause(late: SeriesPoint) -> Cause:
         series = Series(make_series_key(), (*points, late))
-        (finding,) = analyse_series([series], SupportingEvidence(), Thresholds()).findings
+        (finding,) = analyse_series([series], SupportingEvidence()).findings
         return finding.suspects[0].cause
 
     assert cause(again(3, 1.4e6, setting=new)) is Cause.DRIVER
@@ -233,7 +232,7 @@ def calibrated_step(*noises: float) -> TrendFinding:
         for number, noise in zip((5, 11), noises, strict=False)
     ]
     evidence = SupportingEvidence(calibrations)
-    (finding,) = analyse_series([Series(make_series_key(), points)], evidence, Thresholds()).findings
+    (finding,) = analyse_series([Series(make_series_key(), points)], evidence).findings
     return finding
 
 

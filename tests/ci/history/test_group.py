@@ -14,7 +14,6 @@ from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.history.summary import Movement, movements
-from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.ci.values import SOFTMAX, SWIGLU
@@ -51,7 +50,7 @@ def group(findings: list[TrendFinding], *, quiet: int = 10) -> list[Regression]:
     """Group among `quiet` more time series that did not move."""
     keys: list[SeriesKey] = [finding.change.series for finding in findings if finding.is_time]
     keys += [make_series_key(implementation=f"quiet {number}", runner_class="one machine") for number in range(quiet)]
-    grouped = group_findings(findings, population=Population(keys), thresholds=Thresholds())
+    grouped = group_findings(findings, population=Population(keys))
     return [regression for regression, _ in grouped]
 
 
@@ -150,7 +149,7 @@ def test_a_family_is_named_by_what_its_series_share() -> None:
     ]
     keys = [*(finding.change.series for finding in moved), *still]
 
-    ((found, _),) = group_findings(moved, population=Population(keys), thresholds=Thresholds())
+    ((found, _),) = group_findings(moved, population=Population(keys))
 
     assert found.family == "all 3 bfloat16 series of rms_norm"
     assert found.change_spread == pytest.approx(0.00005)
@@ -254,7 +253,7 @@ def improvement(number: int, after: float | None, **fields: object) -> Regressio
 
 def recovery(*regressions: Regression) -> CommitRef | None:
     """Of the first."""
-    return note_recoveries(regressions, Thresholds())[0].recovered_at
+    return note_recoveries(regressions)[0].recovered_at
 
 
 def test_a_time_that_returns_to_its_old_level_has_recovered_at_that_commit() -> None:

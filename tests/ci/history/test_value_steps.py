@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.history.history import judge_history, unconfirmed
 from roofwatch.ci.history.steps import find_value_steps, series_noise
-from roofwatch.ci.verdicts import Thresholds
 from roofwatch.db.values import Cause, Regression, RunSetting, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import SOFTMAX, make_pair, make_point, make_series, only, stepped
 
-LIMITS = Thresholds()
 KEY = make_series_key("rmse_ratio")
 
 
@@ -88,11 +86,11 @@ def test_small_or_short_changes_of_errors_are_ignored(values: list[float]) -> No
 def test_three_equal_errors_are_a_new_level_in_series_of_any_length(count: int, factor: float) -> None:
     values = np.repeat([1e-5, 1e-5 * factor], [count, 3])
 
-    (step,) = find_value_steps(KEY, values, LIMITS)
+    (step,) = find_value_steps(KEY, values)
 
     assert (step.index, step.count_before, step.count_after) == (count, count, 3)
     assert (step.before, step.after) == (1e-5, 1e-5 * factor)
-    assert find_value_steps(KEY, values[:-1], LIMITS) == [], "two are too few"
+    assert find_value_steps(KEY, values[:-1]) == [], "two are too few"
     assert only_regression(errors(*values)).is_confirmed
 
 
