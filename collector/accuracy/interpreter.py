@@ -1,6 +1,7 @@
 """Make Triton's interpreter compute as a GPU does.
 
-Triton's own stores bfloat16 values as integers and computes with these, and passes Python floats as they are.
+Triton's own stores bfloat16 values as integers and computes with these, passes Python floats as they are, has no
+libdevice, and cannot time the configurations of an autotuner.
 """
 
 import functools
@@ -10,7 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
+from triton.language.extra import libdevice
 from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
+
+from roofwatch.spec.case import UnsupportedError
 
 _TORCH_DTYPES = {
     "fp32": torch.float32,
@@ -19,6 +24,16 @@ _TORCH_DTYPES = {
     "fp8e4nv": torch.float8_e4m3fn,
     "fp8e5": torch.float8_e5m2,
 }
+_LIBDEVICE_NAMES = {
+    "rint": "round",
+    "div_rn": "div",
+    "rcp_rn": "reciprocal",
+    "fast_dividef": "div",
+    "finitef": "isfinite",
+}
+"""torch's names of functions that have another name in libdevice."""
+_LIBDEVICE_DIFFERS = {"round", "remainder"}
+"""Functions that round in another way than torch's of the same name."""
 _BIT_PATTERNS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
 _Builder = interpreter.InterpreterBuilder
@@ -37,6 +52,12 @@ def patch_interpreter() -> None:
         setattr(_Builder, name, _in_float32(getattr(_Builder, name)))
     for operations in (interpreter.ReduceOps, interpreter.ScanOps):
         operations.apply_impl = _reduce_in_float32(operations.apply_impl)
+    # all take equally long, so the first one is chosen
+    Autotuner._bench = lambda *_, **__: 0.0
+    Autotuner.check_disk_cache = lambda _autotuner, _key, _configs, benchmark: benchmark()
+    for name, function in list(vars(libdevice).items()):
+        if callable(function):
+            setattr(libdevice, name, _libdevice_function(name))
 
 
 def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
@@ -59,6 +80,25 @@ def _convert_argument(argument: Any) -> Any:
     if isinstance(argument, float):
         return tl.tensor(interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
     return _original_implicit_conversion(argument)
+
+
+def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
+    """Torch's elementwise function in place of one of libdevice."""
+    simple = name.removeprefix("fast_").removesuffix("_rn")
+    names = (_LIBDEVICE_NAMES.get(name, simple), simple.removesuffix("f"))
+    function = next((getattr(torch, each) for each in names if hasattr(torch, each)), None)
+
+    def compute(*operands: Any) -> tl.tensor:
+        if function is None or name in _LIBDEVICE_DIFFERS:
+            raise UnsupportedError(f"Triton's interpreter cannot run libdevice.{name}; check the kernel on a GPU")
+        tensors = [_convert_argument(each) for each in operands]
+        values = function(*(torch.from_numpy(each.handle.data) for each in tensors)).numpy()
+        dtype = tl.int32 if values.dtype == np.bool_ else tensors[0].dtype
+        values = values.astype(np.int32) if values.dtype == np.bool_ else values
+        kind = tl.block_type(dtype, list(values.shape)) if tensors[0].type.is_block() else dtype
+        return tl.tensor(interpreter.TensorHandle(values, dtype), kind)
+
+    return compute
 
 
 def _cast(handle: Any, dtype: tl.dtype) -> Any:

@@ -123,35 +123,18 @@ def _moe_permute_op(x, experts, n_experts, positions, offsets, rows):
         )
 
 
-ROUTINGS = ("uniform", "zipf", "all_to_one")
-"""Equal load; load of expert n proportional to 1 / n; and all tokens choose the same experts."""
-
-
 def routed(workloads: Iterable[Workload], *dimensions: str) -> list[Workload]:
     """Repeat the workloads for each routing, with the dimensions that a kernel needs."""
     return [
         Workload({**workload.shape, "routing": routing}, workload.tags | {routing})
         for workload in with_dimensions(workloads, *dimensions)
-        for routing in ROUTINGS
+        for routing in ("uniform", "zipf", "all_to_one")
     ]
 
 
 def chosen_experts(case: Case, make: InputMaker) -> Tensor:
-    """Draw the experts of each token without replacement by the case's routing, [T, top_k] int32.
-
-    Source of the Gumbel top-k method: Kool et al., Stochastic beams and where to find them, 2019 (arXiv 1903.06059).
-    """
-    T, E = case["T"], case["E"]
-    log_rank = torch.log(make.permutation(E).cpu() + 1.0)
-    routing = case.choice("routing")
-    if routing == "all_to_one":
-        scores = -log_rank.expand(T, E)
-    else:
-        # from integers: floating-point inputs may be left uninitialised
-        uniform = (make.integers(T, E, high=2**30).cpu().double() + 0.5) / 2**30
-        gumbel = -torch.log(-torch.log(uniform))
-        scores = gumbel - log_rank if routing == "zipf" else gumbel
-    return scores.topk(case["top_k"], dim=1).indices.to(device=make.device, dtype=torch.int32)
+    """Experts of each token by the case's routing, [T, top_k] int32."""
+    return make.routing(case["T"], case["E"], case["top_k"], case.choice("routing"))
 
 
 def expert_offsets(experts: Tensor, n_experts: int) -> Tensor:

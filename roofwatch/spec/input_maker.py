@@ -100,6 +100,29 @@ class InputMaker:
 
         return self._drawn(lambda generator: torch.randperm(length, generator=generator), dtype)
 
+    def mask(self, *shape: int, share: float = 0.5) -> torch.Tensor:
+        """Booleans; about `share` of them are true."""
+        return self.integers(*shape, high=2**30) < int(share * 2**30)
+
+    def routing(self, tokens: int, experts: int, top_k: int, load: str = "uniform") -> torch.Tensor:
+        """Draw `top_k` different ones of the experts for each token, [tokens, top_k] int32.
+
+        The load is `uniform`; `zipf`, where that of the n-th expert is proportional to 1 / n; or `all_to_one`, where
+        all tokens choose the same experts. Source of the Gumbel top-k method: Kool et al., Stochastic beams and where
+        to find them, 2019 (arXiv 1903.06059).
+        """
+        import torch
+
+        log_rank = torch.log(self.permutation(experts).cpu() + 1.0)
+        if load == "all_to_one":
+            scores = -log_rank.expand(tokens, experts)
+        else:
+            # from integers: floating-point inputs may be left uninitialised
+            uniform = (self.integers(tokens, experts, high=2**30).cpu().double() + 0.5) / 2**30
+            gumbel = -torch.log(-torch.log(uniform))
+            scores = gumbel - log_rank if load == "zipf" else gumbel
+        return scores.topk(top_k, dim=1).indices.to(device=self.device, dtype=torch.int32)
+
     def _drawn(self, draw: Callable[[torch.Generator], torch.Tensor], dtype: str | None) -> torch.Tensor:
         import torch
 

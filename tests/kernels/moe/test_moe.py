@@ -6,7 +6,7 @@ import torch
 from roofwatch import Case, InputMaker
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
-from roofwatch.kernels.moe.moe_permute import ROUTINGS, chosen_experts, expert_offsets, moe_permute
+from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, moe_permute
 from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing
 from roofwatch.kernels.moe.moe_unpermute import moe_unpermute
 from tests.kernels.builders import make_case
@@ -152,7 +152,7 @@ def choices(routing: str, T: int = 4000, E: int = 16, top_k: int = 1) -> tuple[C
     return case, chosen_experts(case, InputMaker(case))
 
 
-@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("routing", ["uniform", "zipf", "all_to_one"])
 def test_a_token_chooses_different_experts_that_exist(routing: str):
     _, experts = choices(routing, T=100, E=9, top_k=4)
     assert experts.dtype == torch.int32

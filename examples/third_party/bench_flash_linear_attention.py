@@ -1,0 +1,265 @@
+"""Thirteen kernels of flash-linear-attention, forward and backward. They need: pip install fla-core==0.6.0"""
+
+import torch
+from fla.modules.activations import logsigmoid, swiglu
+from fla.modules.convolution import causal_conv1d
+from fla.modules.fused_norm_gate import rms_norm_gated
+from fla.modules.l2norm import l2norm
+from fla.modules.layernorm import group_norm
+from fla.modules.rotary import rotary_embedding
+from fla.modules.token_shift import token_shift
+from fla.ops.delta_rule import fused_recurrent_delta_rule
+from fla.ops.gla import fused_recurrent_gla
+from fla.ops.hgrn import fused_recurrent_hgrn
+from fla.ops.linear_attn import fused_recurrent_linear_attn
+from fla.ops.retention import fused_recurrent_retention
+from torch import Tensor
+from torch.nn import functional
+
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+BOTH = ("fwd", "bwd")
+TOKENS = {
+    "family": "flash-linear-attention",
+    "cases": cases(shapes=[{"B": 2, "T": 2048, "D": 1024}], dtypes=["float32", "bfloat16"], directions=BOTH),
+    "edges": cases(shapes=[{"B": 1, "T": 7, "D": 96}], directions=BOTH),
+    "interpreted_shape": {"T": 8, "D": 64},
+    "flop_count": lambda case: 10 * case["B"] * case["T"] * case["D"] * (1 + case.is_backward),
+    "memory_bytes": lambda case: (2 + case.is_backward) * case["B"] * case["T"] * case["D"] * case.itemsize,
+}
+RECURRENT = {
+    "family": "flash-linear-attention",
+    "cases": cases(shapes=[{"B": 2, "T": 512, "H": 4, "D": 64}], directions=BOTH),
+    "edges": cases(shapes=[{"B": 1, "T": 5, "H": 2, "D": 32}], directions=BOTH),
+    "interpreted_shape": {"B": 1, "T": 6, "H": 2, "D": 32},
+    # per token and head: the state is decayed, updated and read
+    "flop_count": lambda case: 5 * case["B"] * case["T"] * case["H"] * case["D"] ** 2 * (1 + 2 * case.is_backward),
+    "memory_bytes": lambda case: 4 * case["B"] * case["T"] * case["H"] * case["D"] * case.itemsize,
+}
+
+
+def tokens(case: Case, make: InputMaker) -> Tensor:
+    return make.normal(case["B"], case["T"], case["D"])
+
+
+def queries(case: Case, make: InputMaker) -> dict[str, Tensor]:
+    shape = case["B"], case["T"], case["H"], case["D"]
+    return {"q": make.normal(*shape), "k": functional.normalize(make.normal(*shape), dim=-1), "v": make.normal(*shape)}
+
+
+def recurrence(q, k, v, decay=None, beta=None):
+    """One token after the other: S = decay S + k v, and the output is q S / sqrt(D); all are [B, T, H, D].
+
+    With the delta rule's beta [B, T, H], v is replaced by beta (v - k S).
+    """
+    state = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])  # [B, H, D, D]
+    outputs = []
+    for step in range(q.shape[1]):
+        if decay is not None:
+            state = state * decay[:, step, :, :, None]
+        value = v[:, step]
+        if beta is not None:
+            value = (value - torch.einsum("bhk,bhkv->bhv", k[:, step], state)) * beta[:, step, :, None]
+        state = state + k[:, step, :, :, None] * value[:, :, None, :]
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, step], state))
+    return torch.stack(outputs, 1) / q.shape[-1] ** 0.5
+
+
+l2_norm_spec = KernelSpec(
+    name="fla.l2_norm",
+    inputs=lambda case, make: {"x": tokens(case, make)},
+    reference=lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
+    **TOKENS,
+)
+
+
+@l2_norm_spec.implementation("triton")
+def fla_l2_norm(x):
+    return l2norm(x)
+
+
+rms_norm_gated_spec = KernelSpec(
+    name="fla.rms_norm_gated",
+    inputs=lambda case, make: {
+        "x": tokens(case, make),
+        "gate": tokens(case, make),
+        "weight": make.normal(case["D"]),
+    },
+    reference=lambda x, gate, weight: functional.rms_norm(x, x.shape[-1:], weight, 1e-6) * functional.silu(gate),
+    **TOKENS,
+)
+
+
+@rms_norm_gated_spec.implementation("triton")
+def fla_rms_norm_gated(x, gate, weight):
+    return rms_norm_gated(x, gate, weight, None)
+
+
+group_norm_spec = KernelSpec(
+    name="fla.group_norm",
+    inputs=lambda case, make: {
+        "x": tokens(case, make),
+        "weight": make.normal(case["D"]),
+        "bias": make.normal(case["D"]),
+    },
+    reference=lambda x, weight, bias: functional.group_norm(x.flatten(0, 1), 4, weight, bias, 1e-5).view_as(x),
+    **TOKENS,
+)
+
+
+@group_norm_spec.implementation("triton")
+def fla_group_norm(x, weight, bias):
+    return group_norm(x, weight, bias, num_groups=4)
+
+
+swiglu_spec = KernelSpec(
+    name="fla.swiglu",
+    inputs=lambda case, make: {"gate": tokens(case, make), "up": tokens(case, make)},
+    reference=lambda gate, up: functional.silu(gate) * up,
+    **TOKENS,
+)
+
+
+@swiglu_spec.implementation("triton")
+def fla_swiglu(gate, up):
+    return swiglu(gate, up)
+
+
+log_sigmoid_spec = KernelSpec(
+    name="fla.log_sigmoid",
+    inputs=lambda case, make: {"x": tokens(case, make)},
+    reference=lambda x: functional.logsigmoid(x),
+    **TOKENS,
+)
+
+
+@log_sigmoid_spec.implementation("triton")
+def fla_log_sigmoid(x):
+    return logsigmoid(x)
+
+
+token_shift_spec = KernelSpec(
+    name="fla.token_shift",
+    inputs=lambda case, make: {"x": tokens(case, make)},
+    reference=lambda x: functional.pad(x, (0, 0, 1, -1)) - x,
+    **TOKENS,
+)
+
+
+@token_shift_spec.implementation("triton")
+def fla_token_shift(x):
+    return token_shift(x)
+
+
+causal_conv1d_spec = KernelSpec(
+    name="fla.causal_conv1d",
+    inputs=lambda case, make: {"x": tokens(case, make), "weight": make.normal(case["D"], 4)},
+    reference=lambda x, weight: functional.silu(
+        functional.conv1d(functional.pad(x.mT, (3, 0)), weight[:, None], groups=x.shape[-1]).mT
+    ),
+    **TOKENS,
+)
+
+
+@causal_conv1d_spec.implementation("triton")
+def fla_causal_conv1d(x, weight):
+    return causal_conv1d(x, weight, activation="silu")[0]
+
+
+def rotate(x: Tensor, angle: Tensor) -> Tensor:
+    low, high = x.chunk(2, -1)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T, 1, D / 2]
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+
+
+rotary_spec = KernelSpec(
+    name="fla.rotary",
+    inputs=lambda case, make: {
+        "x": queries(case, make)["q"],
+        "angle": make.uniform(case["T"], case["D"] // 2, low=0, high=6.28),
+    },
+    reference=rotate,
+    gradients=("x",),
+    **RECURRENT,
+)
+
+
+@rotary_spec.implementation("triton")
+def fla_rotary(x, angle):
+    return rotary_embedding(x, angle.cos(), angle.sin())
+
+
+def hgrn_reference(x, gate):
+    state = torch.zeros_like(x[:, 0])
+    states = []
+    for step in range(x.shape[1]):
+        state = gate[:, step].exp() * state + x[:, step]
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+hgrn_spec = KernelSpec(
+    name="fla.hgrn",
+    inputs=lambda case, make: {"x": tokens(case, make), "gate": functional.logsigmoid(tokens(case, make))},
+    reference=hgrn_reference,
+    **TOKENS | {"cases": cases(shapes=[{"B": 2, "T": 512, "D": 1024}], directions=BOTH)},
+)
+
+
+@hgrn_spec.implementation("triton")
+def fla_hgrn(x, gate):
+    return fused_recurrent_hgrn(x, gate)[0]
+
+
+linear_attention_spec = KernelSpec(name="fla.linear_attention", inputs=queries, reference=recurrence, **RECURRENT)
+
+
+@linear_attention_spec.implementation("triton")
+def fla_linear_attention(q, k, v):
+    return fused_recurrent_linear_attn(q, k, v)[0]
+
+
+gla_spec = KernelSpec(
+    name="fla.gated_linear_attention",
+    inputs=lambda case, make: {
+        **queries(case, make),
+        "gate": functional.logsigmoid(make.normal(case["B"], case["T"], case["H"], case["D"])),
+    },
+    reference=lambda q, k, v, gate: recurrence(q, k, v, decay=gate.exp()),
+    **RECURRENT,
+)
+
+
+@gla_spec.implementation("triton")
+def fla_gated_linear_attention(q, k, v, gate):
+    return fused_recurrent_gla(q, k, v, gate)[0]
+
+
+def retention_reference(q, k, v):
+    heads = torch.arange(q.shape[2], dtype=q.dtype, device=q.device)
+    decay = 1 - torch.exp2(-5 - heads)
+    return recurrence(q, k, v, decay=decay[:, None].expand_as(q))
+
+
+retention_spec = KernelSpec(name="fla.retention", inputs=queries, reference=retention_reference, **RECURRENT)
+
+
+@retention_spec.implementation("triton")
+def fla_retention(q, k, v):
+    return fused_recurrent_retention(q, k, v)[0]
+
+
+delta_rule_spec = KernelSpec(
+    name="fla.delta_rule",
+    inputs=lambda case, make: {
+        **queries(case, make),
+        "beta": make.uniform(case["B"], case["T"], case["H"], low=0, high=1),
+    },
+    reference=lambda q, k, v, beta: recurrence(q, k, v, beta=beta),
+    **RECURRENT,
+)
+
+
+@delta_rule_spec.implementation("triton")
+def fla_delta_rule(q, k, v, beta):
+    return fused_recurrent_delta_rule(q, k, v, beta)[0]
