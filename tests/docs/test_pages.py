@@ -104,6 +104,6 @@ CURRENT = [document for document in DOCUMENTS if document.parent.name != "decisi
 def test_named_files_exist(document: Path) -> None:
     made_by_verbs = {".venv", "build", "secrets", "configuration"}
     tops = {path.name for path in ROOT.iterdir()} - made_by_verbs
-    named = [span.split("::")[0] for span in code_spans(document) if "/" in span and span.split("/")[0] in tops]
+    named = [re.split(r"::| ", span)[0] for span in code_spans(document) if "/" in span and span.split("/")[0] in tops]
 
     assert [path for path in named if "<" not in path and "*" not in path and not (ROOT / path).exists()] == []
