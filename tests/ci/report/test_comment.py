@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from roofwatch.ci.report.comment import Links, to_markdown
 from roofwatch.ci.report.coverage import CoverageGap, Gap, coverage_gaps
 from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import exit_code
 from roofwatch.collector.record.machine import Outcome
+from tests.builders import make_commit
 from tests.ci.situations import SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,6 +47,26 @@ def test_the_comment_is_the_golden_one_and_agrees_with_the_exit_status(situation
     assert written == path.read_text()
     status = exit_code(judge_pull_request(*SITUATIONS[situation]()).verdict)
     assert re.match(rf"(### |\*\*){'✅❌⚪'[status]} ", written)
+
+
+@pytest.mark.parametrize(
+    ("situation", "error", "side"),
+    [
+        ("head_not_loaded", "SuiteError: kernels/norm.py cannot be imported\nModuleNotFoundError: no `fla`", "head"),
+        ("base_not_loaded", "SuiteError: kernels/norm.py cannot be imported", "base"),
+        ("no_kernel_touched", "", None),
+    ],
+)
+def test_the_comment_without_records_is_the_golden_one(situation: str, error: str, side: str | None) -> None:
+    missing = NotMeasured.of(make_commit(1), error, side)
+
+    written = missing.to_markdown()
+
+    path = GOLDEN / f"{situation}.md"
+    if os.environ.get("ROOFWATCH_UPDATE_GOLDEN"):
+        path.write_text(written)
+    assert written == path.read_text()
+    assert missing.is_failure == (side == "head")
 
 
 def test_hostile_text_stays_in_code_spans() -> None:
