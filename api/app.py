@@ -87,6 +87,7 @@ def create_app(
     issuer: str = GITHUB,
     analyses: bool = True,
     alerts: AlertSetup | None = None,
+    exports_series: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> FastAPI:
     """Create the HTTP API of a store.
@@ -99,6 +100,7 @@ def create_app(
         issuer: Issuer of these tokens.
         analyses: Analyse projects with new records.
         alerts: Rules and channels; None for no alerts.
+        exports_series: Serve the newest values of series as OpenMetrics.
         now: The time.
 
     Raises:
@@ -150,6 +152,8 @@ def create_app(
         bodies=BodyReader(limits),
         ingests=asyncio.Semaphore(limits.ingests),
         wake_analysis=(lambda: None) if analysis is None else analysis.wake,
+        exports_series=exports_series,
+        now=now,
     )
     problems.install(app)
     for module in (records, runs, artefacts, series, comparison, regressions, questions):

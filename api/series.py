@@ -1,21 +1,31 @@
 """Series: one metric of one case and implementation over the commits of a project."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric, StateSetMetricFamily
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
 from roofwatch.api.auth import Reader
 from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page, read_cursor
-from roofwatch.api.problems import PROBLEMS, ProblemError
+from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.series import count_series_runs, read_series
 from roofwatch.db.queries.series_keys import list_series_page
-from roofwatch.db.values import Series, SeriesKey
+from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.values import RegressionState, Series, SeriesKey, Verdict
+
+_LABELS = ("project", "case", "implementation", "metric", "runner_class", "function", "target", "tensor")
+_MAX_SERIES = 10_000
 
 router = APIRouter(tags=["series"], responses=PROBLEMS)
 
@@ -104,3 +114,77 @@ def get_series(
     # from the keys, as series without points are left out
     following = cursor_after(keys[limit - 1]) if len(keys) > limit else None
     return as_json(Page[Series](items=found, next=following))
+
+
+@router.get(
+    "/v1/series/metrics",
+    summary="Export series",
+    response_class=Response,
+    responses={200: {"content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}, **PROBLEMS},
+)
+def get_series_metrics(
+    request: Request,
+    reader: Reader,
+    project: Project,
+    *,
+    kernel: Annotated[Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])] = None,
+    metric: Annotated[Word, Query(description="Which metric.", examples=["utilisation"])] = "median_ns",
+    days: Annotated[int, Query(ge=1, le=366, description="Only series that were measured in these days.")] = 30,
+) -> Response:
+    """Newest value, quartiles and verdict of each series in OpenMetrics' text format, if the server exports series."""
+    reader.check_project(project)
+    state, chosen = state_of(request), Chosen(project, kernel, metric)
+    if not state.exports_series:
+        raise not_found("/v1/series/metrics", "start the server with --series-metrics")
+    since = state.now() - timedelta(days=days)
+    with state.reading() as session:
+        run_count = count_series_runs(session, project, since=since, **chosen.included)
+        keys = chosen.list_keys(session, None, _MAX_SERIES + 1)
+        if len(keys) > _MAX_SERIES or run_count * len(keys) > state.limits.points:
+            raise ProblemError(422, "too-large", "too many series: name a kernel, or fewer days")
+        found = read_series(session, project, keys, since=since, **chosen.included)
+        changed = _changes(session, project)
+    registry = CollectorRegistry()
+    registry.register(_Exported(found, changed))
+    text = generate_latest(registry)  # type: ignore[no-untyped-call]  # the library has no types here
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def _changes(session: Session, project: str) -> dict[SeriesKey, Verdict]:
+    """Return the verdict of the newest change of each series that has not recovered."""
+    newest_first = list_triaged(session, project, {RegressionState.OPEN})
+    changes: dict[SeriesKey, Verdict] = {}
+    for regression in (one.regression for one in newest_first):
+        for point in regression.change_points:
+            verdict = Verdict.UNCHANGED if regression.recovered_at is not None else point.verdict
+            changes.setdefault(point.series, verdict)
+    return changes
+
+
+class _Exported(Collector):
+    """Series as families of OpenMetrics."""
+
+    def __init__(self, series: Sequence[Series], changes: dict[SeriesKey, Verdict]) -> None:
+        self._series, self._changes = series, changes
+
+    def collect(self) -> Iterator[Metric]:
+        value = GaugeMetricFamily("roofwatch_series_value", "Newest value, in the metric's unit.", labels=_LABELS)
+        low = GaugeMetricFamily("roofwatch_series_low", "First quartile of its samples.", labels=_LABELS)
+        high = GaugeMetricFamily("roofwatch_series_high", "Third quartile of its samples.", labels=_LABELS)
+        verdict = StateSetMetricFamily("roofwatch_series_verdict", "Newest change of the series.", labels=_LABELS)
+        for one in self._series:
+            key = one.key
+            labels = (
+                *(key.project, key.case_id, key.implementation, key.metric),
+                *(key.runner_class, key.function, key.target, key.tensor),
+            )
+            newest = next((point for point in reversed(one.points) if point.value is not None), None)
+            if newest is None:
+                continue
+            for family, number in ((value, newest.value), (low, newest.low), (high, newest.high)):
+                if number is not None:
+                    family.add_metric(labels, number)
+            state = self._changes.get(key, Verdict.UNCHANGED)
+            shown = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)
+            verdict.add_metric(labels, {str(each): each is state for each in shown})
+        yield from (value, low, high, verdict)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fastapi import Request
@@ -63,6 +64,9 @@ class State:
     ingests: asyncio.Semaphore
     """Held while a record or a file is stored."""
     wake_analysis: Callable[[], None]
+    exports_series: bool
+    """Serve `/v1/series/metrics`."""
+    now: Callable[[], datetime]
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

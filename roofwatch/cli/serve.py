@@ -24,6 +24,9 @@ def api(
     key: Annotated[
         Path | None, typer.Option(help="Private key of the certificate (PEM). Default: in the same file.")
     ] = None,
+    series_metrics: Annotated[
+        bool, typer.Option("--series-metrics", help="Serve the newest values as OpenMetrics, at /v1/series/metrics.")
+    ] = False,
 ) -> None:
     """Serve the HTTP API until Ctrl-C.
 
@@ -48,6 +51,7 @@ def api(
             audience=settings.oidc_audience,
             issuer=settings.oidc_issuer,
             alerts=alerts,
+            exports_series=series_metrics,
         )
         serve(
             served,

@@ -67,6 +67,7 @@ ROUTES = [
     Route("post", "/v1/runs/{run_id}/release", Scope.ADMIN, body=DECISION, refusal_elsewhere=404),
     Route("get", "/v1/series", Scope.READ, OF_PROJECT),
     Route("get", "/v1/series/points", Scope.READ, OF_PROJECT),
+    Route("get", "/v1/series/metrics", Scope.READ, OF_PROJECT),
     Route("get", "/v1/comparison", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/comparison/runs", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
@@ -89,7 +90,7 @@ def filled(store: Engine) -> Engine:
 
 @pytest.fixture
 def anonymous(filled: Engine) -> TestClient:
-    return TestClient(make_app(filled))
+    return TestClient(make_app(filled, exports_series=True))
 
 
 def routes_of(app: Any) -> Iterator[Any]:
