@@ -194,7 +194,7 @@ def grant_reader(
         bool, typer.Option("--decisions", help="Also allow triage, for a dashboard that people sign in to.")
     ] = False,
 ) -> None:
-    """Let a Postgres role read everything except token hashes, for a dashboard.
+    """Let a Postgres role read everything except token hashes, for a dashboard or Grafana.
 
     ROOFWATCH_READER_PASSWORD (or ..._FILE) sets its password. Without --decisions the role loses the right to triage.
     """

@@ -28,7 +28,7 @@ def api(
         bool, typer.Option("--series-metrics", help="Serve the newest values as OpenMetrics, at /v1/series/metrics.")
     ] = False,
 ) -> None:
-    """Serve the HTTP API until Ctrl-C.
+    """Serve the HTTP API until Ctrl-C, with --series-metrics also for Prometheus.
 
     All routes but /healthz and /readyz need a token. Beyond this machine, use TLS: --certificate or a proxy.
     """
