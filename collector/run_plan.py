@@ -19,6 +19,8 @@ from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 
 ALL = ("*",)
+ON_REQUEST = "on_request"
+"""Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
 """The shell pattern of every name."""
 Result = TypeVar("Result")
 
@@ -164,10 +166,11 @@ def select(info: SuiteInfo, plan: "RunPlan") -> tuple[Selected, ...]:
 def _select_cases(kernel: KernelInfo, device: str, plan: "RunPlan") -> tuple[CaseRecord, ...]:
     if plan.cases is not None:
         return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
+    known = tuple(case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags)
     if plan.tags is not None:
-        return tuple(case for case in kernel.cases if set(plan.tags) <= set(case.tags))
+        return tuple(case for case in known if set(plan.tags) <= set(case.tags))
     usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
-    return tuple(case for case in kernel.cases if usual in case.tags or not case.tags) or kernel.cases
+    return tuple(case for case in known if usual in case.tags or not case.tags) or known
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:

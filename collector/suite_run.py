@@ -30,6 +30,7 @@ from roofwatch.collector.workers.protocol import (
     machine_error,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.collector.workload_values import workload_values
 
 _MACHINE_TIMEOUT_S = 120.0
 """Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
@@ -264,6 +265,9 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None, "describe_machine() comes first"
         telemetry = self._session.telemetry
+        cases = tuple({found.case.case_id: found.case for found in self._selected.values()}.values())
+        measurements = tuple(self._measurement(found, self._environment) for found in self._selected.values())
+        profiles = tuple(self._profiles[subject] for subject in self._selected if subject in self._profiles)
         source_lines = (line for found in self._selected.values() for line in found.implementation.source_lines)
         record = RunRecord(
             run_id=self._run_id,
@@ -276,11 +280,12 @@ class SuiteRun:
             preset=self.plan.preset,
             pairing=pairing,
             ceilings=self._ceilings,
-            cases=tuple({found.case.case_id: found.case for found in self._selected.values()}.values()),
-            measurements=tuple(self._measurement(found, self._environment) for found in self._selected.values()),
+            cases=cases,
+            measurements=measurements,
             accuracies=tuple(self._accuracies[subject] for subject in self._selected if subject in self._accuracies),
             static_facts=tuple(fact for subject in self._selected for fact in self._static_facts.get(subject, ())),
-            profiles=tuple(self._profiles[subject] for subject in self._selected if subject in self._profiles),
+            profiles=profiles,
+            imported=tuple(workload_values(cases, measurements, profiles, self._ceilings)),
             suite=self.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
             telemetry=telemetry and telemetry.model_copy(update={"at_ceilings": self._at_ceilings}),

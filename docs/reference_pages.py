@@ -140,10 +140,11 @@ def http_api_page() -> Iterator[str]:
 def python_api_page() -> Iterator[str]:
     yield "# Python API"
     yield "What a benchmark file imports from `roofwatch`."
-    for name in ("KernelSpec", "cases", "Case", "InputMaker", "Tolerance", "CudaKernel", "UnsupportedError"):
+    classes = ("Case", "InputMaker", "Tolerance", "CudaKernel", "UnsupportedError")
+    for name in ("KernelSpec", "cases", "workload", *classes):
         module = "roofwatch.cuda" if name == "CudaKernel" else "roofwatch.spec"
-        directive = "autofunction" if name == "cases" else "autoclass"
-        members = "" if name == "cases" else "\n   :members:"
+        directive = "autofunction" if name.islower() else "autoclass"
+        members = "" if name.islower() else "\n   :members:"
         yield f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: {module}.{name}{members}\n```"
 
 

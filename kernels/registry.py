@@ -26,9 +26,17 @@ MODULES = _modules()
 """Module of each kernel by name, read from source text: an import would load torch and Triton."""
 
 
+_WORKLOADS = tuple(name for name, module in MODULES.items() if module.startswith("roofwatch.kernels.workloads."))
+
+
 def suite() -> tuple[KernelSpec, ...]:
     """Import and return every kernel."""
-    return tuple(_spec(name) for name in MODULES)
+    return tuple(_spec(name) for name in MODULES if name not in _WORKLOADS)
+
+
+def workloads() -> tuple[KernelSpec, ...]:
+    """Import and return every workload, a step of a model that uses several kernels."""
+    return tuple(_spec(name) for name in _WORKLOADS)
 
 
 def find_kernel(name: str) -> KernelSpec:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from roofwatch.spec import Tolerance as Tolerance
     from roofwatch.spec import UnsupportedError as UnsupportedError
     from roofwatch.spec import cases as cases
+    from roofwatch.spec import workload as workload
 
 __version__ = "0.1.0"
-__all__ = ["Case", "CudaKernel", "InputMaker", "KernelSpec", "Tolerance", "UnsupportedError", "__version__", "cases"]
+__all__ = [
+    *("Case", "CudaKernel", "InputMaker", "KernelSpec", "Tolerance", "UnsupportedError"),
+    *("__version__", "cases", "workload"),
+]
 
 
 def __getattr__(name: str) -> Any:

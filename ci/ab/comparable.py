@@ -49,7 +49,7 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
     if _is_same_pair(base, head) and not are_paired(base, head):
         sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
         refusals.append(Remark(f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"))
-    if base.imported or head.imported:
+    if any(record.imported and not record.measurements for record in (base, head)):
         refusals.append(Remark("imported results are judged over a history: store them with roofwatch ingest"))
     elif not (head.measurements or head.accuracies or head.static_facts):
         refusals.append(Remark("the head record holds no results"))

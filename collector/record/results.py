@@ -198,7 +198,7 @@ _Label = Annotated[str, Field(max_length=500, pattern=r"^[^<>\x00-\x1f]*$")]
 
 
 class ImportedValue(CaseResult):
-    """A number from another tool's file. It compares only with numbers of that tool."""
+    """A number from another tool's file, which compares with that tool's; or one derived from a workload's time."""
 
     metric: _Label
     statistic: _Label

@@ -4,13 +4,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from roofwatch.ci.alerts.rules import Rule, parse_rules
+from roofwatch.ci.alerts.rules import MetricRule, Rule, parse_rules
 from roofwatch.ci.diagnosis.diagnose import RULES
 from roofwatch.ci.verdicts import Reason
+from roofwatch.collector.accuracy.accuracy import CheckCache
+from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.spec import TOLERANCES
 from tests.docs.markdown import DOCUMENTS, ROOT, anchors, code_spans, is_generated, name_of, table_under, targets
@@ -107,3 +109,31 @@ def test_named_files_exist(document: Path) -> None:
     named = [re.split(r"::| ", span)[0] for span in code_spans(document) if "/" in span and span.split("/")[0] in tops]
 
     assert [path for path in named if "<" not in path and "*" not in path and not (ROOT / path).exists()] == []
+
+
+def block_of(page: str, language: str) -> str:
+    (text,) = re.findall(rf"```{language}\n(.*?)```", (DOCS / "how-to" / page).read_text(), re.DOTALL)
+    return str(text)
+
+
+def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_measured() -> None:
+    text = block_of("workloads.md", "python")
+    declared: dict[str, Any] = {}
+    exec(text, declared)  # noqa: S102  our own page
+    spec = declared["mlp_training"]
+
+    assert len(text.splitlines()) <= 15
+    report = check_case(spec, spec.cases[0], spec.implementations["torch"], CheckCache())
+    assert report.outcome is Outcome.OK
+    # forward, gradient of the input and gradient of the weight of two layers
+    assert spec.flop_count(spec.cases[0]) == 3 * 2 * 256 * 2 * 128 * 512
+
+
+def test_the_page_on_workloads_has_a_rule_on_tokens_per_second_in_three_lines() -> None:
+    text = block_of("workloads.md", "toml")
+    channels = '[channels]\nchat = { kind = "apprise", url_env = "URL" }\n'
+    (rule,) = parse_rules(text + channels).rules
+
+    assert len(text.splitlines()) == 3
+    assert isinstance(rule, MetricRule)
+    assert (rule.metric, rule.kernels, rule.drops_by) == ("tokens_per_s", ("llama_decode",), 0.03)

@@ -1,0 +1,187 @@
+"""A workload: a whole step of a model, declared and measured like a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roofwatch.spec.case import Case
+from roofwatch.spec.input_maker import InputMaker
+from roofwatch.spec.kernel_spec import KernelSpec
+from roofwatch.spec.tolerance import Tolerance
+
+if TYPE_CHECKING:
+    import torch
+
+WORKLOADS = "workloads"
+"""Family of all workloads."""
+GRADIENT = "grad_out"
+"""Input of a training step: the gradient of its output."""
+
+Inputs = Callable[[Case, InputMaker], dict[str, Any]]
+
+
+class _StepCost(NamedTuple):
+    flop_count: float
+    """FLOP of matrix products, attention and convolutions, as torch.utils.flop_counter counts them."""
+    memory_bytes: float
+    """Each input read once and each output written once."""
+
+
+def counted_cost(step: Callable[..., Any], inputs: Inputs) -> Callable[[Case], _StepCost]:
+    """Count the cost of a step by running it on tensors without data, once for each case."""
+
+    @cache
+    def cost(case: Case) -> _StepCost:
+        from torch.utils._pytree import tree_leaves
+        from torch.utils.flop_counter import FlopCounterMode
+
+        arguments = inputs(case, InputMaker(case, "meta", only_integers=True))
+        counter = FlopCounterMode(display=False)
+        with counter:
+            results = step(**arguments)
+        tensors = [leaf for leaf in tree_leaves([arguments, results]) if hasattr(leaf, "nbytes")]
+        return _StepCost(float(counter.get_total_flops()), float(sum(tensor.nbytes for tensor in tensors)))
+
+    return cost
+
+
+def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Turn a forward pass into one with a backward pass, without an optimizer.
+
+    The step takes the arguments of the forward pass and the gradient `grad_out` of its output. It returns the output,
+    and the gradients of all floating-point tensors among the arguments.
+    """
+
+    def step(grad_out: torch.Tensor, **arguments: Any) -> tuple[torch.Tensor, ...]:
+        import torch
+
+        with torch.enable_grad():
+            leaves = {
+                name: value.detach().requires_grad_() if _is_floating(value) else value
+                for name, value in arguments.items()
+            }
+            out = forward(**leaves)
+            out.backward(grad_out)  # type: ignore[no-untyped-call]  # the FLOP counter fails in autograd.grad
+        wanted = [value for value in leaves.values() if _is_floating(value)]
+        return (out.detach(), *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in wanted))
+
+    return step
+
+
+def compiled_step(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The forward pass through torch.compile, which is loaded at the first call."""
+
+    @cache
+    def compiled() -> Callable[..., torch.Tensor]:
+        import torch
+
+        form: Callable[..., torch.Tensor] = torch.compile(forward, dynamic=False)
+        return form
+
+    return lambda **arguments: compiled()(**arguments)
+
+
+def workload(
+    name: str,
+    *,
+    module: Callable[[Case], torch.nn.Module],
+    inputs: Inputs,
+    cases: Sequence[Case],
+    token_count: Callable[[Case], float] | None = None,
+    training: bool = False,
+    variants: Mapping[str, Callable[[Case], torch.nn.Module]] | None = None,
+    flop_count: Callable[[Case], float] | None = None,
+    memory_bytes: Callable[[Case], float] | None = None,
+    mutates: tuple[str, ...] = (),
+    interpreted_shape: Mapping[str, int] | None = None,
+    tolerances: Mapping[str, Tolerance] | None = None,
+) -> KernelSpec:
+    """Declare a step of a model: inference, or forward and backward without an optimizer.
+
+    It is measured eagerly and through torch.compile, checked against the module in float64, and its FLOP are counted
+    by torch.
+
+    Args:
+        name: Identifier, part of every series' key.
+        module: Makes the model of a case, with its usual initialisation; it returns one tensor.
+        inputs: Keyword arguments of the model's `forward`, as of `KernelSpec`.
+        cases: From `roofwatch.cases(...)`.
+        token_count: Tokens of one step, for tokens per second.
+        training: Measure forward and backward together.
+        variants: The same model with kernels of another language, by language (`triton`, `cuda`); its parameters have
+            the same names.
+        flop_count: As of `KernelSpec`. Default: counted, for which the model must run on tensors without data.
+        memory_bytes: Likewise. Default: the arguments and results.
+        mutates: As of `KernelSpec`.
+        interpreted_shape: As of `KernelSpec`.
+        tolerances: As of `KernelSpec`.
+    """
+    import torch
+
+    def forward_of(make_module: Callable[[Case], torch.nn.Module]) -> Callable[..., torch.Tensor]:
+        @cache
+        def skeleton(case: Case) -> torch.nn.Module:
+            with torch.device("meta"):
+                return make_module(case)
+
+        def forward(case: Case, **arguments: Any) -> torch.Tensor:
+            model = skeleton(case)
+            state = {key: arguments.pop(_argument(key)) for key in model.state_dict()}
+            out: torch.Tensor = torch.func.functional_call(model, state, kwargs=arguments)
+            return out
+
+        return forward
+
+    def all_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+        arguments = {"case": case, **inputs(case, make)}
+        with torch.random.fork_rng(devices=[]), torch.device("meta" if make.only_integers else "cpu"):
+            torch.manual_seed(case.seed)
+            state = module(case).state_dict()
+        for key, value in state.items():
+            dtype = getattr(torch, case.dtype) if value.is_floating_point() else value.dtype
+            if make.only_integers:
+                arguments[_argument(key)] = torch.empty(value.shape, device=make.device, dtype=dtype)
+            else:
+                arguments[_argument(key)] = value.to(device=make.device, dtype=dtype, copy=True)
+        if training:
+            meta = {key: value.to("meta") if hasattr(value, "device") else value for key, value in arguments.items()}
+            arguments[GRADIENT] = make.normal(*forward(**meta).shape)
+        return arguments
+
+    forward = forward_of(module)
+    compiled = compiled_step(forward)
+    step = training_step if training else _unchanged
+    cost = counted_cost(step(forward), all_inputs)
+    spec = KernelSpec(
+        name=name,
+        family=WORKLOADS,
+        inputs=all_inputs,
+        reference=step(forward),
+        cases=cases,
+        flop_count=flop_count or (lambda case: cost(case).flop_count),
+        memory_bytes=memory_bytes or (lambda case: cost(case).memory_bytes),
+        token_count=token_count,
+        mutates=mutates,
+        interpreted_shape=interpreted_shape or {},
+        tolerances=tolerances or {},
+    )
+    spec.implementation("torch", directions=["fwd"])(step(forward_of(module)))
+    spec.implementation("torch", name="compile", directions=["fwd"])(step(compiled))
+    for language, make_variant in (variants or {}).items():
+        spec.implementation(language, directions=["fwd"])(step(forward_of(make_variant)))
+    return spec
+
+
+def _unchanged(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return forward
+
+
+def _argument(key: str) -> str:
+    """Name of a parameter as an argument."""
+    return key.replace(".", "__")
+
+
+def _is_floating(value: Any) -> bool:
+    return hasattr(value, "is_floating_point") and bool(value.is_floating_point())

@@ -1,0 +1,63 @@
+"""Values that follow from a workload's measurements, with their formulas."""
+
+from typing import Any
+
+from roofwatch.collector.record.machine import Ceiling, Outcome
+from roofwatch.collector.record.measurement import CaseRecord, MemoryUse
+from roofwatch.collector.record.results import ImportedValue
+from roofwatch.collector.workload_values import workload_values
+from tests.builders import make_activity, make_case, make_measurement, make_profile
+
+BLOCK = "hidden=256,ffn=688,H=4,H_KV=2,D=64"
+STEP = f"transformer_inference/B=1,T=100,{BLOCK}/bfloat16/fwd"
+PEAK = Ceiling(resource="compute", dtype="bfloat16", per_s=1e15, method="a datasheet, dense", source="datasheet")
+
+
+def workload(case_id: str, **fields: float) -> CaseRecord:
+    return make_case(case_id, family="workloads", **fields)
+
+
+def values(*arguments: Any) -> dict[str, ImportedValue]:
+    return {value.key: value for value in workload_values(*arguments)}
+
+
+def test_mfu_names_the_flop_the_time_and_the_source_of_the_peak() -> None:
+    case, measured = workload(STEP, flop_count=5e11), make_measurement(STEP, median_ns=1e6)
+
+    mfu = values([case], [measured], [], [PEAK])["MFU (share, unknown)"]
+    assert mfu.value == 0.5
+    assert mfu.message == "5e+11 FLOP / 1e+06 ns / 1e+15 FLOP/s (a datasheet, dense)"
+    assert values([case], [measured], [], []) == {}  # an unknown device has no peak
+    assert values([make_case(STEP)], [measured], [], [PEAK]) == {}  # nor has a kernel an MFU
+
+
+def test_launches_busy_share_and_memory_of_a_step() -> None:
+    memory = MemoryUse(peak_allocated_bytes=1, peak_reserved_bytes=2**20, allocation_count=1, fragmentation=0.25)
+    measured = make_measurement(STEP, implementation="triton", memory=memory)
+    profile = make_profile(STEP, make_activity(count=12), call_count=3, span_ns=1_000, busy_ns=800)
+
+    found = values([workload(STEP)], [measured], [profile], [])
+    assert {key: value.value for key, value in found.items()} == {
+        "peak reserved memory (bytes, lower)": 2**20,
+        "fragmentation (share, unknown)": 0.25,
+        "busy share (share, unknown)": 0.8,
+        "launches per step (launches, lower)": 4,
+    }
+
+
+def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() -> None:
+    prompt = make_measurement(STEP, median_ns=1e5)
+    steps = [f"llama_decode/B={count},T=256,{BLOCK}/bfloat16/fwd" for count in (1, 64)]
+    measured = [make_measurement(step, median_ns=1e6) for step in steps]
+    cases = [workload(STEP, token_count=100), *map(workload, steps)]
+
+    assert values(cases, measured, [], []) == {}
+    found = values(cases, [prompt, *measured], [], [])
+    assert {value.case_id for value in found.values()} == {steps[1]}
+    assert all(value.outcome is Outcome.OK and value.message for value in found.values())
+    # one step of 1 ms for each token, and now and then a prompt of at most 1024 tokens at 1 µs
+    assert (found["TPOT p50 (ms, lower)"].value or 0) >= 1
+    assert (found["TPOT p50 (ms, lower)"].value or 0) < 1.5
+    assert found["ITL p50 (ms, lower)"].value == 1
+    assert {f"{name} p{n} (ms, lower)" for name in ("TTFT", "ITL", "TPOT") for n in (50, 90, 99)} <= found.keys()
+    assert "goodput TTFT to 200 ms, TPOT to 50 ms (requests/s, higher)" in found
