@@ -6,9 +6,8 @@ from uuid import UUID
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from roofwatch.ci.diagnosis.diagnose import diagnose
+from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.finding import Diagnosis
-from roofwatch.ci.diagnosis.diagnose import collect_evidence
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.record import RunRecord
