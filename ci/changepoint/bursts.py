@@ -54,10 +54,6 @@ class Bursts:
         alpha = min(_EDGE_ALPHA / count, _MAX_EDGE_ALPHA)
         return self._length_at(self._rate(count) * self._mean / alpha)
 
-    def longest_at_rate(self, count: int, per_value: float) -> float:
-        """Length that bursts exceed at most at this rate per value, after `count` values showed these bursts."""
-        return self._length_at(self._rate(count) / per_value)
-
     @property
     def _mean(self) -> float:
         return (self.total_length + _PRIOR_MEAN) / (self.count + 1)

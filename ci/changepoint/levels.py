@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from roofwatch.ci.changepoint.bursts import Bursts, find_burst
 from roofwatch.ci.changepoint.noise import (
     MIN_FOR_SHAPE,
-    OUTLIER,
     Flags,
     Noise,
     Values,
     deviation_of_differences,
     estimate_noise,
-    median,
     prior_noise,
     stickiness_of_differences,
     tick_of,
@@ -39,7 +37,6 @@ _WORTH_A_TRY = 0.5
 _MAX_STEPS = 12
 _ROUNDING = 1e-6
 """A smaller share of a step that is left next to the line and earlier steps is rounding."""
-_ROUNDS = 2
 _TIME = 1
 """Column of the time in the design, after the constant."""
 
@@ -217,18 +214,3 @@ def _without(direction: Values, vectors: Values) -> Values:
     """Remove the component along a unit vector; shape [..., values]."""
     left: Values = vectors - (vectors @ direction)[..., None] * direction
     return left
-
-
-def fit_slope(values: Values, deviation: float) -> float:
-    """Fit the slope of one level by least squares on winsorised residuals.
-
-    Args:
-        values: Of the level, shape [values].
-        deviation: Of their noise.
-    """
-    times, slope = centred_times(len(values)), 0.0
-    for _ in range(_ROUNDS):
-        rest = values - slope * times
-        rest = np.clip(rest - median(rest), -OUTLIER * deviation, OUTLIER * deviation)
-        slope += float(times @ rest) / float(times @ times)
-    return slope

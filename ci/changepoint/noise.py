@@ -118,13 +118,13 @@ def deviation_of_differences(values: Values) -> float:
     return min(from_differences, from_level)
 
 
-def stickiness_of_differences(values: Values, *, min_count: int = MIN_FOR_AUTOCORRELATION) -> float:
+def stickiness_of_differences(values: Values) -> float:
     """φ of an AR(1) series from winsorised differences at lags 1 and 3; 0 unless it exceeds a half.
 
     Source: after Chakar, Lebarbier, Lévy-Leduc and Robin (2017), who take medians at lags 1 and 2. Winsorised means
     vary half as much, and lag 3 tells an AR(1) process from bursts.
     """
-    if len(values) < min_count:
+    if len(values) < MIN_FOR_AUTOCORRELATION:
         return 0.0
     first = np.abs(values[1:] - values[:-1])
     limit = 2.5 * MAD_TO_DEVIATION * median(first)

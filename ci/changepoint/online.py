@@ -1,66 +1,56 @@
 """Change points of a series that grows: each new value is judged as it arrives. Pure; online.
 
-Evidence for a step is what the last few values cost at the present level, less what they cost at the best new level,
-with costs as in `roofwatch.ci.changepoint.noise`. Source of the test: the window-limited generalised likelihood ratio
-(Willsky and Jones 1976; Lai 1995), here under a learnt, bounded density in place of the normal one.
+Evidence for a step is what the last few values cost at the present level, less what they cost at the best new level.
+The cost of a value is -2 ln of its density, which the series itself has shown: a kernel density estimate of its
+distances from its level. Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976;
+Lai 1995), here with bounded evidence per value, so a short burst is no step.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from roofwatch.ci.changepoint.bursts import Bursts
-from roofwatch.ci.changepoint.levels import centred_times, fit_levels, fit_slope
-from roofwatch.ci.changepoint.noise import (
-    LAGS,
-    MAD_TO_DEVIATION,
-    MIN_FOR_AUTOCORRELATION,
-    MIN_FOR_SHAPE,
-    OUTLIER,
-    Noise,
-    Values,
-    bins_of,
-    estimate_noise,
-    leftover_inflation,
-    median,
-    stickiness_of_differences,
-    tick_of,
-)
+from roofwatch.ci.changepoint.levels import fit_levels
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, leftover_inflation, median
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
+THRESHOLD = 33.0
+"""Least evidence for a step: at most 1.5 false alarms per 1,000 values (docs/explanation/error-rates.md)."""
 
-_MAX_VALUES = 128
-"""Remembered values of a level."""
-_MAX_RESIDUALS = 96
-"""Remembered distances from earlier levels, from which the noise is learnt."""
+_LEARNING_CAUTION = 2.0
+"""Factor on the penalty of steps among the first values, whose noise is not known yet."""
+_MAX_VALUES = 224
+"""Remembered values of a level, and remembered distances from earlier levels."""
+_LEVEL = 48
+"""Newest settled values whose median is the level: a drift moves it slowly."""
 _WINDOW = 24
 """Values over which a step is searched: one that needs more is left to the offline method."""
-_GUARD = 12
+_GUARD = 10
 """Newest values that are not used to learn the level and its noise, because they may belong to the next level."""
-_BLOCK = 8
-"""Values that are learnt together, and dropped together from a long level."""
 _MIN_LEVEL = 8
 """Values that a level needs before a step away from it can be seen."""
 _MIN_NEW = 5
-"""Values that a new level needs before the series has shown how long its bursts are."""
-_ACCEPTED = 20
+"""Values that a new level needs."""
+_ACCEPTED = 32
 """Values after which a new level is no burst."""
 _CANDIDATES = 12
 """Newest values that are tried as the new level."""
-_THRESHOLD = 8.0 + 2 * math.log(_WINDOW)
-"""Twice the log likelihood ratio of a step: the penalty of the offline method over the window."""
-_RETURN_THRESHOLD = 8.0
-"""The same for a return to the level before: bursts end, and no place is searched."""
-_CAUTION = 1.645
-"""Standard errors that dependence between neighbours is assumed above 0 until the series shows more."""
-_LEARNING_CAUTION = (1 + _CAUTION / math.sqrt(LEARNING)) / (1 - _CAUTION / math.sqrt(LEARNING))
-"""Factor on the penalty of steps among the first values, for noise with that dependence."""
-_SLOPE_ERRORS = 3.0
-"""Standard errors from which on a drift is believed: chance shows it in fewer than one of 370 levels."""
-_BURST_RATE = 1.2e-3
-"""Most false alarms per value that bursts alone may cause."""
+_MOST_PER_VALUE = 8.0
+"""Evidence that one value can give: four outliers stay below the threshold."""
+_LITTLE_DEPENDENCE = 2.5
+"""Factor by which neighbours may widen the sum of a few values before they raise the threshold."""
+_RETURN_THRESHOLD = 20.0
+"""Evidence for a return to the level before: bursts end, and no place is searched."""
+_BANDWIDTH = 0.4
+"""Width of the kernel in standard deviations: Silverman's rule, 1.06 n^(-1/5), at some 150 values."""
+_PRIOR_VALUES = 2.0
+"""Weight of a normal density beside the values that the series has shown."""
+_OUTLIER_SHARE = 0.02
+"""Values that may be anywhere, as a share; one at least."""
+_OUTLIER_SCALE = 3.0
+"""Standard deviations within which half of them are expected."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +77,12 @@ class _Step:
 class OnlineDetector:
     """Follows one series."""
 
-    def __init__(self, *, min_relative_change: float = 0.03) -> None:
+    def __init__(self, *, min_relative_change: float = 0.03, threshold: float = THRESHOLD) -> None:
         """Begin with no values.
+
+        Args:
+            min_relative_change: Smallest step to report.
+            threshold: Evidence that a step needs, as -2 ln of a likelihood ratio.
 
         Raises:
             ValueError: `min_relative_change` is not above 0.
@@ -97,6 +91,7 @@ class OnlineDetector:
             raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
         self._smallest_step = math.log1p(min_relative_change)
         self._floor = self._smallest_step / 3
+        self._threshold = threshold
         self._count = 0
         self._is_learning = True
         self._unit = 0.0  # divides the values if one of the first is 0 or below; 0 where logarithms are judged
@@ -125,10 +120,9 @@ class OnlineDetector:
             return None
         step = self._find_step()
         if step is None:
-            if self._earlier and len(self._values) >= _ACCEPTED + _GUARD:
+            if self._earlier and len(self._values) >= _ACCEPTED:
                 self._accept_level()
-            elif len(self._values) > _MAX_VALUES:
-                self._forget_oldest()
+            del self._values[:-_MAX_VALUES], self._positions[:-_MAX_VALUES]
             return None
         old, new = self._values[: -step.length], self._values[-step.length :]
         alarm = Alarm(
@@ -152,7 +146,7 @@ class OnlineDetector:
         return raw / self._unit if self._unit else np.log(raw)
 
     def _remember(self, residuals: Values) -> None:
-        self._residuals = [*self._residuals, *residuals.tolist()][-_MAX_RESIDUALS:]
+        self._residuals = [*self._residuals, *residuals.tolist()][-_MAX_VALUES:]
 
     def _end_learning(self) -> None:
         raw = np.array(self._values)
@@ -167,18 +161,14 @@ class OnlineDetector:
 
     def _accept_level(self) -> None:
         """The present level is no burst: of the level before, keep the noise alone."""
-        self._remember(_level_residuals(self._residuals, self._scaled(self._earlier), self._floor)[1])
+        earlier = self._scaled(self._earlier)
+        self._remember(earlier - median(earlier))
         self._earlier = []
-
-    def _forget_oldest(self) -> None:
-        settled = self._scaled(self._values)[:-_GUARD]
-        self._remember(_level_residuals(self._residuals, settled, self._floor)[1][:_BLOCK])
-        del self._values[:_BLOCK], self._positions[:_BLOCK]
 
     def _end_burst(self, length: int) -> None:
         """Return to the level before. The values in between are noise far from that level."""
         self._remember(self._scaled(self._values[:-length]) - median(self._scaled(self._earlier)))
-        kept = self._earlier[-(_MAX_VALUES - length) :]
+        kept = self._earlier[-_MAX_VALUES:]
         self._values = [*kept, *self._values[-length:]]
         # no step will be searched among the values before the burst, so their places do not matter
         self._positions = [*[self._positions[0]] * len(kept), *self._positions[-length:]]
@@ -187,126 +177,52 @@ class OnlineDetector:
     def _find_step(self) -> _Step | None:
         """The step that the newest values show, if they show one."""
         scaled, count = self._scaled(self._values), len(self._values)
-        most = count - (_MIN_NEW if self._earlier else _MIN_LEVEL)
-        window, guard = min(_WINDOW, most), min(_GUARD, most)
+        window = min(_WINDOW, count - (_MIN_NEW if self._earlier else _MIN_LEVEL))
         if window < 2:
             return None
-        settled, tail = scaled[: count - guard], scaled[count - window :]
-        earlier = self._scaled(self._earlier)
-        # whole blocks only, which leaves more of the newest values out
-        learnt = earlier if self._earlier else settled[: max(len(settled) - self._count % _BLOCK, 0)]
-        slope, known = _level_residuals(self._residuals, learnt, self._floor)
-        # the noise is learnt from all residuals in time order
-        known = np.concatenate([known, self._residuals] if self._earlier else [self._residuals, known])
-        noise, known_count = _learn_noise(known, self._floor), len(known)
-        times = np.arange(count, dtype=np.float64) - (len(settled) - 1) / 2
-        level: Values = (median(settled) + (0.0 if self._earlier else slope) * times)[count - window :]
-        lengths = np.arange(1, window + 1, dtype=np.float64)
+        settled, tail = scaled[: count - min(_GUARD, window)], scaled[count - window :]
+        level, earlier = median(settled[-_LEVEL:]), self._scaled(self._earlier)
+        own = earlier - median(earlier) if self._earlier else settled - level
+        residuals = np.concatenate([self._residuals, own])
+        deviation = max(MAD_TO_DEVIATION * median(np.abs(residuals)), self._floor)
+        known = residuals / deviation
         # the present level is known from these values only, which blurs a step away from it
-        gains = _gains(tail, level, noise) * len(settled) / (len(settled) + lengths)
-        # and the noise from so many: Student's t in place of the normal
-        gains = known_count * np.log1p(np.maximum(gains, 0.0) / known_count)
-        inflations = np.maximum(noise.inflation, _possible_inflation(lengths, known_count))
-        length = int((gains / inflations).argmax()) + 1
-        gain, reached, left = float(gains[length - 1]), median(tail[window - length :]), float(level[-1])
+        known_share = len(settled) / (len(settled) + np.arange(1, window + 1))
+        gains = _gains((tail - level) / deviation, known) * known_share
+        length = int(gains.argmax()) + 1
+        gain, reached = float(gains[length - 1]), median(tail[window - length :])
         if self._earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
             before = median(earlier)
-            if abs(reached - before) < abs(left - before) / 2:
+            if abs(reached - before) < abs(level - before) / 2:
                 return _Step(length, is_return=True)
-        is_significant = gain >= _THRESHOLD * inflations[length - 1] and count - length >= _MIN_LEVEL
-        is_relevant = abs(reached - left) >= self._smallest_step
-        if not is_significant or not is_relevant or length < _values_needed(known, noise, reached - left):
-            return None
-        return _Step(length, is_return=False)
+        is_seen = length >= _MIN_NEW and count - length >= _MIN_LEVEL
+        is_relevant = abs(reached - level) >= self._smallest_step
+        dependence = leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)) / _LITTLE_DEPENDENCE
+        is_significant = gain >= self._threshold * max(dependence, 1.0)
+        return _Step(length, is_return=False) if is_seen and is_relevant and is_significant else None
 
 
-# --- what the series has shown
-
-
-def _level_residuals(others: list[float], values: Values, floor: float) -> tuple[float, Values]:
-    """Fit a level, or a line where it drifts beyond chance.
+def _gains(tail: Values, residuals: Values) -> Values:
+    """How much better the best new level explains the newest 1, 2, ... values than the present level.
 
     Args:
-        others: Distances of other values from their levels.
-        values: Of the level.
-        floor: Smallest noise believed.
-
-    Returns:
-        The slope per value, 0 unless it drifts, and the distances of the values from the level.
+        tail: Distances of the newest values from the present level, in standard deviations, shape [values].
+        residuals: Such distances that the series has shown.
     """
-    if len(values) >= MIN_FOR_AUTOCORRELATION:
-        deviation = max(MAD_TO_DEVIATION * median(np.abs(values - median(values))), floor)
-        slope, times = fit_slope(values, deviation), centred_times(len(values))
-        residuals = values - slope * times
-        residuals -= median(residuals)
-        noise = _learn_noise(np.concatenate([others, residuals]), floor)
-        inflation = noise.mean_inflation
-        if not noise.autocorrelation:
-            inflation = max(inflation, 1 + 2 * _CAUTION * math.sqrt(LAGS / len(values)))
-        clipped = np.clip(residuals, -OUTLIER * noise.deviation, OUTLIER * noise.deviation)
-        if abs(slope) > _SLOPE_ERRORS * math.sqrt(float((clipped**2).mean()) * inflation / float(times @ times)):
-            return slope, residuals
-    return 0.0, values - median(values)
-
-
-def _learn_noise(residuals: Values, floor: float) -> Noise:
-    # half of the values that the offline method asks for: no step in these residuals can pass for autocorrelation
-    is_sticky = stickiness_of_differences(residuals, min_count=MIN_FOR_AUTOCORRELATION // 2) > 0
-    nothing = np.zeros(len(residuals), dtype=bool)
-    noise = estimate_noise(residuals, [], nothing, is_sticky=is_sticky, floor=floor, tick=tick_of(residuals))
-    if len(residuals) < MIN_FOR_SHAPE:
-        # too few values for a shape, enough for their dependence
-        return replace(noise, inflation=leftover_inflation(np.clip(residuals / noise.deviation, -OUTLIER, OUTLIER)))
-    if not noise.autocorrelation:
-        return noise
-    # the upper end: too little autocorrelation raises false alarms, too much only waits
-    error = math.sqrt((1 - noise.autocorrelation**2) / len(residuals))
-    return replace(noise, autocorrelation=min(noise.autocorrelation + error, 0.95))
-
-
-# --- the evidence of the newest values
-
-
-def _possible_inflation(lengths: Values, count: int) -> Values:
-    """Variance of a sum of values relative to independent ones, as far as `count` values cannot exclude it.
-
-    A sum of n values varies 1 + 2 Σ (1 - k / n) ρₖ times as much, and each ρₖ is known to 1 / √count (Bartlett 1946).
-    """
-    squares = (lengths - 1) * (2 * lengths - 1) / (6 * lengths)  # Σ (1 - k / n)²
-    inflation: Values = 1 + 2 * _CAUTION * np.sqrt(squares / count)
-    return inflation
-
-
-def _gains(tail: Values, level: Values, noise: Noise) -> Values:
-    """How much better the best new level explains the newest 1, 2, ... values than the present level."""
-    old = _costs((tail - level) / noise.deviation, noise)
     # a new level is where some of its values are
-    offsets = (tail[:, None] - tail[-_CANDIDATES:]) / noise.deviation
-    new = _costs(offsets, noise)
-    first = noise.costs[bins_of(offsets)]
-    from_old = np.cumsum(old[::-1])
-    # the first value of a level does not depend on the value before it
-    from_new = np.cumsum(new[::-1], axis=0) + (first - new)[::-1]
-    gains: Values = from_old - from_new.min(axis=1)
+    offsets = np.concatenate([tail[:, None], tail[:, None] - tail[-_CANDIDATES:]], axis=1)
+    costs = _costs(offsets, residuals)
+    evidence = np.clip(costs[:, :1] - costs[:, 1:], -2 * _MOST_PER_VALUE, _MOST_PER_VALUE)
+    gains: Values = np.cumsum(evidence[::-1], axis=0).max(axis=1)
     return gains
 
 
-def _costs(distances: Values, noise: Noise) -> Values:
-    """Cost of each value given the one before it, along the first axis."""
-    costs = noise.costs[bins_of(distances)]
-    if noise.autocorrelation:
-        assert noise.innovation_costs is not None
-        wider = noise.deviation / noise.innovation
-        predicted = np.clip(distances[:-1], -OUTLIER, OUTLIER) * noise.autocorrelation
-        costs[1:] = noise.innovation_costs[bins_of((distances[1:] - predicted) * wider)] - 2 * math.log(wider)
-    elif noise.stickiness < 0:
-        is_outlier = np.abs(distances) > OUTLIER
-        costs[1:] += noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
+def _costs(distances: Values, residuals: Values) -> Values:
+    """-2 ln density of each distance; distances and residuals in standard deviations."""
+    shown = np.exp(-0.5 * ((distances[..., None] - residuals) / _BANDWIDTH) ** 2).sum(axis=-1) / _BANDWIDTH
+    normal = _PRIOR_VALUES * np.exp(-0.5 * distances**2)
+    outliers = max(_OUTLIER_SHARE * len(residuals), 1.0)
+    broad = outliers * _OUTLIER_SCALE / 2 / (_OUTLIER_SCALE + np.abs(distances)) ** 2
+    density = (shown + normal) / math.sqrt(2 * math.pi) + broad
+    costs: Values = -2 * np.log(density / (len(residuals) + _PRIOR_VALUES + outliers))
     return costs
-
-
-def _values_needed(residuals: Values, noise: Noise, step: float) -> float:
-    """Length that bursts exceed at most at the promised rate; of bursts in the step's direction, half as large."""
-    towards = residuals * math.copysign(1.0, step)
-    bursts = Bursts.of(towards > max(OUTLIER * noise.deviation, abs(step) / 2))
-    return max(bursts.longest_at_rate(len(residuals), _BURST_RATE), _MIN_NEW)
