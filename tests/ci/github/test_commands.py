@@ -18,6 +18,8 @@ from tests.ci.github.jobs import actions_variables, comment_event, label_event
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS, head_timed
 from tests.ci.values import SOFTMAX, make_records, make_timed
+from tests.git_repository import commit_all, make_repository
+from tests.roofwatch.bisection.slowed_repository import BENCHMARK, QUICK, SERIES, SLOW
 from tests.roofwatch.command import roofwatch
 
 PREFIX = "/roofwatch"
@@ -454,3 +456,30 @@ def test_an_invalid_command_is_refused_with_the_right_form(rest: str, reason: st
 )
 def test_only_lines_outside_code_and_quotes_are_commands(body: str, found: list[str]) -> None:
     assert commands_in(body) == found
+
+
+@pytest.mark.slow
+def test_a_bisection_that_a_comment_asked_for_finds_the_commit_and_answers(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    folder, shas = make_repository(tmp_path / "young"), []
+    for text in (QUICK, f"{SLOW}\nOTHER = 1", f"{SLOW}\nOTHER = 2"):
+        (folder / "work.py").write_text(text)
+        shas.append(commit_all(folder))
+    (folder / "bench_total.py").write_text(BENCHMARK)  # only the head has it
+    head = commit_all(folder)
+    github.pull_requests[0]["head"]["sha"] = head
+    github.repository().conclude(head, "roofwatch", RunOrder(11, 1), BEGUN, URL)
+
+    asked = carry_out(github.repository(), request(github, f"{PREFIX} bisect {SERIES} torch"), "roofwatch")
+    (order,) = asked.requests
+    ends = ("--good", shas[0], "--bad", order.head, "--suite-from", "head", "--device", "cpu", "--output", tmp_path)
+    found = roofwatch("bisect", "bench_total.py", "--series", order.series, *ends, "--json", cwd=folder)
+    assert found.status == 0, found.error
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "bisection.json").write_text(found.output)
+    answer = result_of(github, records, **order.model_dump())
+
+    assert f"`{shas[1]}" in answer
+    assert answer in github.bodies[-1]
