@@ -1,7 +1,7 @@
 """Softmax over the last dim, forward and backward, in Triton and in CUDA C++.
 
 A row that fits into registers is read once. The rest of a longer row is read twice: for the maximum and sum, and for
-the result.
+the result. One block per multiprocessor keeps the rows in the L2 cache until they are read again.
 
 Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867).
 """
@@ -20,7 +20,10 @@ from roofwatch.kernels.building_blocks.operators import backward_operator, opera
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, ONLY_NVIDIA, RowLayout, row_config, row_layout
 from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
-from roofwatch.kernels.target import multiprocessor_count
+from roofwatch.kernels.target import multiprocessor_count, persistent_program_count
+
+_LONG_ROW_CONFIG = {"BLOCK": 16_384, "num_warps": 32}
+"""32 KiB in flight per multiprocessor in half precision, by one block."""
 
 
 def softmax_reference(x: Tensor) -> Tensor:
@@ -93,28 +96,30 @@ def _softmax_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, BLOCK:
 
 
 @triton.jit
-def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_row_stride
-    out_ptr += row * out_row_stride
-    lane_max = tl.full((BLOCK,), -float("inf"), tl.float32)
-    lane_sum = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(tl.float32)  # [BLOCK]
-        new_max = tl.maximum(lane_max, x)
-        # avoid exp(-inf + inf) in a lane with only -inf
-        anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
-        lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.exp(x - anchor)
-        lane_max = new_max
-    row_max = tl.max(lane_max, axis=0)
-    row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        mask = offs < n_cols
-        x = tl.load(x_ptr + offs, mask=mask, other=-float("inf")).to(tl.float32)  # [BLOCK]
-        out = tl.exp(x - row_max) / row_sum
-        tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
+        out_row_ptr = out_ptr + tl.cast(row, tl.int64) * out_row_stride
+        lane_max = tl.full((BLOCK,), -float("inf"), tl.float32)
+        lane_sum = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_last")  # [BLOCK]
+            x = x.to(tl.float32)
+            new_max = tl.maximum(lane_max, x)
+            # avoid exp(-inf + inf) in a lane with only -inf
+            anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
+            lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.exp(x - anchor)
+            lane_max = new_max
+        row_max = tl.max(lane_max, axis=0)
+        row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_first")  # [BLOCK]
+            out = (tl.exp(x.to(tl.float32) - row_max) / row_sum).to(out_ptr.dtype.element_ty)
+            tl.store(out_row_ptr + offs, out, mask=mask, eviction_policy="evict_first")  # [BLOCK]
 
 
 @triton.jit
@@ -129,40 +134,48 @@ def _softmax_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, 
 
 
 @triton.jit
-def _softmax_long_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    out_ptr += row * row_stride
-    grad_out_ptr += row * row_stride
-    grad_x_ptr += row * row_stride
-    lane_sum = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        mask = offs < n_cols
-        out = tl.load(out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        lane_sum += out * tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    row_sum = tl.sum(lane_sum, axis=0)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        mask = offs < n_cols
-        out = tl.load(out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        grad_x = out * (grad_out - row_sum)
-        tl.store(grad_x_ptr + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+def _softmax_long_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        row_start = tl.cast(row, tl.int64) * row_stride
+        lane_sum = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            mask, offs = cols < n_cols, row_start + cols
+            out = tl.load(out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_last")  # [BLOCK]
+            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_last")  # [BLOCK]
+            lane_sum += out.to(tl.float32) * grad_out.to(tl.float32)
+        row_sum = tl.sum(lane_sum, axis=0)
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            mask, offs = cols < n_cols, row_start + cols
+            out = tl.load(out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_first")  # [BLOCK]
+            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_first")  # [BLOCK]
+            grad_x = out.to(tl.float32) * (grad_out.to(tl.float32) - row_sum)
+            grad_x = grad_x.to(grad_x_ptr.dtype.element_ty)
+            tl.store(grad_x_ptr + offs, grad_x, mask=mask, eviction_policy="evict_first")  # [BLOCK]
 
 
 @backward_operator("softmax", _empty_gradient)
 def _triton_backward(out, grad_out, grad_x):
     n_rows, n_cols = out.shape
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
-    kernel = _softmax_grad_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_grad_kernel
-    kernel[(n_rows,)](out, grad_out, grad_x, out.stride(0), n_cols, **row_config(n_cols))
+    operands = out, grad_out, grad_x, out.stride(0)
+    if n_cols <= MAX_COLS_IN_REGISTERS:
+        _softmax_grad_kernel[(n_rows,)](*operands, n_cols, **row_config(n_cols))
+    else:
+        grid = (persistent_program_count(out, n_rows),)
+        _softmax_long_grad_kernel[grid](*operands, n_rows, n_cols, **_LONG_ROW_CONFIG)
 
 
 @operator("softmax", _empty_out, backward=_triton_backward)
 def _softmax_op(x, out):
     n_rows, n_cols = x.shape
-    kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
-    kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **row_config(n_cols))
+    operands = x, out, x.stride(0), out.stride(0)
+    if n_cols <= MAX_COLS_IN_REGISTERS:
+        _softmax_kernel[(n_rows,)](*operands, n_cols, **row_config(n_cols))
+    else:
+        grid = (persistent_program_count(x, n_rows),)
+        _softmax_long_kernel[grid](*operands, n_rows, n_cols, **_LONG_ROW_CONFIG)
 
 
 @softmax_spec.implementation("triton", deterministic=True)
