@@ -104,7 +104,9 @@ class GitLabProject:
 
     def comments(self, number: int) -> list[Comment]:
         found = self._call(lambda: list(self._notes(number).list(iterator=True, sort="asc", per_page=100)))
-        return [self._to_comment(one.attributes, number) for one in found if not (one.system or one.internal)]
+        notes = [one.attributes for one in found]
+        # the text of an internal note must not appear in a report, which everybody sees
+        return [self._to_comment(one, number) for one in notes if not (one.get("system") or one.get("internal"))]
 
     def create_comment(self, number: int, body: str) -> Comment:
         def create() -> Any:
