@@ -113,7 +113,7 @@ def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnose
     check, run, static, ab, diagnose = lines_of("your-kernel.md")
 
     assert "incorrect" not in reader.run(check)
-    reader.run(run)
+    reader.run(f"{run} --targets sm_90")
     record = RunRecord.read(reader.folder / "record.json")
     assert {one.outcome for one in record.accuracies} == {Outcome.OK}
     assert Outcome.OK in {one.outcome for one in record.measurements}
@@ -133,7 +133,8 @@ def test_a_slow_training_run_becomes_a_pull_request_with_a_faster_kernel(reader:
     assert profile.index("aten::round") < profile.index("Optimizer")
     reader.run(next(lines))
     reader.run(next(lines))
-    speedups = re.findall(r"at most ([\d.]+) times as fast", reader.run(next(lines)))
+    diagnosed = reader.run(f"{next(lines)} --targets sm_90")
+    speedups = re.findall(r"at most ([\d.]+) times as fast", diagnosed)
     assert max(map(float, speedups)) > 3
     assert "after the last whole tile of 256" in reader.run(next(lines), 1)
     reader.run(next(lines))
@@ -167,9 +168,9 @@ def test_the_service_without_docker_takes_records(reader: Reader) -> None:
     reader.run("git remote add origin https://github.com/owner/kernels.git")
 
     reader.variables["ROOFWATCH_TOKEN"] = reader.run(create).split()[0]
-    reader.run(f"{run} --blocks 1 --targets sm_90", 0, 1)
+    reader.run(f"{run} --blocks 1 --targets sm_90 --kernel rms_norm", 0, 1)
     with reader.background(serve.replace("8700", str(port)), f"http://127.0.0.1:{port}/healthz"):
         reader.run(push.replace("https://roofwatch.example", f"http://127.0.0.1:{port}"))
     reader.run(ingest)
     assert reader.run("roofwatch show runs --project owner/kernels --json").count('"run_id"') == 1
-    reader.run(calibrate.replace("--blocks 18", "--blocks 3"))
+    reader.run(calibrate.replace("--blocks 18", "--blocks 3 --kernel rms_norm"))
