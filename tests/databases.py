@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from sqlalchemy import URL, Engine, create_engine, text
 
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine import migrate
+from roofwatch.db.ingest.ingest import ingest_record
 
 TEMPLATE = "roofwatch_template"
 Filled = TypeVar("Filled")
@@ -66,3 +68,8 @@ class Databases:
 
     def close(self) -> None:
         self._admin.dispose()
+
+
+def ingest_all(store: Engine, *records: RunRecord) -> None:
+    for record in records:
+        ingest_record(store, record)

@@ -9,9 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
 from roofwatch.db.queries.results import MeasuredCase, RunSummary, StaticRow
 from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
@@ -33,11 +31,7 @@ from tests.builders import (
     make_tensor_error,
     sha_of,
 )
-
-
-def ingest_all(store: Engine, *records: RunRecord) -> None:
-    for record in records:
-        ingest_record(store, record)
+from tests.databases import ingest_all
 
 
 def test_an_empty_store_has_nothing_and_says_so_without_an_error(store: Engine) -> None:

@@ -35,13 +35,9 @@ from tests.builders import (
     make_static_facts,
     make_tensor_error,
 )
+from tests.databases import ingest_all
 
 BACKWARD = "swiglu/B=2,N=3/float32/bwd"
-
-
-def ingest_all(store: Engine, *records: RunRecord) -> None:
-    for record in records:
-        ingest_record(store, record)
 
 
 def read(store: Engine, **filters: Any) -> dict[SeriesKey, Series]:

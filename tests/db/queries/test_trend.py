@@ -28,8 +28,8 @@ from tests.builders import (
     make_series_key,
     sha_of,
 )
-from tests.databases import TEMPLATE, Databases
-from tests.db.queries.test_series import ingest_all, varied_records
+from tests.databases import TEMPLATE, Databases, ingest_all
+from tests.db.queries.test_series import varied_records
 
 LONG = Shape("thinned", run_count=4_000, series_count=2, day_count=60)
 KEY = SeriesKey(LONG.project(0), LONG.case_id(0), "triton", "median_ns", runner_class="made up")
