@@ -11,7 +11,7 @@ import difflib
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from roofwatch.collector.profiling.steps import Slot, StepTimes, fold
@@ -67,32 +67,40 @@ class StepLedger:
     head: StepTimes
     rows: tuple[LedgerRow, ...]
     """The largest change first."""
-    step_change_ns: float
+    base_step_ns: float
+    head_step_ns: float
     matched_ns: float
     """Change of the busy time of all rows but the added and removed ones."""
     added_ns: float
     removed_ns: float
     gap_change_ns: float
     overlap_change_ns: float
-    residual_ns: float = field(init=False)
-    is_explained: bool = field(init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def step_change_ns(self) -> float:
+        return self.head_step_ns - self.base_step_ns
+
+    @property
+    def residual_ns(self) -> float:
         busy_ns = self.matched_ns + self.added_ns - self.removed_ns
-        residual_ns = round(self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3)
-        object.__setattr__(self, "residual_ns", residual_ns)
-        object.__setattr__(self, "is_explained", abs(residual_ns) <= NOT_EXPLAINED * abs(self.step_change_ns))
+        return round(self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3)
+
+    @property
+    def is_explained(self) -> bool:
+        return abs(self.residual_ns) <= NOT_EXPLAINED * abs(self.step_change_ns)
 
 
-def find_ledger(base: StepTimes, head: StepTimes, *, title: str, step_change_ns: float | None = None) -> StepLedger:
+def find_ledger(
+    base: StepTimes, head: StepTimes, *, title: str, measured_ns: tuple[float, float] | None = None
+) -> StepLedger:
     """Explain the difference of two steps.
 
     Args:
         base: Steps of the base.
         head: Steps of the head.
         title: Names what is compared.
-        step_change_ns: Difference measured without a profiler, if there is one; the residual then shows what the
-            profiles do not explain of it. Default: that of the steps.
+        measured_ns: Steps of both sides measured without a profiler, if they were; the residual then shows what the
+            profiles do not explain of their difference.
     """
     if base.step_count == head.step_count:
         steps = _by_step(base.slots, head.slots)
@@ -103,6 +111,8 @@ def find_ledger(base: StepTimes, head: StepTimes, *, title: str, step_change_ns:
     by_change = {change: [row for row in rows if row.change is change] for change in Change}
     added, removed = by_change.pop(Change.ADDED), by_change.pop(Change.REMOVED)
 
+    steps_ns = measured_ns or (base.step_ns / base.step_count, head.step_ns / head.step_count)
+
     def change_of(name: str) -> float:
         return float(getattr(head, name) / head.step_count - getattr(base, name) / base.step_count)
 
@@ -111,7 +121,8 @@ def find_ledger(base: StepTimes, head: StepTimes, *, title: str, step_change_ns:
         base=base,
         head=head,
         rows=tuple(sorted(rows, key=lambda row: -abs(row.change_ns))),
-        step_change_ns=change_of("step_ns") if step_change_ns is None else step_change_ns,
+        base_step_ns=steps_ns[0],
+        head_step_ns=steps_ns[1],
         matched_ns=sum(row.change_ns for rows in by_change.values() for row in rows),
         added_ns=sum(row.head_ns for row in added),
         removed_ns=sum(row.base_ns for row in removed),

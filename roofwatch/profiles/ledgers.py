@@ -76,9 +76,9 @@ def _of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
         key = profile.case_id, profile.implementation
         if key in before:
             base_ns, head_ns = (medians.get(key) for medians in medians_ns)
-            change_ns = None if base_ns is None or head_ns is None else head_ns - base_ns
+            measured_ns = None if base_ns is None or head_ns is None else (base_ns, head_ns)
             steps = steps_of_profile(before[key]), steps_of_profile(profile)
-            ledgers.append(find_ledger(*steps, title=" ".join(key), step_change_ns=change_ns))
+            ledgers.append(find_ledger(*steps, title=" ".join(key), measured_ns=measured_ns))
     return ledgers
 
 
@@ -121,6 +121,8 @@ def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
             "title": ledger.title,
             "base": _side(ledger.base),
             "head": _side(ledger.head),
+            "base_step_ns": ledger.base_step_ns,
+            "head_step_ns": ledger.head_step_ns,
             "step_change_ns": ledger.step_change_ns,
             "matched_ns": ledger.matched_ns,
             "added_ns": ledger.added_ns,
@@ -151,7 +153,7 @@ def _what(ledger: StepLedger) -> str:
         if not base.has_markers:
             return "the whole trace is one step, because not both traces have ProfilerStep markers"
         return f"mean of the steps between ProfilerStep markers, {counts}"
-    return f"mean of the profiled calls, {counts}"
+    return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
 
 
 def _terms(ledger: StepLedger) -> list[tuple[str, str | None, str | None, str]]:
@@ -161,7 +163,7 @@ def _terms(ledger: StepLedger) -> list[tuple[str, str | None, str | None, str]]:
         return format_ns(getattr(base, name) / base.step_count), format_ns(getattr(head, name) / head.step_count)
 
     return [
-        ("step", *sides("step_ns"), _signed(ledger.step_change_ns)),
+        ("step", format_ns(ledger.base_step_ns), format_ns(ledger.head_step_ns), _signed(ledger.step_change_ns)),
         ("busy, matched launches", None, None, _signed(ledger.matched_ns)),
         ("+ added launches", None, format_ns(ledger.added_ns), _signed(ledger.added_ns)),
         ("- removed launches", format_ns(ledger.removed_ns), None, _signed(-ledger.removed_ns)),

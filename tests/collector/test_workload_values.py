@@ -5,8 +5,8 @@ from typing import Any
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.measurement import CaseRecord, MemoryUse
 from roofwatch.collector.record.results import ImportedValue
-from roofwatch.collector.workload_values import workload_values
-from tests.builders import make_activity, make_case, make_measurement, make_profile
+from roofwatch.collector.workload_values import ARRIVALS, Request, Served, serve, workload_values
+from tests.builders import make_activity, make_blocks, make_case, make_measurement, make_profile
 
 BLOCK = "hidden=256,ffn=688,H=4,H_KV=2,D=64"
 STEP = f"transformer_inference/B=1,T=100,{BLOCK}/bfloat16/fwd"
@@ -33,7 +33,8 @@ def test_mfu_names_the_flop_the_time_and_the_source_of_the_peak() -> None:
 
 def test_launches_busy_share_and_memory_of_a_step() -> None:
     memory = MemoryUse(peak_allocated_bytes=1, peak_reserved_bytes=2**20, allocation_count=1, fragmentation=0.25)
-    measured = make_measurement(STEP, implementation="triton", memory=memory)
+    blocks = tuple(block.model_copy(update={"kernel_count": 4}) for block in make_blocks([1e6, 1e6]))
+    measured = make_measurement(STEP, implementation="triton", memory=memory, blocks=blocks)
     profile = make_profile(STEP, make_activity(count=12), call_count=3, span_ns=1_000, busy_ns=800)
 
     found = values([workload(STEP)], [measured], [profile], [])
@@ -61,3 +62,42 @@ def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() ->
     assert found["ITL p50 (ms, lower)"].value == 1
     assert {f"{name} p{n} (ms, lower)" for name in ("TTFT", "ITL", "TPOT") for n in (50, 90, 99)} <= found.keys()
     assert "goodput TTFT to 200 ms, TPOT to 50 ms (requests/s, higher)" in found
+
+
+def served(*requests: Request, most: int = 8) -> list[Served]:
+    return serve(requests, prefill_ns_per_token=1.0, step_ns=lambda count: 100.0 + 10 * count, most_sequences=most)
+
+
+def test_a_request_alone_has_its_prompt_and_one_step_for_each_further_token() -> None:
+    (one,) = served(Request(arrival_ns=1_000, prompt_tokens=50, output_tokens=3))
+
+    assert list(one.token_ns) == [1_050, 1_160, 1_270]
+    assert (one.ttft_ns, one.tpot_ns) == (50, 110)
+
+
+def test_a_request_that_arrives_later_joins_between_two_steps_and_delays_the_others() -> None:
+    first, second = served(Request(0, 50, 3), Request(100, 40, 2))
+
+    # the second waits for the step that ends at 160, then its prompt runs, then a step of two sequences
+    assert list(first.token_ns) == [50, 160, 320]
+    assert list(second.token_ns) == [200, 320]
+    assert second.ttft_ns == 100
+
+
+def test_a_full_batch_makes_requests_wait() -> None:
+    first, second = served(Request(0, 50, 2), Request(0, 50, 2), most=1)
+
+    assert second.ttft_ns == first.token_ns[-1] + 50
+
+
+def test_a_request_of_one_token_has_no_time_per_further_token() -> None:
+    (one,) = served(Request(0, 10, 1))
+
+    assert (one.token_ns, one.tpot_ns) == ((10,), None)
+
+
+def test_every_stored_request_is_served_in_full() -> None:
+    done = serve(ARRIVALS, prefill_ns_per_token=1e3, step_ns=lambda _: 1e6, most_sequences=4)
+
+    assert {one.request for one in done} == set(ARRIVALS)
+    assert all(len(one.token_ns) == one.request.output_tokens for one in done)

@@ -214,6 +214,6 @@ def test_a_change_that_the_profile_does_not_show_is_not_explained() -> None:
     head = make_profile("case", make_activity(count=3, total_ns=3_300), span_ns=3_600, busy_ns=3_300)
     sides = steps_of_profile(base), steps_of_profile(head)
 
-    assert find_ledger(*sides, title="case", step_change_ns=101).is_explained
-    ledger = find_ledger(*sides, title="case", step_change_ns=120)
+    assert find_ledger(*sides, title="case", measured_ns=(1_100, 1_201)).is_explained
+    ledger = find_ledger(*sides, title="case", measured_ns=(1_100, 1_220))
     assert (ledger.matched_ns, ledger.residual_ns, ledger.is_explained) == (100, 20, False)
