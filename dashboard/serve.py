@@ -14,6 +14,9 @@ from pathlib import Path
 
 import streamlit as st
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
 
 from roofwatch.dashboard.access import DashboardError, ReturnAfterSignIn, sign_in_secrets
 from roofwatch.dashboard.app import VIEWS
@@ -70,6 +73,7 @@ def serve(
     app = st.App(
         _SCRIPT,
         secrets=secrets,
+        routes=[Route("/overview", _open_front_page)],
         middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_report_failed_view,
     )
@@ -79,6 +83,11 @@ def serve(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         app.run(config={**_OPTIONS, "server.address": address, "server.port": chosen_port})
+
+
+def _open_front_page(request: Request) -> RedirectResponse:
+    """Send the name of the front page to its address, the only one that Streamlit knows."""
+    return RedirectResponse(f"/?{request.url.query}")
 
 
 def _free_port(address: str, port: int | None) -> int:

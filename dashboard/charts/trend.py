@@ -94,7 +94,7 @@ def trend_figure(
         figure,
         height=height_px,
         # in box-select mode, points receive no clicks
-        dragmode="pan",
+        dragmode="zoom",
         selectdirection="h",
         xaxis={
             "title": "commits, oldest to newest",
@@ -102,7 +102,6 @@ def trend_figure(
             "anchor": rows[-1],
             "showgrid": False,
             "zeroline": False,
-            "fixedrange": True,
             **commit_ticks(commits, [position[commit.sha] for commit in commits]),
         },
         yaxis2={
@@ -199,6 +198,7 @@ def _add_values(
         mode="lines+markers",
         connectgaps=False,
         name=escape(name),
+        unselected={"marker": {"opacity": 1}},
         legendgroup=str(index),
         showlegend=axis == _VALUES,
         line={"color": colour, "width": 1.5, "dash": dash},

@@ -106,11 +106,6 @@ class View:
         """Show a link to another view with some choices and the same filters."""
         place.page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
 
-    def switch_to(self, view: str, **choices: str) -> NoReturn:
-        """Switch to another view with some choices and the same filters."""
-        self.link.leave()
-        st.switch_page(f"views/{view}.py", query_params=self._asking(choices))
-
     def _asking(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
         filters = {name: list(values) for name, values in self.filters.chosen.items() if values}
         return {"project": self.project, **filters, **choices}
@@ -128,6 +123,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         question: What the view answers, in one line.
     """
     link = Permalink(name)
+    st.set_page_config(page_title=f"{title} · roofwatch")
     zone = _reader_zone()
     heading, choices = st.columns([3, 2], vertical_alignment="bottom")
     with heading.container(gap=None):

@@ -25,7 +25,6 @@ class Permalink:
     def __init__(self, view: str) -> None:
         self._view = view
         self._chosen: dict[str, list[str]] = {}
-        self._is_left = False
 
     def choose(
         self,
@@ -128,14 +127,8 @@ class Permalink:
         chosen: str | None = st.session_state.get(self._key(parameter))
         return chosen if asked is None else asked[0]
 
-    def leave(self) -> None:
-        """Stop writing the address, because another view opens."""
-        self._is_left = True
-
     def write(self) -> None:
         """Write the choices into the address."""
-        if self._is_left:
-            return
         st.session_state[self._key("written")] = self._chosen
         if {name: st.query_params.get_all(name) for name in st.query_params} != self._chosen:
             st.query_params.from_dict(self._chosen)

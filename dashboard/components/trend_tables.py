@@ -69,7 +69,7 @@ def show_picked_commit(
 def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_judged: bool) -> None:
     links = st.container(horizontal=True)
     if was_judged:
-        view.page_link("regression", "Why", icon=":material/search:", place=links, commit=commit.sha)
+        view.page_link("regression", "Details", icon=":material/search:", place=links, commit=commit.sha)
     if before is not None:
         view.page_link(
             "compare",

@@ -1,30 +1,31 @@
 """Open regressions, how kernels changed, and the health of runners."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import escape
 
-import pandas as pd
 import streamlit as st
 
+from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.summary import Movement, movements
+from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.regressions import ORDERS, in_order, row_html, show_others, trend_of
-from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.components.triage import find_triager, show_selected
-from roofwatch.dashboard.wording import movement_text
+from roofwatch.dashboard.wording import movement_text, shortened
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
 
 _ROWS_AT_FIRST = 10
-_KERNELS_SHOWN = 40
 _WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}
 _WINDOW_AT_FIRST = "30 days"
-_UNCHANGED, _NOT_MEASURED = "=", ""
+_SPILL_METRICS = {"spilled_registers", "spill_store_count", "spill_load_count", "local_bytes"}
+_UNCHANGED = "="
 _SLOWER, _FASTER = "213, 94, 0", "0, 114, 178"
 """Red, green, blue."""
 _FULL_COLOUR_AT = math.log(1.5)
@@ -56,7 +57,7 @@ def show() -> None:
             show_newest(view, runners, recent, [one.regression for one in found])
         show_others(view, found, now)
         since = _choose_window(view, runners)
-        _show_movements(view, found, runners, since)
+        _show_movements(view, found, runners, since, now)
         if runners:
             show_gaps(runners)
             show_quarantine(view)
@@ -95,7 +96,7 @@ def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | 
     """Return the start of the window, counted from the newest commit so a link stays stable."""
     st.subheader("Kernel changes", anchor=False)
     chosen = view.link.choose(
-        "Commits of the last",
+        "Time range",
         list(_WINDOWS),
         parameter="window",
         default=_WINDOW_AT_FIRST,
@@ -107,50 +108,66 @@ def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | 
 
 
 def _show_movements(
-    view: View, found: Sequence[TriagedRegression], runners: Sequence[RunnerCoverage], since: datetime | None
+    view: View,
+    found: Sequence[TriagedRegression],
+    runners: Sequence[RunnerCoverage],
+    since: datetime | None,
+    now: datetime,
 ) -> None:
+    """Show the change of each kernel that changed on each runner class, as a table of links."""
     regressions = [one.regression for one in found if one.triage.state is not TriageState.INVALID]
+    admits = view.filters
     moved = {
         (one.kernel, one.runner_class): one
         for one in movements(regressions, since=since)
-        if view.filters.admits_kernel(one.kernel) and view.filters.admits_runner(one.runner_class)
+        if admits.admits_kernel(one.kernel) and admits.admits_runner(one.runner_class)
+    }
+    broken = {
+        one.series.kernel: "✕ incorrect" if one.after is None else "▲ spills"
+        for regression in (one.regression for one in found if one.is_open)
+        for one in regression.change_points
+        if one.series.definition.layer is Layer.ACCURACY or one.series.metric in _SPILL_METRICS
     }
     measured = {
-        (case.case_id.split("/", 1)[0], runner.runner_class)
+        (case.case_id.partition("/")[0], runner.runner_class)
         for runner in runners
         for case in runner.cases
         if case.outcomes
     }
-    kernels = _most_moved_first({kernel for kernel, _ in measured | moved.keys()}, list(moved.values()))
+    kernels = _most_moved_first({kernel for kernel, _ in moved} | broken.keys(), list(moved.values()))
+    unchanged = {kernel for kernel, _ in measured} - set(kernels)
     if not kernels:
-        where = "is within the filters" if view.filters.is_narrow else "is stored yet"
-        st.text(f"No run of a clean work tree {where}, so there is nothing to show.")
+        st.text(f"No change in this time range; {len(unchanged)} kernels were measured.")
         return
-    shown = kernels[:_KERNELS_SHOWN]
-    _show_heat_map(view, shown, [runner.runner_class for runner in runners], moved, measured)
-    rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that changed most."
-    st.caption(
-        "Judged change of the time from before the window to its end, of the series that became slowest, or else "
-        "fastest: + is slower, − is faster, = is measured without a judged change, and an empty cell is not "
-        f"measured. A click on a change opens its trend.{rest}"
+    newest = max(runner.newest_commit_at for runner in runners) if runners else now
+    stale = {
+        runner.runner_class
+        for runner in runners
+        if runner.newest_commit_at < newest or report_interval(runner.result_times).is_silent(now)
+    }
+    classes = [runner.runner_class for runner in runners]
+
+    def cell(kernel: str, runner_class: str) -> str:
+        movement = moved.get((kernel, runner_class))
+        address = escape(view.address_of("trends", kernel=kernel, runner=runner_class))
+        text = "" if (kernel, runner_class) not in measured else _UNCHANGED
+        if movement is not None:
+            text = f'<a href="{address}" target="_self">{movement_text(movement)}</a>'
+        kind = ' class="rw-stale"' if runner_class in stale else ""
+        return f'<td{kind} style="{cell_colour(movement)}">{text}</td>'
+
+    head = "".join(f"<th scope=col>{escape(shortened(one))}</th>" for one in ("kernel", *classes))
+    rows = "".join(
+        f"<tr><th scope=row>{escape(shortened(kernel))} {broken.get(kernel, '')}</th>"
+        f"{''.join(cell(kernel, one) for one in classes)}</tr>"
+        for kernel in kernels
     )
-    if moved:
-        view.link.unfold("As a table", lambda: _show_as_table(view, moved.values()), parameter="table")
-
-
-def _show_as_table(view: View, moved: Iterable[Movement]) -> None:
-    show_table(
-        moved,
-        Column(
-            "open",
-            lambda one: view.address_of("trends", kernel=one.kernel, runner=one.runner_class),
-            link="trend",
-        ),
-        Column("kernel", lambda one: one.kernel),
-        Column("runner class", lambda one: one.runner_class),
-        Column("change of the time", movement_text),
-        Column("series slower or failing", lambda one: one.slower_count),
-        Column("series faster", lambda one: one.faster_count),
+    with st.container(key=MAIN_FIGURE):
+        st.html(f"<table class=rw-map><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+    st.caption(
+        f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant change. Blank: no "
+        f"data. Hatched: the runner is silent or has not measured the newest commit. {len(unchanged)} more kernels "
+        "did not change."
     )
 
 
@@ -161,38 +178,6 @@ def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]
         return -max(changes, default=0.0), kernel
 
     return sorted(kernels, key=rank)
-
-
-def _show_heat_map(
-    view: View,
-    kernels: Sequence[str],
-    runner_classes: Sequence[str],
-    moved: Mapping[tuple[str, str], Movement],
-    measured: set[tuple[str, str]],
-) -> None:
-    """Show the change of each kernel on each runner class, as text and colour."""
-
-    def text(kernel: str, runner_class: str) -> str:
-        movement = moved.get((kernel, runner_class))
-        if movement is not None:
-            return movement_text(movement)
-        return _UNCHANGED if (kernel, runner_class) in measured else _NOT_MEASURED
-
-    def each_cell(write: Callable[[str, str], str]) -> pd.DataFrame:
-        cells = {name: [write(kernel, name) for kernel in kernels] for name in runner_classes}
-        return pd.DataFrame(cells, index=pd.Index(kernels, name="kernel"))
-
-    colours = each_cell(lambda kernel, runner_class: cell_colour(moved.get((kernel, runner_class))))
-    selected = st.dataframe(
-        each_cell(text).style.apply(lambda _: colours, axis=None),
-        key=MAIN_FIGURE,
-        height="content",
-        on_select="rerun",
-        selection_mode="single-cell",
-    )
-    for row, runner_class in selected["selection"]["cells"]:
-        if (kernels[row], runner_class) in moved:
-            view.switch_to("trends", kernel=kernels[row], runner=runner_class)
 
 
 def cell_colour(movement: Movement | None) -> str:

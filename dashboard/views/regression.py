@@ -99,6 +99,8 @@ def _title(one: TriagedRegression) -> str:
 def _show_head(view: View, one: TriagedRegression) -> None:
     """Show what changed, in which commit, how sure it is, and the triage state."""
     regression, best = one.regression, one.regression.change_points[0]
+    title = f"{kernel_text(regression.kernel)} {headline_text(best)}"
+    st.set_page_config(page_title=f"{shortened(title)} · Regression · roofwatch")
     marks = [VERDICT_MARKS[regression.verdict], *standing_marks(one)]
     st.subheader(f"{code_span(kernel_text(regression.kernel))} {headline_text(best)}", anchor=False)
     st.markdown(" ".join(mark.badge for mark in marks))

@@ -31,7 +31,7 @@ _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
 """Parameters that distinguish series of one kernel, metric and case."""
 _WINDOWS = (100, 500, 2_000)
 _EVERY_COMMIT = "all"
-_OTHER_WAYS_TO_ZOOM = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]
+_OTHER_WAYS_TO_ZOOM = ["pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d"]
 
 
 def show() -> None:
@@ -75,7 +75,10 @@ def show() -> None:
         figure = trend_figure(series, regressions, view.zone, scale=scale, places=trend.places)
         # a key per window, so a selection is dropped with its commits
         key = f"{MAIN_FIGURE} {view.link.asked_or_chosen('window')} {view.link.asked_or_chosen('end')}"
-        drawn = st.plotly_chart(
+        selected = st.session_state.get(key, {}).get("selection", {}).get("points")
+        is_pinned = bool(selected) or view.link.asked_or_chosen("commit") is not None
+        main, beside = st.columns([5, 3]) if is_pinned else (st.container(), st.container())
+        drawn = main.plotly_chart(
             figure,
             key=key,
             on_select=partial(_zoom, view, key, trend),
@@ -83,8 +86,9 @@ def show() -> None:
             config={"modeBarButtonsToRemove": _OTHER_WAYS_TO_ZOOM},
         )
         pin = view.link.pin(parameter="commit", picked=_picked_commit(drawn, trend))
+        with beside:
+            show_picked_commit(view, pin, series, regressions)
         _explain(trend)
-        show_picked_commit(view, pin, series, regressions)
         show_changes(series, regressions)
         view.link.unfold("The values as a table", lambda: show_values(view, series), parameter="values")
 
@@ -97,9 +101,10 @@ def _explain(trend: Trend) -> None:
     )
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. Failed runs are in a row of their own. "
-        "Vertical lines are stored change points. Shaded bands start where versions, the driver, the machine, the "
-        "timer or the cache state changed. Click a point to see its commit. Use *Box Select* to zoom in, and set "
-        f"*Commits* to all to zoom out.{thinned}"
+        "Vertical lines are change points. Shaded bands start where versions, the driver, the machine, the "
+        "timer or the cache state changed. Click a point to see its commit. Drag to zoom, and double-click to zoom "
+        "out. To keep a range in the address, use *Box Select*, and set *Commits* to all to leave it."
+        f"{thinned}"
     )
 
 

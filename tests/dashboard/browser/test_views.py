@@ -41,7 +41,7 @@ VIEWS = {
     "fleet": "/fleet",
 }
 UNFOLDED = {
-    "overview": "/?table=open&improvements=open&settled=open",
+    "overview": "/?improvements=open&settled=open",
     "trends": f"{VIEWS['trends']}&values=open&commit={make_commit(SLOWER_AT).sha}",
     "compare": f"{VIEWS['compare']}&samples=yes",
     "kernel": f"{VIEWS['kernel']}&diagnoses=open",
@@ -134,7 +134,9 @@ def turn_dark(watched: Watched, *, has_figure: bool) -> None:
 def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserContext, dashboard: str) -> None:
     commit = make_commit(SLOWER_AT)
     watched = watch(light, dashboard)
-    watched.open(in_project("/", "example/project"))
+    watched.open(in_project("/overview", "example/project"))
+    expect(watched.page.get_by_role("dialog")).to_have_count(0)
+    expect(watched.page).to_have_title("Overview · roofwatch")
     heading = watched.page.get_by_role("heading", level=1)
     why = watched.page.get_by_role("link", name="Details", exact=True)
     for _ in range(_MOST_STOPS):
@@ -182,6 +184,7 @@ def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
     mine = watch(light, dashboard)
     mine.open(in_project(VIEWS["trends"], "example/project"))
     expect(mine.page.locator(".js-plotly-plot").get_by_text("+42.0%")).to_be_visible()
+    zoom_by_dragging(mine)
     change = mine.page.locator(".js-plotly-plot .xy3 .point").first
     change.hover(force=True)
     for part in (commit.sha[:8], commit.author, commit.subject, "confirmed"):
@@ -195,9 +198,26 @@ def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
     expect(theirs.page.get_by_role("link", name=f"Compare with {make_commit(SLOWER_AT - 1).sha[:8]}")).to_be_visible()
     theirs.page.get_by_role("link", name="Details", exact=True).click()
     expect(theirs.page.get_by_role("heading", name="Regression", exact=True)).to_be_visible()
+    expect(theirs.page).to_have_title("rms_norm +42.0% · Regression · roofwatch")
     expect(theirs.main.get_by_text("rms_norm became 42 % slower").first).to_be_visible()
     theirs.close()
     mine.close()
+
+
+def zoom_by_dragging(watched: Watched) -> None:
+    """Drag over the middle half of the commits, and double-click to see all."""
+    shown = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(Math.round)"
+    whole = watched.page.evaluate(shown)
+    plot = watched.page.locator(".js-plotly-plot .draglayer .xy .nsewdrag").bounding_box()
+    assert plot is not None
+    x, middle, width = plot["x"], plot["y"] + plot["height"] / 2, plot["width"]
+    watched.page.mouse.move(x + width / 4, middle)
+    watched.page.mouse.down()
+    watched.page.mouse.move(x + width * 3 / 4, middle, steps=5)
+    watched.page.mouse.up()
+    watched.page.wait_for_function(f"JSON.stringify({shown}) != '{str(whole).replace(' ', '')}'")
+    watched.page.mouse.dblclick(x + width / 3, middle)
+    watched.page.wait_for_function(f"JSON.stringify({shown}) == '{str(whole).replace(' ', '')}'")
 
 
 @pytest.mark.slow

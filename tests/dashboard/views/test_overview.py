@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -95,13 +96,25 @@ def test_a_row_names_the_worst_change_with_its_levels_and_the_likeliest_cause(
         assert part in said
 
 
-def test_kernel_changes_are_listed_as_a_table(open_view: OpenView, store: Engine) -> None:
+def test_only_kernels_that_changed_are_in_the_map_and_doubtful_cells_are_marked(
+    open_view: OpenView, store: Engine
+) -> None:
     store_history(store)
-    app = open_view("overview", window="all", table="open")
-    moved = table(app, "change of the time").set_index("kernel")
-    assert moved.loc["matmul", "change of the time"] == "-30.0%"
-    assert moved.loc["rms_norm", "change of the time"] == "✕ fails"
-    assert choice(app, "Commits of the last").value == "all"
+    elsewhere = make_environment(device_name="Another CPU")
+    quiet = make_measurement("quiet/n=1/float32/fwd")
+    ingest_record(store, make_record(0, measurements=[make_measurement(MATMUL), quiet], environment=elsewhere))
+    app = open_view("overview", window="all")
+    body = next(one.proto.body for one in app.get("html") if "rw-map" in one.proto.body)
+    rows = {row.partition(" ")[0]: row for row in re.findall("<th scope=row>(.*?)</tr>", body)}
+    assert set(rows) == {"matmul", "rms_norm"}
+    assert "matmul ▲ spills</th>" in rows["matmul"]
+    assert ">-30.0%</a>" in rows["matmul"]
+    assert ">✕ fails</a>" in rows["rms_norm"]
+    # the other runner has not measured the newest commit
+    assert re.search('<td class="rw-stale"[^>]*>=</td>', rows["matmul"])
+    assert "2 more kernels" not in texts(app)
+    assert "1 more kernels did not change" in texts(app)
+    assert choice(app, "Time range").value == "all"
 
 
 def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(

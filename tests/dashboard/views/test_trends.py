@@ -141,7 +141,7 @@ def test_a_commit_in_the_address_is_shown_with_author_values_and_links(open_view
     runs = table(app, "measured at")
     assert runs["value"].tolist() == ["7.98 µs", "14.2 µs"]
     links = {one.proto.label: one.proto.query_string for one in app.get("page_link")}
-    assert f"commit={commit.sha}" in links["Why"]
+    assert f"commit={commit.sha}" in links["Details"]
     assert f"base={sha_of(SLOWER_AT - 1)}" in links[f"Compare with {sha_of(SLOWER_AT - 1)[:8]}"]
     assert address(app)["commit"] == [commit.sha]
 
