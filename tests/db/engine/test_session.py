@@ -128,7 +128,7 @@ def definitions(engine: Engine) -> dict[str, set[tuple[str, ...]]]:
         "columns": (
             "SELECT table_name::text, column_name::text, data_type::text, udt_name::text, is_nullable::text, "
             "coalesce(column_default, ''), is_identity::text FROM information_schema.columns "
-            "WHERE table_schema = 'public'"
+            "NATURAL JOIN information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
         ),
     }
     with engine.connect() as connection:
