@@ -1,6 +1,8 @@
-"""Time the dashboard's two main queries in databases of growing size, or the analysis of a project.
+"""Time the dashboard's two main queries in growing databases, the analysis of a project, or the ingest of records.
 
-    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N] [--analyse SERIES]
+    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N]
+    PYTHONPATH=. python bench/store_scale.py --analyse SERIES
+    PYTHONPATH=. python bench/store_scale.py --ingest CASES
 
 The queries are a trend of 2,000 points and a comparison of two commits with 2,000 cases each, for random series and
 commits. The target is a 95th percentile under 50 ms with 10 million measurements. Databases in FOLDER are reused.
@@ -11,11 +13,13 @@ import argparse
 import gc
 import random
 import resource
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +28,19 @@ from sqlalchemy.orm import Session
 
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
 from roofwatch.ci.history.analyse import analyse_project
+from roofwatch.collector.record.machine import DeviceState, Telemetry
+from roofwatch.collector.record.measurement import Block, Measurement
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Counters
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine, open_store, reading_session
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.table import Base
 from roofwatch.db.values import SeriesKey
+from tests.builders import NOON, make_accuracy, make_measurement, make_record, make_static_facts, make_tensor_error
 
 _TARGET_MS = 50.0
 _WARMUP_QUESTIONS = 12
@@ -55,9 +65,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep the databases here")
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--analyse", type=int, metavar="SERIES", help="analyse a project of that many series instead")
+    parser.add_argument("--ingest", type=int, metavar="CASES", help="ingest records of that many cases instead")
     arguments = parser.parse_args()
     if arguments.analyse is not None:
         time_analysis(arguments.analyse)
+        return
+    if arguments.ingest is not None:
+        time_ingest(arguments.ingest)
         return
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -175,6 +189,82 @@ def _times_ms(engines: Mapping[int, Engine], ask: Ask, question_count: int) -> d
             if number >= _WARMUP_QUESTIONS:
                 times[millions].append((time.perf_counter() - started) * 1e3)
     return times
+
+
+_IMPLEMENTATIONS = ("torch", "compile", "triton")
+_INGEST_TARGET_S = 3.0
+"""For 2,000 cases on two cores."""
+_TARGETS = ("sm_90", "sm_100")
+_READINGS_PER_MEASUREMENT = 6
+_TENSORS = tuple(make_tensor_error(tensor=tensor) for tensor in ("out", "grad_x"))
+_COUNTERS = ("dram_bytes", "l2_bytes", "sm_throughput", "dram_throughput", "achieved_occupancy", "warp_stall_long")
+
+
+def make_full_record(number: int, case_count: int) -> RunRecord:
+    """Run number `number`: equal cases and machine code in each, new times."""
+    rng = np.random.default_rng(number)
+    case_ids = [f"kernel_{case % 40}/n={case}/float32/fwd" for case in range(case_count)]
+    subjects = [(case_id, implementation) for case_id in case_ids for implementation in _IMPLEMENTATIONS]
+    return make_record(
+        number,
+        measurements=[_timed(rng, case_id, implementation) for case_id, implementation in subjects],
+        accuracies=[
+            make_accuracy(case_id, implementation=implementation, tensors=_TENSORS)
+            for case_id, implementation in subjects
+        ],
+        static_facts=[
+            make_static_facts(case_id, code=f"{case_id} {target}", target=target, instructions={"global_load.128": 4})
+            for case_id in case_ids
+            for target in _TARGETS
+        ],
+        counters=tuple(
+            Counters(
+                case_id=case_id,
+                implementation="triton",
+                function="_body",
+                values=dict(zip(_COUNTERS, rng.uniform(0, 1, size=len(_COUNTERS)).tolist(), strict=True)),
+            )
+            for case_id in case_ids
+        ),
+        telemetry=_telemetry(rng, NOON, len(subjects) * _READINGS_PER_MEASUREMENT),
+    )
+
+
+def _timed(rng: np.random.Generator, case_id: str, implementation: str) -> Measurement:
+    times = np.round(rng.normal(312_500, 400, size=(5, 20))) * 32  # multiples of 32 ns, the clock's resolution
+    state = DeviceState(reading_count=3, sm_clock_mhz=1_980.0, power_w=412.5, temperature_c=61.0)
+    blocks = tuple(
+        Block(started_at=NOON, samples_ns=tuple(row), kernel_count=1, stopped_by="samples", device_state=state)
+        for row in times.tolist()
+    )
+    return make_measurement(case_id, implementation=implementation, blocks=blocks)
+
+
+def _telemetry(rng: np.random.Generator, at: datetime, reading_count: int) -> Telemetry:
+    return Telemetry(
+        status="ok",
+        started_at=at,
+        offset_ms=tuple((np.arange(reading_count) * 50.0).tolist()),
+        sm_clock_mhz=tuple(rng.choice([1_965.0, 1_980.0], size=reading_count).tolist()),
+        memory_clock_mhz=(2_619.0,) * reading_count,
+        power_w=tuple(np.round(rng.normal(412, 20, size=reading_count), 1).tolist()),
+        temperature_c=tuple(rng.choice([60.0, 61.0], size=reading_count).tolist()),
+        energy_j=tuple((np.arange(reading_count) * 20.5).tolist()),
+    )
+
+
+def time_ingest(case_count: int) -> None:
+    """Store a synthetic record of a new run in each round; its cases are known after the first."""
+    with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
+        seconds = []
+        for number in range(6):
+            record = make_full_record(number, case_count)
+            started = time.monotonic()
+            ingest_record(engine, record)
+            seconds.append(time.monotonic() - started)
+    first, *others = seconds
+    print(f"{case_count} cases: first {first:.2f} s, then median {statistics.median(others):.2f} s", end="")
+    print(f", {statistics.median(others) / _INGEST_TARGET_S:.2f} of the target of {_INGEST_TARGET_S:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,220 @@
+"""A submission and its sandboxed processes."""
+
+import hashlib
+import math
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import torch
+
+from roofwatch.ci.submission import SubmissionVerdict
+from roofwatch.collector.accuracy.evaluation import make_inputs
+from roofwatch.collector.accuracy.trial import Bench, Test, Trial
+from roofwatch.collector.compile.cache import digest_of_file
+from roofwatch.collector.environment import choose_device
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.suite import SuiteAt
+from roofwatch.collector.workers.candidate import (
+    Arguments,
+    CandidateError,
+    CandidateLateError,
+    CandidateProcess,
+    Sandbox,
+)
+from roofwatch.collector.workers.sandbox import LAYERS, Policy, essential, make_groups, remove_groups
+from roofwatch.install import INSTALL_ROOT
+from roofwatch.measurement.submissions import Request, Result
+from roofwatch.spec import Case, KernelSpec, Language
+
+MAX_LISTED = 8
+"""Listed cases that are tried."""
+_CALL_UNTIL = 0.85
+"""Share of the budget."""
+_MIN_MEMORY_BYTES = 4 * 2**30
+_SLACK_BYTES = 64 * 2**20
+_SCRATCH_BYTES, _MAX_PROCESSES = 2**28, 256
+_IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+_IMPORTS_COMPILER = re.compile(rb"^\s*(?:import|from)\s+(?:triton|roofwatch\.cuda)\b", re.MULTILINE)
+
+
+class Rejected(Exception):  # noqa: N818
+    """The verdict is known."""
+
+    def __init__(self, verdict: SubmissionVerdict, reason: str, evidence: Sequence[dict[str, str]] = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.evidence = verdict, list(evidence)
+
+
+class Submission:
+    """What is judged, and the result so far."""
+
+    def __init__(self, request: Request, suite: SuiteAt, spec: KernelSpec) -> None:
+        self.request, self.suite, self.spec = request, suite, spec
+        self.began_s = time.monotonic()
+        self.device = choose_device(None)
+        self.code = request.candidate.read_bytes()
+        self.is_interpreted = self.device == "cpu" and _IMPORTS_TRITON.search(self.code) is not None
+        self._is_compiled = _IMPORTS_COMPILER.search(self.code) is not None
+        assert suite.source.path is not None
+        self.result = Result(
+            SubmissionVerdict.ERROR,
+            "",
+            spec={
+                "file": str(request.spec),
+                "kernel": spec.name,
+                "revision": suite.commit.sha,
+                "hash": digest_of_file(suite.source.path),
+                "against": request.against,
+            },
+            candidate={
+                "file": str(request.candidate),
+                "entry": request.entry,
+                "hash": hashlib.sha256(self.code).hexdigest(),
+            },
+        )
+
+    def start(self, stack: ExitStack, folder: Path, cases: Sequence[Case]) -> tuple[CandidateProcess, CandidateProcess]:
+        """Start the implementation's process and the candidate's.
+
+        Args:
+            stack: Ends the processes.
+            folder: A temporary folder.
+            cases: All that will be called.
+
+        Raises:
+            Rejected: the candidate cannot be loaded, or not be isolated as demanded.
+            CollectorError: the machine or the spec is at fault.
+        """
+        copy = folder / "candidate" / self.request.candidate.name
+        copy.parent.mkdir()
+        copy.write_bytes(self.code)
+        sandbox = self._sandbox(folder, cases)
+        roots = self.suite.source.import_roots
+        of_spec = {"spec": str(self.suite.source.path), "kernel": self.spec.name, "roots": list(map(str, roots))}
+        own = {"file": str(copy), "entry": self.request.entry}
+        policy = sandbox.policy
+        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count)
+        stack.callback(remove_groups, groups)
+        base = stack.enter_context(CandidateProcess(sandbox, "implementation", of_spec, roots))
+        limited = replace(sandbox, policy=replace(policy, groups=list(map(str, groups))))
+        candidate = stack.enter_context(CandidateProcess(limited, "candidate", own, roots))
+        compiler: CandidateProcess | None = None
+        if self._is_compiled and not self.result.static:
+            compiled = {**of_spec, **own, "compiled_case": self.chosen_cases(as_declared=True)[0].id}
+            compiling = replace(limited, is_interpreted=False)
+            compiler = stack.enter_context(CandidateProcess(compiling, "compiler", compiled, roots))
+        for process in (base, candidate):
+            process.wait_until_isolated(self.call_timeout_s())
+        missing = candidate.missing_layers
+        self.result.isolation = {"in_force": [name for name in LAYERS if name not in missing], "missing": missing}
+        lacking = essential(missing)
+        if lacking and self.request.must_be_isolated:
+            why = ", ".join(f"{name} ({why})" for name, why in lacking.items())
+            raise Rejected(SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {why}")
+        try:
+            base.load(self.call_timeout_s())
+        except CandidateLateError:
+            raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget") from None
+        except CandidateError as error:
+            raise CollectorError(f"{self.request.spec} cannot be loaded in the sandbox: {error}") from None
+        try:
+            candidate.load(self.call_timeout_s())
+        except CandidateError as error:
+            evidence = [self.evidence("load", self.request.entry, str(error))]
+            raise Rejected(SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence) from None
+        if compiler is not None:
+            self._compile(compiler)
+        return base, candidate
+
+    def _compile(self, compiler: CandidateProcess) -> None:
+        try:
+            compiler.wait_until_isolated(self.call_timeout_s())
+            compiler.load(self.call_timeout_s())
+            self.result.static = list(compiler.static_facts)
+        except CandidateError as error:  # says nothing about results or times
+            self.result.evidence.append(self.evidence("static", "compile for the targets", str(error)))
+
+    def _sandbox(self, folder: Path, cases: Sequence[Case]) -> Sandbox:
+        input_bytes = max(_input_bytes(self.spec, case) for case in cases)
+        moved_bytes = max(int(self.spec.memory_bytes(case)) for case in cases)
+        arena_bytes = 2 * (2 * input_bytes + moved_bytes) + _SLACK_BYTES
+        memory_bytes = None
+        if self.device == "cpu":
+            memory_bytes = max(_MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3)
+            memory_bytes += arena_bytes
+        readable = [INSTALL_ROOT, folder / "candidate", *self.suite.source.import_roots, *map(Path, sys.path)]
+        policy = Policy(
+            scratch="",
+            scratch_bytes=_SCRATCH_BYTES,
+            readable=list(dict.fromkeys(str(path) for path in readable if path.is_absolute() and path.exists())),
+            memory_bytes=memory_bytes,
+            cpu_seconds=math.ceil(2 * self.request.budget_s),
+            process_count=_MAX_PROCESSES,
+            cpu=max(os.sched_getaffinity(0)) if self.device == "cpu" else None,
+            groups=[],
+        )
+        return Sandbox(folder, self.device, self.is_interpreted, arena_bytes, policy)
+
+    def fastest(self, bench: Bench, cases: Sequence[Case]) -> str:
+        """The implementation to compare with if none is named: the fastest that runs here."""
+        languages = {Language.TORCH} if self.device == "cpu" else set(Language)
+        directions = {case.direction for case in cases}
+        found = [
+            each.name
+            for each in self.spec.implementations.values()
+            if each.language in languages and not each.is_compiled and directions <= each.directions
+        ]
+        if not found:
+            raise CollectorError(
+                f"{self.spec.name} has no implementation that runs on {self.device}; name one with --against"
+            )
+        if len(found) == 1:
+            return found[0]
+        trial = Trial(Test.LISTED, max(cases, key=self.spec.memory_bytes))
+        times: dict[str, float] = {}
+        for name in found:
+            try:
+                times[name] = min(bench.call_base(trial, name)[2].elapsed_ns for _ in range(4))
+            except CandidateError:  # it does not run here
+                continue
+        if not times:
+            raise CollectorError(f"none of {', '.join(found)} runs on {trial.name} here; name one with --against")
+        return min(times, key=lambda name: times[name])
+
+    def evidence(self, test: str, case: str, message: str) -> dict[str, str]:
+        return {"test": str(test), "case": case, "message": message, "repeat": self.request.command()}
+
+    def left_s(self, share: float) -> float:
+        """Seconds until a share of the budget is spent."""
+        return self.began_s + share * self.request.budget_s - time.monotonic()
+
+    def call_timeout_s(self) -> float:
+        return max(1.0, self.left_s(_CALL_UNTIL))
+
+    def chosen_cases(self, *, as_declared: bool = False) -> list[Case]:
+        cases = list(self.spec.cases)
+        if self.request.cases is not None:
+            cases = [case for case in cases if any(fnmatchcase(case.id, each) for each in self.request.cases)]
+            if not cases:
+                raise CollectorError(f"no case matches {', '.join(self.request.cases)}")
+        else:
+            usual = "small" if self.device == "cpu" else "quick"
+            cases = [case for case in cases if usual in case.tags] or cases
+        largest = sorted(cases, key=self.spec.memory_bytes)[-MAX_LISTED:]
+        return largest if as_declared else [self.fit(case) for case in largest]
+
+    def fit(self, case: Case) -> Case:
+        return self.spec.interpreted_case(case) if self.is_interpreted else case
+
+
+def _input_bytes(spec: KernelSpec, case: Case) -> int:
+    inputs = make_inputs(spec, case, "cpu", only_integers=True)
+    return Arguments({name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)}, {}).byte_count()
