@@ -1,12 +1,10 @@
 """Files of profilers: read their bytes, summarise or redact them. The content decides the format, never the name."""
 
-import gzip
-import zlib
 from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.outbox.files import SUFFIX, atomic_write, compress, reason_of
+from roofwatch.collector.outbox.files import SUFFIX, TooLargeError, atomic_write, compress, read_document, reason_of
 from roofwatch.collector.profiling import ncu_report, nsys
 from roofwatch.collector.profiling.activities import TOP_COUNT
 from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
@@ -19,7 +17,6 @@ from roofwatch.collector.redaction import Redaction, RedactionError
 
 MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""
-_CHUNK_BYTES = 2**24
 _GZIP_MAGIC = b"\x1f\x8b"
 _READABLE = (
     "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an SQLite "
@@ -36,21 +33,18 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         ProfileError: it is missing, unreadable, empty, truncated, or larger than `MAX_BYTES`.
     """
-    chunks, size_bytes = [], 0
     try:
-        with gzip.open(path) if is_packed(path) else path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                size_bytes += len(chunk)
-                if size_bytes > MAX_BYTES:
-                    raise ProfileError(f"{path}: larger than the limit of {MAX_BYTES} bytes")
-                chunks.append(chunk)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ProfileError(f"{path}: not a whole gzip file ({error}); copy it again") from None
+        with path.open("rb") as file:
+            content = read_document(file, max_bytes=MAX_BYTES)
+    except TooLargeError as error:
+        raise ProfileError(f"{path}: {error}, the limit") from None
+    except ValueError as error:
+        raise ProfileError(f"{path}: not a whole file: {error}; copy it again") from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    if not chunks:
+    if not content:
         raise ProfileError(f"{path}: the file is empty; record the profile again")
-    return b"".join(chunks)
+    return content
 
 
 def is_packed(path: Path) -> bool:
