@@ -43,19 +43,10 @@ def read_artefact(engine: Engine, run_id: UUID, sha256: str) -> Iterator[bytes]:
 
 
 def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
-    """Store the content of a file that the record of a run names, in one transaction.
-
-    Args:
-        engine: Of a store with a current schema.
-        run_id: Of a stored run.
-        sha256: Of the content, as in the record.
-        content: Read to its end.
-
-    Returns:
-        False if the run had it before.
+    """Store the content of a file that the record of a stored run names, in one transaction; False if the run had it.
 
     Raises:
-        IngestError: the record names no such file, or the content differs.
+        IngestError: the record names no file with this sha256, or the content differs.
         StoreError: the database failed.
     """
     try:

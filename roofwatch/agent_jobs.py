@@ -150,12 +150,9 @@ class Jobs:
 
 
 def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
-    """The state of a job and its result as JSON.
+    """The state of a job and its result as JSON, cut to `MAX_ANSWER_BYTES` unless it is to be full.
 
-    Args:
-        job: Any job.
-        is_full: Else it is cut to `MAX_ANSWER_BYTES`.
-        pointer: JSON pointer (RFC 6901) to the part of the result to return; empty for all.
+    A JSON pointer (RFC 6901) selects a part of the result; an empty one selects all.
 
     Raises:
         ToolError: the result has no such part.

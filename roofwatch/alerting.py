@@ -33,11 +33,9 @@ def configured_ownership(settings: Settings) -> Ownership:
 
 
 def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
-    """Read rules and open their channels; a channel or CODEOWNERS that cannot be used is a fault of the result.
+    """Read the rules of a file, else of the settings, and open their channels.
 
-    Args:
-        path: File of rules; None for that of the settings.
-        settings: All other settings.
+    A channel or CODEOWNERS that cannot be used is a fault of the result.
 
     Raises:
         AlertError: the rules cannot be read; the message has the place.

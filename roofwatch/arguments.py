@@ -62,10 +62,7 @@ def repository_of(path: Path | None) -> Path:
 
 
 def suite_source(path: Path | None) -> SuiteSource:
-    """Find the suite at a path; None for the bundled suite.
-
-    Args:
-        path: Benchmark file or folder.
+    """Find the suite in a benchmark file or folder; None for the bundled suite.
 
     Raises:
         SuiteError: the path does not exist.

@@ -61,12 +61,7 @@ def audited_versions(requested: Sequence[str]) -> list[str]:
 def build_under_each(
     versions: Sequence[str], arguments: Sequence[str], on_progress: OnProgress = lambda _: None
 ) -> tuple[Build, ...]:
-    """Compile a suite under each version of Triton.
-
-    Args:
-        versions: The versions.
-        arguments: Arguments of `roofwatch static`.
-        on_progress: Called before each step.
+    """Compile a suite under each version of Triton, given the arguments of `roofwatch static`.
 
     Raises:
         ToolchainError: a version cannot be installed, or the suite cannot be loaded under it.

@@ -87,12 +87,7 @@ def serve(repository: Path, *, http: tuple[str, int] | None = None) -> None:
 
 
 def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
-    """Make the server with all tools.
-
-    Args:
-        jobs: Runs the commands.
-        token: That HTTP requests must carry.
-    """
+    """Make the server with all tools; HTTP requests must carry the token if there is one."""
     # the SDK asks for an issuer; without a resource URL it is published nowhere
     auth = AuthSettings.model_validate({"issuer_url": "https://localhost", "resource_server_url": None})
     server = _Server(

@@ -134,9 +134,7 @@ class RunOptions:
     def plan(self, *, usual_tag: str | None = None, fewest_blocks: int = 1) -> RunPlan:
         """Make the plan for the collector.
 
-        Args:
-            usual_tag: Default tag of the cases; None lets the device decide.
-            fewest_blocks: Minimum number of blocks if `--blocks` is not given.
+        Without a usual tag the device decides which cases are run. `--blocks` may be below `fewest_blocks`.
 
         Raises:
             TargetError: a target is unknown.
@@ -221,11 +219,7 @@ class CompareOptions:
 
 
 def run_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add `RunOptions` to a command, which gets them as its argument `options`.
-
-    Args:
-        names: Fields to add; all if none is given. The others keep their defaults.
-    """
+    """Add `RunOptions`, or some of its fields, to a command, which gets them as its argument `options`."""
     return _add_options(RunOptions, names)
 
 

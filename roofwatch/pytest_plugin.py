@@ -182,12 +182,7 @@ def _copied(value: Any) -> Any:
 
 
 def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
-    """The calls of a test as kernels by name; runs the test once, in this process.
-
-    Args:
-        node_id: Of the test, from `root`.
-        root: Folder that pytest runs in.
-    """
+    """The calls of a test as kernels by name; runs the test once, in this process, in the root of the session."""
 
     class Capture:
         session = _Session(is_capturing=True)

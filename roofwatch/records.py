@@ -90,11 +90,7 @@ def time_spent(record: RunRecord) -> str:
 
 
 def device_summary(*records: RunRecord) -> list[str]:
-    """Sentences about the GPU during a job, problems first; none without telemetry.
-
-    Args:
-        records: Of one job on one device.
-    """
+    """Sentences about the GPU during a job that made some records, problems first; none without telemetry."""
     telemetry = next((record.telemetry for record in records if record.telemetry is not None), None)
     if telemetry is None:
         return []

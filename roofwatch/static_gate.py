@@ -209,9 +209,7 @@ def judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
 def capture_launches(command: Sequence[str], output: Path) -> int:
     """Run a program, add its launches to a captured benchmark file, and return its exit status.
 
-    Args:
-        command: A Python file or `-m` and a module, with arguments; may start with `python`.
-        output: The benchmark file.
+    The command is a Python file or `-m` and a module, with arguments; it may start with `python`.
 
     Raises:
         SuiteError: the output is no Python file, or the program does not exist.

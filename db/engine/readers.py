@@ -26,17 +26,9 @@ _COLUMNS = text(
 def grant_reader(
     engine: Engine, role: str, *, password: str | None, actor: str, writes_decisions: bool = False
 ) -> bool:
-    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`.
+    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`; return whether it was created.
 
-    Args:
-        engine: Of a store with a current schema, as the owner of its tables.
-        role: Created if missing.
-        password: New password; None to keep that of an existing role.
-        actor: For the audit trail.
-        writes_decisions: It may also write triage; a later call without this revokes it.
-
-    Returns:
-        Whether the role was created.
+    Without a password a role keeps its own. Without `writes_decisions` it loses the right to write triage.
 
     Raises:
         StoreError: a missing role without a password, or a role that may write tables.

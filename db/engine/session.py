@@ -146,13 +146,7 @@ def _restart_if_lost(engine: Engine, server: embedded.ServerHandle) -> None:
 def reading_session(
     engine: Engine, *, sees_one_state: bool = False, timeout_s: float | None = None
 ) -> Iterator[Session]:
-    """A read-only session.
-
-    Args:
-        engine: Of a store with a current schema.
-        sees_one_state: All statements see one snapshot.
-        timeout_s: Maximum per statement; None for no limit.
-    """
+    """A read-only session, with a maximum time per statement if given; with `sees_one_state` all see one snapshot."""
     modes: dict[str, Any] = {"postgresql_readonly": True}
     if sees_one_state:
         modes["isolation_level"] = "REPEATABLE READ"

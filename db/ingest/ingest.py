@@ -52,13 +52,9 @@ def ingest_record(
     is_quarantined: bool = False,
     replaces: bool = False,
 ) -> IngestResult:
-    """Store a record in one transaction. A record that is stored already changes nothing.
+    """Store a record in one transaction; `load_record` returns an equal one. A stored record changes nothing.
 
-    Args:
-        engine: Of a store with a current schema.
-        record: `load_record` returns an equal one.
-        is_quarantined: The source is not trusted: keep the run out of every analysis.
-        replaces: Replace a stored run with other content.
+    A record from a source that is not trusted is quarantined: no analysis includes it.
 
     Raises:
         ConflictError: the run is stored with other content, and must not be replaced.

@@ -74,15 +74,8 @@ def restore_backup(
 ) -> Restored:
     """Restore a backup into a new database, verify it, and rename it to replace the current one.
 
-    A backup can run code on the server: restore only your own.
-
-    Args:
-        engine: Of the database to replace, with any schema.
-        path: Of the backup.
-        replaces: The current database may hold data.
-        keeps_old: Keep the current database under another name.
-        actor: For the audit trail.
-        on_step: Called with the name of each step.
+    A backup can run code on the server: restore only your own. The current database may hold data only if `replaces`,
+    and is kept under another name if `keeps_old`. `on_step` is called with the name of each step.
 
     Raises:
         StoreError: not a backup, the database is not empty, or a step failed; the database is unchanged.

@@ -47,12 +47,8 @@ def export_parquet(
 ) -> list[ExportedTable]:
     """Write `<table>.parquet` for every table, from one snapshot.
 
-    Samples are lists of nanoseconds, one row per measurement. JSON columns are text.
-
-    Args:
-        engine: Of a store with a current schema.
-        folder: Created if missing.
-        on_progress: Called with the table and the rows written so far.
+    Samples are lists of nanoseconds, one row per measurement. JSON columns are text. `on_progress` gets a table and the
+    rows written so far.
 
     Raises:
         StoreError: a file exists already, or cannot be written; no partial file is left.

@@ -57,15 +57,9 @@ def prune(
     actor: str,
     on_progress: Callable[[Pruned], None] = lambda _so_far: None,
 ) -> list[Pruned]:
-    """Remove old parts of runs, in batches of one transaction each.
+    """Remove parts of runs that are older than their days, in batches of one transaction each; a dry run only counts.
 
-    Args:
-        engine: Of a store with a current schema.
-        days: How long to keep each part; others are kept for ever.
-        now: The time.
-        is_dry_run: Only count.
-        actor: For the audit trail.
-        on_progress: Called after each batch with the count so far.
+    Parts without days are kept for ever. `on_progress` is called after each batch with the count so far.
     """
     pruned = []
     for part in Part:

@@ -77,14 +77,7 @@ def count_analysed_values(session: Session, project: str) -> int:
 def read_time_columns(
     session: Session, project: str, row_ids: Sequence[int], *, secondary: Collection[str] = ()
 ) -> Iterator[TimeColumns]:
-    """Read the times of some cases.
-
-    Args:
-        session: Database session.
-        project: Project name.
-        row_ids: Some of `list_case_row_ids`.
-        secondary: Secondary metrics to read too.
-    """
+    """Read the times of some cases of `list_case_row_ids`, and some secondary metrics."""
     runs, row = _read_runs(session, project), MeasurementRow
     own = (CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class, SeriesRow.timer, SeriesRow.cache)
     series = (

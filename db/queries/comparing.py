@@ -39,12 +39,7 @@ def resolve_revisions(
 ) -> tuple[UUID, UUID]:
     """Return the run ids of base and head; see `find_runs_to_compare` for commits. A run id may be of the quarantine.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        base: Commit or run to compare against.
-        head: New commit or run.
-        runner_class: Only runs of commits on this runner class.
+    A runner class only narrows the runs of commits.
 
     Raises:
         UnknownRevisionError: a revision has no run, or is ambiguous.
@@ -68,12 +63,7 @@ def find_runs_to_compare(
 ) -> tuple[UUID | None, UUID | None]:
     """Find the newest pair of two commits, else the best run of each; None for a commit without a run.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        base_sha: Commit to compare against.
-        head_sha: New commit.
-        runner_class: Only runs outside pairs on this runner class.
+    With a runner class only runs outside pairs on it count.
     """
     if runner_class is None:
         pair = session.execute(_newest_pair(project, base_sha, head_sha)).first()
@@ -108,15 +98,8 @@ def read_runs_of_commits(
 ) -> tuple[RunDetail, RunDetail]:
     """Read the best run of each commit; for the base preferably on the runner class of the head.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        base_sha: Commit to compare against.
-        head_sha: New commit.
-        runner_classes: Only runs on these; empty for any.
-
     Raises:
-        NotStoredError: a commit has no run, or none on these runner classes.
+        NotStoredError: a commit has no run, or none on the runner classes, if any are given.
     """
     is_wanted = is_on(project, runner_classes)
     head = session.execute(_best_run(project, head_sha, is_wanted)).first()

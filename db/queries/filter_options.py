@@ -18,12 +18,7 @@ _RECENT_RUNS = 12
 
 
 def read_filter_options(session: Session, project: str | None) -> FilterOptions:
-    """Read the filter options of a project, empty if there is no such project, and the names of all projects.
-
-    Args:
-        session: Database session.
-        project: Project name; None for the first.
-    """
+    """Read the filter options of a project, else of the first, and all project names; empty if there is none."""
     projects = tuple(list_projects(session))
     wanted = project_id(next(iter(projects), "") if project is None else project)
     recent = (

@@ -45,18 +45,10 @@ def list_fleet_runs(
     of_each_class: bool = False,
     with_quarantine: bool = False,
 ) -> list[FleetRun]:
-    """List runs of any kind, newest first.
+    """List runs of any kind, newest first: at most `limit` in all or of each runner class, the quarantine apart.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        limit: Maximum number of runs.
-        or_run: Id of a run to include however old it is.
-        or_commit: Sha of a commit whose runs to include however old they are.
-        runner_classes: Only runs on these; empty for any.
-        branches: Only runs of commits measured on one of these; empty for any.
-        of_each_class: Apply `limit` to each runner class.
-        with_quarantine: Also list as many runs of the project's quarantine.
+    Runs of `or_run` (its id) and `or_commit` (its sha) are included however old they are. Given runner classes and
+    branches, only runs on one of these, of commits measured on one of these, are listed.
     """
     names = [project, *([quarantine_name(project)] if with_quarantine else [])]
     wanted = or_(
@@ -103,13 +95,7 @@ def read_run_energies(session: Session, run_ids: RunIds) -> dict[str, float]:
 
 
 def list_kernel_costs(session: Session, run_ids: RunIds, *, case_ids: CaseIds | None = None) -> list[KernelCost]:
-    """List what runs spent on each kernel.
-
-    Args:
-        session: Database session.
-        run_ids: Run ids.
-        case_ids: Only these cases; None for all.
-    """
+    """List what runs spent on each kernel, in some cases or all."""
     is_wanted = _is_among(case_ids)
     timed = _timed(run_ids)
     by = (timed.c.run_id, CaseRow.kernel, CaseVersionRow.family)
@@ -130,14 +116,7 @@ def list_case_costs(
     limit: Limit,
     case_ids: CaseIds | None = None,
 ) -> list[CaseCost]:
-    """List the cases and implementations that runs spent most on, most expensive first.
-
-    Args:
-        session: Database session.
-        run_ids: Run ids.
-        limit: Maximum number of rows.
-        case_ids: Only these cases; None for all.
-    """
+    """List the cases and implementations that runs spent most on, most expensive first; only some cases if given."""
     timed = _timed(run_ids)
     # group by series first: there are fewer of these to look up
     amounts = (amount.label(name) for name, amount in zip(("timed_ns", "energy_j"), _amounts(timed), strict=True))

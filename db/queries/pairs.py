@@ -26,17 +26,10 @@ def list_pairs(
     pair_ids: Select[UUID | None] | None = None,
     of_one_commit: bool = False,
 ) -> list[Pair]:
-    """List comparable measurements of pairs, newest first.
+    """List comparable measurements of pairs, newest first; only of some cases (by row id) or pairs if given.
 
     Left out are measurements that failed on a side, differ in runner class, harness version, timer or cache state, or
-    whose samples are no longer kept.
-
-    Args:
-        session: Database session.
-        project: Project name.
-        row_ids: Only the cases with these row ids.
-        pair_ids: Only these pairs.
-        of_one_commit: Only pairs that measured one commit against itself (A/A calibration).
+    whose samples are no longer kept. `of_one_commit` lists only A/A calibrations.
     """
     base_run, head_run = aliased(RunRow), aliased(RunRow)
     base_commit, head_commit = aliased(CommitRow, name="base_of"), aliased(CommitRow, name="head_of")
@@ -110,10 +103,7 @@ def list_pairs(
 def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
     """List the measurements of the three newest calibrations for a run: same runner class, harness and preset.
 
-    Args:
-        session: Database session.
-        project: Project of the calibrations.
-        run_id: Run id. Its own pair is left out.
+    The run's own pair is left out.
     """
     run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
     own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)

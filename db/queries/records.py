@@ -89,14 +89,9 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
 
 
 def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
-    """Read some cases from the records of some runs, newest first.
+    """Read some cases (a condition on `CaseRow`) from the records of some runs, newest first; the runs should be few.
 
     Measurements without samples are left out.
-
-    Args:
-        session: Database session.
-        runs: Condition on runs; should leave few.
-        cases: Condition on `CaseRow`.
     """
     queries = _PARTS | {"measurements": _measurements()}
     chosen = select(CaseRow.id).where(CaseRow.project_id == CommitRow.project_id, cases).correlate(CommitRow)

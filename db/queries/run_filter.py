@@ -59,12 +59,7 @@ def is_on(
 ) -> ColumnElement[bool]:
     """Select runs on some runner classes, of commits measured on some branches; an empty collection means any.
 
-    Args:
-        project: Project name.
-        runner_classes: Allowed runner classes.
-        branches: Allowed branches. A commit counts if any of its runs names one of them.
-        run: `RunRow` or its alias.
-        environment: What has the runner class: `EnvironmentRow` or its alias.
+    A commit counts if any of its runs names one of the branches. Run and environment may be aliases.
     """
     conditions: list[ColumnElement[bool]] = [true()]
     if runner_classes:

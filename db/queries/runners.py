@@ -29,11 +29,7 @@ def list_runner_coverage(
 ) -> list[RunnerCoverage]:
     """List the runner classes that ever gave a result of the project, by name.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        runner_classes: Only these; empty for all.
-        branches: Only runs of commits measured on one of these; empty for all.
+    Given runner classes and branches, only runs on one of these, of commits measured on one of these, count.
     """
     newest_first = aggregate_order_by(RunRow.run_id, RunRow.started_at.desc())
     is_whole = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
@@ -96,14 +92,7 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
 def read_recent_runs(
     session: Session, project: Word, *, runner_classes: Words = (), limit: Limit = 40
 ) -> list[RecentRuns]:
-    """Read the successful times of the newest runs on the default branch, of each runner class.
-
-    Args:
-        session: Database session.
-        project: Project name.
-        runner_classes: Only these; empty for all.
-        limit: Maximum runs of a runner class.
-    """
+    """Read the successful times of the newest runs on the default branch, of each runner class or of some."""
     along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
     by_class: Any = {"partition_by": EnvironmentRow.runner_class}
     newest = (

@@ -74,14 +74,7 @@ _STATIC_COLUMNS = (
 def list_projects(
     session: Session, *, among: Collection[str] | None = None, after: str = "", limit: int | None = None
 ) -> list[str]:
-    """List project names by code point, without quarantines.
-
-    Args:
-        session: Database session.
-        among: Only these.
-        after: Only names after this one.
-        limit: Maximum number of names.
-    """
+    """List project names by code point, without quarantines; only some, or those after a name, if given."""
     by_code_point = collate(ProjectRow.name, "C")
     query = select(ProjectRow.name).where(~ProjectRow.name.endswith(QUARANTINE, autoescape=True), by_code_point > after)
     if among is not None:
@@ -90,13 +83,7 @@ def list_projects(
 
 
 def list_commits(session: Session, project: Word, *, runner_classes: Words = ()) -> list[MeasuredCommit]:
-    """List the commits with runs in the order of the branch; commits that left the branch come first.
-
-    Args:
-        session: Database session.
-        project: Project name.
-        runner_classes: Only commits measured on these; empty for any.
-    """
+    """List the commits with runs (on some runner classes) by place on the branch; those that left it come first."""
     unreachable = (
         select(RunRow.commit_id)
         .where(RunRow.project_id == project_id(project))
@@ -137,14 +124,9 @@ def list_runs(
     after: tuple[datetime, UUID] | None = None,
     is_quarantined: bool = False,
 ) -> list[RunSummary]:
-    """List runs of any kind, newest first.
+    """List runs of any kind, newest first, of a project or its quarantine.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        limit: Maximum number of runs; None for all.
-        after: Start time and id of the last run of the previous page.
-        is_quarantined: List the project's quarantine instead.
+    A page begins after the start time and id of the last run of the previous page.
     """
     name = quarantine_name(project) if is_quarantined else project
     query = _runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
@@ -160,12 +142,7 @@ def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
 
 
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
-    """Read everything that some runs found, newest first.
-
-    Args:
-        session: Database session.
-        condition: On runs, commits and environments; should leave few runs.
-    """
+    """Read everything that some runs found, newest first. Few of them should meet the condition."""
     rows = session.execute(_runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)).all()
     runs = [row[0] for row in rows]
     ceilings, cases, static_rows = _ceilings(session, runs), _cases(session, runs), _static_rows(session, runs)

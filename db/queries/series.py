@@ -100,13 +100,8 @@ def read_case_history(
 ) -> list[Series]:
     """Read the times of one case in the newest 2,000 runs, with the conditions of each measurement.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        case_id: Case id.
-        with_every_run: Include sides of pairs and runs of other branches.
-        runner_classes: Only these; empty for any.
-        branches: Only commits measured on one of these; empty for any.
+    With every run, sides of pairs and other branches count too. Given runner classes and branches, only runs on one of
+    these, of commits measured on one of these, count.
     """
     included: IncludedRuns = {"include_pairs": with_every_run, "include_branches": with_every_run}
     keys = list_series_keys(session, project, cases=[case_id], metric="median_ns", **included)

@@ -85,17 +85,10 @@ def list_series_keys(
     cases: Collection[str] | None = None,
     **included: Unpack[IncludedRuns],
 ) -> list[SeriesKey]:
-    """List the series of a project in order.
+    """List the series of a project in order: only of a kernel, a metric, or some case ids if given.
 
-    A subject without any value has one series: the first metric of its layer, which shows the failures.
-
-    Args:
-        session: Database session.
-        project: Project name.
-        kernel: Only this kernel.
-        metric: Only this metric.
-        cases: Only these case ids.
-        included: See `is_in_series`.
+    A subject without any value has one series: the first metric of its layer, which shows the failures. See
+    `is_in_series` for the runs that count.
     """
     subject = and_(
         true(),
@@ -133,16 +126,9 @@ def list_series_page(
     kernel: str | None = None,
     **filters: Any,
 ) -> list[SeriesKey]:
-    """List at least `limit` series, if there are as many, without a look at all cases of the project.
+    """List at least `limit` series after a key, if there are as many, without a look at all cases of the project.
 
-    Args:
-        session: Database session.
-        project: Project name.
-        after: Last key of the previous page.
-        limit: Page size.
-        case: Only this case id.
-        kernel: Only this kernel.
-        filters: Other filters of `list_series_keys`.
+    Other filters are those of `list_series_keys`.
     """
     by_code_point = collate(CaseRow.name, "C")
     names = (

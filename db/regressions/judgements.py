@@ -166,13 +166,7 @@ def list_triaged(
 ) -> list[TriagedRegression]:
     """Regressions of a project with their triage, the newest commit first.
 
-    Args:
-        session: Of the store.
-        project: Its name.
-        states: Only these states of the analysis.
-        triage: Only this state of triage.
-        after: Only regressions after this `Regression.place`.
-        limit: Maximum number.
+    Given `after`, a `Regression.place`, only those behind it.
     """
     query = (
         select(RegressionRow.document, TriageRow)

@@ -79,17 +79,9 @@ def decide(
     reason: str,
     actor: str,
 ) -> Triage:
-    """Decide about a regression, with an entry in the audit trail.
+    """Decide about a regression in the caller's transaction, with an entry in the audit trail.
 
-    Args:
-        session: In a transaction.
-        project: Its name.
-        regression_id: Of a regression that was found.
-        state: The decision.
-        expected: The state that the person saw; None to skip this check.
-        person: Who decides.
-        reason: Why.
-        actor: Who was authenticated.
+    `expected` is the state that the person saw; None skips this check.
 
     Raises:
         StaleTriageError: the state is not the expected one.

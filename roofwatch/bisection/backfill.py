@@ -107,14 +107,7 @@ def measured_in_records(folder: Path, project: str, runner_class: str) -> frozen
 def plan_backfill(
     refs: Sequence[CommitRef], known: Collection[str], regressions: Iterable[Regression], skipped: Mapping[str, str]
 ) -> Backfill:
-    """Order what is to be measured.
-
-    Args:
-        refs: The range, the oldest first.
-        known: Measured commits.
-        regressions: Changes to narrow down.
-        skipped: By SHA, why a commit is not worth measuring.
-    """
+    """Order what to measure of a range (oldest first), without known and skipped SHAs (with the reason)."""
     places = {ref.sha: place for place, ref in enumerate(refs)}
     changes = [
         (places.get(point.previous_commit.sha, -1), places[point.commit.sha], regression.summary)

@@ -80,14 +80,8 @@ def read_build_inputs(
 ) -> list[BuildInputs]:
     """Digest what the kernels of a plan are built from, at the good end and at each commit.
 
-    Args:
-        path: The suite; None for the bundled one.
-        commits: The range.
-        plan: What would be measured.
-        target: GPU target to compile for; None compares only sources.
-        fork_server: Forks the workers that load the suite.
-        on_progress: Called after every commit.
-        benchmarks: The suite whose benchmark files are used; None for each commit's own.
+    Without a compile target only sources are compared. `benchmarks` is the suite whose benchmark files are used at
+    every commit; None for each its own.
     """
     compiled = None if target is None else replace(plan, targets=(target,))
     repository = repository_of(path)

@@ -103,17 +103,9 @@ def run_bisection(
     claim: Claim | None = None,
     regression_id: UUID | None = None,
 ) -> tuple[Ended, Path]:
-    """Run a bisection.
+    """Run a bisection; return how it ended, and the folder of its records.
 
-    Args:
-        plan: What to bisect, and how.
-        fork_server: Forks the workers.
-        url: Database URL; None to store nothing.
-        claim: On a requested bisection of that database.
-        regression_id: The regression to explain.
-
-    Returns:
-        How it ended, and the folder of its records.
+    Without a URL nothing is stored. A claim is on a requested bisection of that database.
 
     Raises:
         CollectorError: it cannot be done; the message says why.
@@ -177,13 +169,7 @@ def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tu
 
 
 def range_of_regression(url: str | None, folder: Path, project: str, regression_id: UUID) -> BisectionRange:
-    """Read what to bisect to explain a stored regression.
-
-    Args:
-        url: Database URL; None for the embedded one.
-        folder: Of the embedded database.
-        project: The regression's project.
-        regression_id: As shown by triage and alerts.
+    """Read what to bisect for a regression from the database at a URL, else from the embedded one of a folder.
 
     Raises:
         StoreError: no such regression, or nothing of it to bisect.

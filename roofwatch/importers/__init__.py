@@ -83,12 +83,7 @@ class Importer(Protocol):
     """Reads files of one format."""
 
     def sniff(self, head: bytes, name: str, /) -> float:
-        """How likely a file is of this format, from 0 to 1.
-
-        Args:
-            head: First 64 KiB, decompressed.
-            name: File name.
-        """
+        """How likely a file is of this format, from 0 to 1, given its first 64 KiB, decompressed, and its name."""
 
     def read(self, path: Path, /) -> ImportedRun:
         """Read a file whole.

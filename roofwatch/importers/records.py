@@ -115,12 +115,8 @@ def to_records(
 ) -> Iterator[RunRecord]:
     """Turn a file into records, one for each commit and time. Equal content gives equal records.
 
-    Args:
-        run: The file's content.
-        path: The file.
-        project: Project of the records; None for the one that the file names, else the repository's.
-        revision: Commit of the records; None for the one that the file names.
-        folder: In the repository of the commits, which knows their order and dates; it may lack them.
+    A project or revision is used in place of what the file names. The repository around the folder knows the order and
+    dates of the commits; it may lack them.
 
     Raises:
         FileImportError: the commit or the project is not known.

@@ -50,12 +50,9 @@ _FACTS = {
 def select_calls(
     info: SuiteInfo, case_pattern: str, implementations: Sequence[str] | None
 ) -> tuple[CaseRecord, tuple[str, ...]]:
-    """Select one case and its implementations.
+    """Select one case, by ID, shell pattern or the name of a kernel with one case, and implementations by pattern.
 
-    Args:
-        info: The suite.
-        case_pattern: A case ID, a shell pattern of IDs, or the name of a kernel with one case.
-        implementations: Shell patterns of names; None selects Triton and CUDA C++, or else all but torch.compile.
+    Without patterns these are Triton and CUDA C++, or else all but torch.compile.
 
     Raises:
         SuiteError: not exactly one case matches, no implementation does, or several ranks make the call.

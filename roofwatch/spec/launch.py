@@ -17,12 +17,7 @@ _POINTER_ELEMENTS = 64
 
 
 def pointer(dtype: str, *, aligned: bool = True) -> torch.Tensor:
-    """Make a tensor that Triton specialises as a pointer to a dtype.
-
-    Args:
-        dtype: torch's name, for example `bfloat16`.
-        aligned: Whether the address is divisible by 16.
-    """
+    """Make a tensor that Triton specialises as a pointer to a dtype, with an address divisible by 16 if aligned."""
     import torch
 
     # torch aligns allocations; one element further, the address is divisible by the element size only

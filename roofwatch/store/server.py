@@ -87,13 +87,7 @@ class Server:
         return self.client.url
 
     def get(self, path: str, query: Mapping[str, object] | None = None, *, max_bytes: int = _MAX_ANSWER_BYTES) -> bytes:
-        """Return the complete answer of a route.
-
-        Args:
-            path: Path of the route.
-            query: Query parameters; None values are left out.
-            max_bytes: Maximum size of the answer.
-        """
+        """Return the complete answer of a route, up to a size; query parameters that are None are left out."""
         return self._read(f"{path}?{_encode(query)}" if query else path, None, max_bytes)
 
     def read(self, path: str, query: Mapping[str, object], kind: TypeAdapter[_Value]) -> _Value:
@@ -107,14 +101,7 @@ class Server:
     def pages(
         self, path: str, query: Mapping[str, object], entries: TypeAdapter[list[_Value]], *, size: int
     ) -> Iterator[_Value]:
-        """Yield the entries of a list; pages are requested when needed.
-
-        Args:
-            path: Path of the route.
-            query: Query parameters; None values are left out.
-            entries: Type of the entries of a page.
-            size: Entries per page.
-        """
+        """Yield the entries of a list; pages of `size` entries are requested when needed."""
         cursor: str | None = ""
         while cursor is not None:
             page = self.read(path, {**query, "limit": size, "cursor": cursor or None}, _PAGE)

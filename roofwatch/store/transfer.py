@@ -68,11 +68,7 @@ class FetchedRecord:
 def fetch_records(url: str | None, project: str, commits: Sequence[str], folder: Path) -> list[FetchedRecord]:
     """Write the newest record of each commit into a folder, named by its run. Runs of a modified work tree are ignored.
 
-    Args:
-        url: Server; None for the setting `server_url`. The token comes from the environment.
-        project: Project name.
-        commits: Shas, may be abbreviated.
-        folder: Created if missing.
+    The URL defaults to the setting `server_url`; the token comes from the environment. Shas may be abbreviated.
 
     Raises:
         SpoolError: the server cannot be reached, or has no run of a commit.
@@ -103,12 +99,8 @@ def name_artefacts(
 ) -> RunRecord:
     """Copy files next to a record's file, and return the record with their names; files of the same name are replaced.
 
-    Args:
-        record: Record of their run; not written here.
-        path: The record's file.
-        files: Files with different names.
-        kind: Kind of the files; None to derive it from each suffix.
-        redaction: Redacts the copies; None for files that need none.
+    The record itself is not written. A kind of None is derived from each suffix. Without a redaction copies are
+    unchanged.
 
     Raises:
         CollectorError: a file cannot be read, copied or redacted.
@@ -151,13 +143,7 @@ def store_artefacts(engine: Engine, run_id: UUID, artefacts: Sequence[Artefact],
 
 
 def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: Path) -> list[Path]:
-    """Write files of a run into a folder; return their paths.
-
-    Args:
-        source: Where the run is stored.
-        run_id: Run id.
-        names: Wanted files; empty for all that are stored.
-        folder: Created if missing.
+    """Write files of a run, by name or all that are stored, into a folder; return their paths.
 
     Raises:
         RecordError: a file is not stored, or exists in the folder already.
