@@ -173,7 +173,9 @@ def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]
 
 
 def _unwrapped(value: object, root: Path) -> list[object]:
-    """The function in a decorator's result, or the methods of a class in the repository."""
+    """The function in a decorator's result, the methods of a class in the repository, or the elements of a tuple."""
+    if isinstance(value, tuple):
+        return list(value)
     if isinstance(value, type):
         file = getattr(sys.modules.get(value.__module__), "__file__", None)
         return list(vars(value).values()) if file is not None and _is_below(file, root) else []
