@@ -23,7 +23,7 @@ GPU_PACKAGES = annotated-doc annotated-types click cupti-python execnet iniconfi
   typing-extensions typing-inspection
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-detection up down clean
+.PHONY: help setup demo test test-slow compose-test test-gpu gpu-bundle gpu-evidence lint types format docs screenshots bench-detection up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,7 +48,10 @@ test: $(STAMP) ## Run the quick tests of every component (WORKERS: so many at on
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m '$(MARKS)'
 
 test-slow: $(STAMP) ## Run the other tests that need no GPU: browsers, killed processes, large stores
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m 'slow and not compose'
+
+compose-test: $(STAMP) ## Build the image and run the service in containers, as docs/how-to/operate.md says
+	@$(BIN)/python -m pytest --numprocesses 0 --exitfirst -m compose -o faulthandler_timeout=1800 tests/test_compose.py
 
 # pytest goes where it can be brought along to a machine without network, and changes nothing else of that machine
 test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone

@@ -82,9 +82,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _uses_module_fixture(item) and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    # groups first, since one worker runs each of them alone; then the last files, which have the longest tests
-    items.reverse()
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    if config.getoption("numprocesses", None):
+        # groups first, since one worker runs each of them alone; then the last files, which have the longest tests
+        items.reverse()
+        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def _uses_module_fixture(item: pytest.Item) -> bool:

@@ -41,15 +41,22 @@ def tokens_of(document: Path) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(document.read_text())
 
 
-def fences(document: Path) -> list[Fence]:
-    return [Fence(token.info, token.content) for token in tokens_of(document) if token.type == "fence"]
+def fences(document: Path, section: str = "") -> list[Fence]:
+    """Of a section with a heading of the second level, or of the whole page."""
+    fenced = [token for token in tokens_of(document) if token.type == "fence"]
+    if section:
+        lines = document.read_text().splitlines()
+        start = lines.index(f"## {section}")
+        end = next((line for line in range(start + 1, len(lines)) if lines[line].startswith("## ")), len(lines))
+        fenced = [token for token in fenced if token.map is not None and start < token.map[0] < end]
+    return [Fence(token.info, token.content) for token in fenced]
 
 
-def shell_lines(document: Path) -> list[str]:
+def shell_lines(document: Path, section: str = "") -> list[str]:
     """What a reader would type."""
     return [
         line
-        for fence in fences(document)
+        for fence in fences(document, section)
         if fence.language in _SHELLS
         for line in fence.text.splitlines()
         if line.strip() and not line.startswith("#")

@@ -73,12 +73,7 @@ def reader(tmp_path: Path) -> Reader:
 
 def lines_of(tutorial: str, section: str = "") -> list[str]:
     """Return what the reader types, in one section or the whole page."""
-    page = TUTORIALS / tutorial
-    lines = shell_lines(page)
-    if section:
-        _, _, rest = page.read_text().partition(f"## {section}\n")
-        shown = rest.partition("\n## ")[0]
-        lines = [line for line in lines if line in shown]
+    lines = shell_lines(TUTORIALS / tutorial, section)
     assert lines, f"{tutorial} {section}: no commands"
     return lines
 
