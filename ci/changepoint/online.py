@@ -7,7 +7,7 @@ Lai 1995), here with bounded evidence per value, so a short burst is no step.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, le
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
-THRESHOLD = 33.0
-"""Least evidence for a step: at most 1.5 false alarms per 1,000 values (docs/explanation/error-rates.md)."""
+THRESHOLD = 22.0
+"""Evidence for a step in a long history: docs/explanation/error-rates.md has the false alarms that it allows."""
 
 _LEARNING_CAUTION = 2.0
 """Factor on the penalty of steps among the first values, whose noise is not known yet."""
@@ -39,6 +39,8 @@ _CANDIDATES = 12
 """Newest values that are tried as the new level."""
 _MOST_PER_VALUE = 8.0
 """Evidence that one value can give: four outliers stay below the threshold."""
+_YOUTH = 48.0
+"""Known values at which the threshold has fallen to twice its limit: a short history has not shown all of its noise."""
 _LITTLE_DEPENDENCE = 2.5
 """Factor by which neighbours may widen the sum of a few values before they raise the threshold."""
 _RETURN_THRESHOLD = 20.0
@@ -51,6 +53,8 @@ _OUTLIER_SHARE = 0.02
 """Values that may be anywhere, as a share; one at least."""
 _OUTLIER_SCALE = 3.0
 """Standard deviations within which half of them are expected."""
+_LOG_ODDS = (5.44, -0.29, -0.79)
+"""Of a real step: constant, per unit of ln(noise widths) and of ln(known values)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,19 @@ class Alarm:
     """Values of the new level that were needed to see it."""
     is_return: bool
     """The series is back at the level before the last alarm, which was a burst."""
+    noise_widths: float
+    """Size of the step in standard deviations of a value."""
+    known_count: int
+    """Values from which the noise was learnt."""
+
+    @property
+    def probability(self) -> float | None:
+        """Probability that the level lasts, calibrated by `bench/online_rates.py`; None of a return."""
+        if self.is_return:
+            return None
+        constant, of_size, of_count = _LOG_ODDS
+        log_odds = constant + of_size * math.log(self.noise_widths) + of_count * math.log(self.known_count)
+        return 1 / (1 + math.exp(-log_odds))
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,8 @@ class _Step:
     length: int
     """Values of the new level."""
     is_return: bool
+    noise_widths: float
+    known_count: int
 
 
 class OnlineDetector:
@@ -82,7 +101,7 @@ class OnlineDetector:
 
         Args:
             min_relative_change: Smallest step to report.
-            threshold: Evidence that a step needs, as -2 ln of a likelihood ratio.
+            threshold: Evidence that a step needs in a long history, as -2 ln of a likelihood ratio.
 
         Raises:
             ValueError: `min_relative_change` is not above 0.
@@ -131,6 +150,8 @@ class OnlineDetector:
             after=float(np.median(new)),
             count_after=step.length,
             is_return=step.is_return,
+            noise_widths=step.noise_widths,
+            known_count=step.known_count,
         )
         if step.is_return:
             self._end_burst(step.length)
@@ -191,15 +212,17 @@ class OnlineDetector:
         gains = _gains((tail - level) / deviation, known) * known_share
         length = int(gains.argmax()) + 1
         gain, reached = float(gains[length - 1]), median(tail[window - length :])
+        step = _Step(length, False, max(abs(reached - level) / deviation, 1e-3), len(known))
         if self._earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
             before = median(earlier)
             if abs(reached - before) < abs(level - before) / 2:
-                return _Step(length, is_return=True)
+                return replace(step, is_return=True)
         is_seen = length >= _MIN_NEW and count - length >= _MIN_LEVEL
         is_relevant = abs(reached - level) >= self._smallest_step
         dependence = leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)) / _LITTLE_DEPENDENCE
-        is_significant = gain >= self._threshold * max(dependence, 1.0)
-        return _Step(length, is_return=False) if is_seen and is_relevant and is_significant else None
+        needed = self._threshold * (1 + _YOUTH / len(known)) * max(dependence, 1.0)
+        is_significant = gain >= needed
+        return step if is_seen and is_relevant and is_significant else None
 
 
 def _gains(tail: Values, residuals: Values) -> Values:

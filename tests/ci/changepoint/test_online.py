@@ -65,6 +65,17 @@ def test_an_alarm_has_both_levels_and_the_values_it_took() -> None:
     assert alarm.after == pytest.approx(1_200, rel=0.01)
     assert alarm.count_after == seen - 90
     assert not alarm.is_return
+    assert 10 < alarm.noise_widths < 30
+    assert alarm.probability is not None
+    assert 0.5 < alarm.probability < 1
+
+
+def test_a_short_history_waits_for_more_evidence_than_a_long_one() -> None:
+    def delay(at: int) -> float:
+        found = [fed(series(seed, count=at + 20, factor=1.06, at=at))[0][0] for seed in range(6)]
+        return float(np.mean(found)) - at
+
+    assert delay(40) > delay(90) >= 5
 
 
 def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:
