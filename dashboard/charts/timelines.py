@@ -40,6 +40,8 @@ _MAX_POINTS = 2_000
 _ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX = 22, 110, 24, 60
 _MIN_BLOCK_MS = 1.0
 """Minimum length of a bar."""
+MAX_KERNELS = 40
+"""Maximum rows of blocks: the kernels with the longest total time."""
 MAX_SHOWN = 3_000
 """Maximum activities of a trace, longest first."""
 
@@ -50,6 +52,8 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     panels = {} if telemetry is None else _panels(telemetry)
     reasons = {} if telemetry is None else _reasons(telemetry)
     blocks = _blocks(record)
+    longest = blocks.groupby("kernel")["ms"].sum().nlargest(MAX_KERNELS).index
+    blocks = blocks[blocks["kernel"].isin(longest)]
     kernels = list(blocks["kernel"].unique())
     strips = {"throttled by": len(reasons), "kernel": len(kernels)}
     heights = {

@@ -26,8 +26,8 @@ from roofwatch.dashboard.comparison import (
     why_not_comparable,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.table import NO_VALUE, Column, frame_of, show_table
-from roofwatch.dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent, written
+from roofwatch.dashboard.components.table import Column, frame_of, show_table
+from roofwatch.dashboard.wording import choice_text, code_span, percent, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import MeasuredCase, RunDetail
 
@@ -299,17 +299,17 @@ def _metric_text(name: str, row: ComparedCase) -> str:
 
 
 def _verdict_text(row: ComparedCase) -> str:
-    """Write `◆ regressed 1a2b3c4d` for each commit and metric."""
+    """Write `regressed 1a2b3c4d` for each commit and metric."""
     texts = [
-        f"{VERDICT_MARKS[change.verdict].text} {change.commit.short_sha}"
+        f"{change.verdict} {change.commit.short_sha}"
         + ("" if change.series.metric == "median_ns" else f" ({change.series.definition.title})")
         for change in row.change_points
     ]
-    return ", ".join(dict.fromkeys(texts)) or NO_VALUE
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _outcomes_text(row: ComparedCase) -> str:
-    text = _both(row, lambda case: outcome_text(case.outcome))
+    text = _both(row, lambda case: case.outcome.replace("_", " "))
     if row.is_one_sided:
         return f"only on the {'head' if row.base is None else 'base'}: {text}"
     return text
@@ -319,11 +319,11 @@ def _error_text(case: MeasuredCase) -> str | None:
     """Write the result of the accuracy check, if there was one."""
     if case.accuracy_outcome is None:
         return None
+    word = case.accuracy_outcome.replace("_", " ")
     if case.rmse_ratio is None:
-        return outcome_text(case.accuracy_outcome)
-    mark, _, word = outcome_text(case.accuracy_outcome).partition(" ")
+        return word
     error = metric("rmse_ratio").format(case.rmse_ratio)
-    return f"{mark} {error}" if case.accuracy_outcome is Outcome.OK else f"{mark} {error} {word}"
+    return error if case.accuracy_outcome is Outcome.OK else f"{error} {word}"
 
 
 if __name__ == "__main__":

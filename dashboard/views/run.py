@@ -18,6 +18,7 @@ from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.timelines import (
+    MAX_KERNELS,
     MAX_SHOWN,
     device_timeline_figure,
     run_timeline_figure,
@@ -156,8 +157,8 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
         "Each bar is one block of samples, as long as their total time; in a crossed one the device was "
-        "throttled or shared. Of thousands of blocks, crossed ones and the longest are drawn. "
-        "The device is read 20 times per second; lines keep their extremes."
+        f"throttled or contended. The {MAX_KERNELS} longest kernels are drawn; of thousands of blocks, crossed ones "
+        "and the longest. The device is read 20 times per second; lines keep their extremes."
     )
     if telemetry is None:
         st.caption("No device readings; there are none on a CPU.")

@@ -70,6 +70,13 @@ def test_text_from_records_is_escaped() -> None:
     assert "<img" not in as_html(figure)
 
 
+def test_a_measured_memory_roof_ends_at_the_measured_compute_roof() -> None:
+    published = make_ceiling(resource="compute", level=None, dtype="float32", per_s=9e11, source="datasheet")
+    measured = make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e11)
+    figure = roofline_figure(points_of([make_case()], [make_measurement()]), [make_ceiling(), measured, published], UTC)
+    assert max(trace(figure, "roof: dram 10 GB/s").y) == pytest.approx(1e11)
+
+
 COPY = "memory_copy/n=8/float32/fwd"
 MEMORY_CEILINGS = (*CEILINGS, make_ceiling(per_s=2e10, source="datasheet"))
 

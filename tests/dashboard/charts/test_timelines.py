@@ -10,6 +10,7 @@ import pytest
 
 from roofwatch.collector.profiling.activities import Activity
 from roofwatch.dashboard.charts.timelines import (
+    MAX_KERNELS,
     MAX_SHOWN,
     device_timeline_figure,
     run_timeline_figure,
@@ -86,6 +87,15 @@ def test_of_thousands_of_blocks_degraded_and_long_ones_are_drawn() -> None:
     assert 1_000 < len(drawn.base) <= 2_001
     assert max(drawn.x) == pytest.approx(9e6 * measurement.launches_per_sample / 1e6)
     assert list(drawn.marker.pattern.shape).count("x") == 1
+
+
+def test_of_many_kernels_the_longest_have_rows() -> None:
+    names = [f"kernel_{number}/n=1/float32/fwd" for number in range(MAX_KERNELS + 5)]
+    slow = make_measurement(names[-1], median_ns=9e6)
+    record = make_record(measurements=[*map(make_measurement, names[:-1]), slow])
+    rows = run_timeline_figure(record, UTC).layout.yaxis.categoryarray
+    assert len(rows) == MAX_KERNELS
+    assert names[-1].partition("/")[0] in rows
 
 
 def test_text_from_records_is_escaped_on_the_timeline() -> None:
