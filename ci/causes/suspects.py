@@ -33,7 +33,7 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
     total = 1.0 + sum(one.against_unknown for one in likely.values())
     suspects = [Suspect(cause, one.against_unknown / total, one.sentence) for cause, one in likely.items()]
     excluded = [one.sentence for one in odds.values() if one.against_unknown <= 0 and one.sentence]
-    unknown = "something that is not recorded" if likely else "nothing that was recorded changed with it"
+    unknown = "unknown cause" if likely else "no recorded change coincides"
     return ranked([*suspects, Suspect(Cause.UNKNOWN, 1.0 / total, "; ".join([unknown, *excluded]))])
 
 

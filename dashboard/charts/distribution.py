@@ -63,6 +63,6 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
     scale = logarithmic(every_ns) if has_long_tail else {"type": "linear", "zeroline": False}
     figure.update_xaxes(tickformat="~s", ticksuffix="s", **scale)
     figure.update_xaxes(title="time of a launch (s), lower is better", row=2)
-    figure.update_yaxes(title="launches up to here", tickformat=".0%", range=[0, 1.02], zeroline=False, row=1)
+    figure.update_yaxes(title="cumulative share of samples", tickformat=".0%", range=[0, 1.02], zeroline=False, row=1)
     figure.update_yaxes(title="blocks", showgrid=False, zeroline=False, row=2)
     return lay_out(figure, height=420)

@@ -85,6 +85,6 @@ def spending_figure(spent: pd.DataFrame, *, title: str, unit: str, zone: tzinfo)
         figure,
         height=400,
         barmode="stack",
-        xaxis={"title": "commits, oldest to newest", "range": [-0.6, len(commits) - 0.4], **commit_ticks(commits)},
+        xaxis={"title": "commit", "range": [-0.6, len(commits) - 0.4], **commit_ticks(commits)},
         yaxis={"title": title, "rangemode": "tozero", "tickformat": tick_format},
     )

@@ -97,7 +97,7 @@ def trend_figure(
         dragmode="zoom",
         selectdirection="h",
         xaxis={
-            "title": "commits, oldest to newest",
+            "title": "commit",
             "range": [-0.6, commit_count - 0.4],
             "anchor": rows[-1],
             "showgrid": False,

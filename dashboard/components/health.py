@@ -156,7 +156,7 @@ def _degraded_share(runner: RunnerCoverage) -> float | None:
 
 
 def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
-    st.subheader("Not covered", anchor=False)
+    st.subheader("Missing or failing cases", anchor=False)
     covered = {
         runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
         for runner in runners
@@ -168,8 +168,8 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
         Column("kernel", lambda one: one.kernel),
         Column("runner class", lambda one: one.runner_class),
         Column("cases", lambda one: f"{len(one.case_ids)} of {one.case_count}"),
-        Column("how they end", lambda one: ", ".join(map(outcome_text, one.outcomes))),
-        Column("for example", lambda one: one.case_ids[0]),
+        Column("outcome", lambda one: ", ".join(map(outcome_text, one.outcomes))),
+        Column("example", lambda one: one.case_ids[0]),
         Column("help", lambda one: one.outcomes[0].url if one.outcomes else None, link="what to do"),
         if_empty="Nothing: every case works in the newest run of every runner.",
     )
@@ -198,7 +198,8 @@ def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None
     columns[2].metric("False", counted.false_count, border=True)
     columns[3].metric("Not triaged", counted.reported_count - counted.decided_count, border=True)
     st.caption(
-        f"Of the regressions reported in the window above, {counted.refuted_count} were not confirmed when measured "
-        f"again, and {counted.invalid_count} were marked invalid: these are false. {counted.true_count} were confirmed "
-        "by a measurement or accepted by a person: these are true. The rate is false ÷ (false + true)."
+        f"Of the regressions reported in the time range above, {counted.refuted_count} were not confirmed when "
+        f"measured again, and {counted.invalid_count} were marked invalid: these are false. "
+        f"{counted.true_count} were confirmed by a measurement or accepted by a person: these are true. "
+        "The rate is false ÷ (false + true)."
     )

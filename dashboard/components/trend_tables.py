@@ -94,7 +94,7 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
         Column("author", lambda one: one.change.commit.author),
         Column("implementation", lambda one: one.change.series.implementation),
         Column("level", lambda one: transition_text(one.change)),
-        Column("standing", lambda one: f"{one.regression.state}, {confirmation_text(one.regression)}"),
+        Column("status", lambda one: f"{one.regression.state}, {confirmation_text(one.regression)}"),
         Column("evidence", lambda one: one.change.evidence),
         if_empty="None stored for these series.",
     )

@@ -119,7 +119,7 @@ def _show_sums(spent: Spent) -> None:
         border=True,
         help=f"{len(spent.runs)} runs of {spent.commit_count} commits.",
     )
-    columns[1].metric("Device time of a commit", duration_text(spent.device_ns / spent.commit_count), border=True)
+    columns[1].metric("Device time per commit", duration_text(spent.device_ns / spent.commit_count), border=True)
     columns[2].metric(
         "Energy of the devices",
         "not read" if energy_j is None else energy_text(energy_j),
@@ -127,12 +127,12 @@ def _show_sums(spent: Spent) -> None:
         help=f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs.",
     )
     columns[3].metric(
-        "Energy of a commit",
+        "Energy per commit",
         "not read" if energy_j is None else energy_text(energy_j / watched.commit_count),
         border=True,
     )
     columns[4].metric(
-        "Money",
+        "Cost",
         "no price set" if money is None else money_text(money, spent.currency),
         border=True,
         help="Device-hours × the price of their runner class. Prices are the setting device_hour_prices.",

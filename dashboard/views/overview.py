@@ -52,10 +52,10 @@ def show() -> None:
             one for one in data.ask(questions.list_triaged, view.project) if admits.admits_regression(one.regression)
         ]
         _show_open(view, [one for one in found if one.is_open], now)
+        show_others(view, found, now)
         recent = data.ask(questions.read_recent_runs, view.project, runner_classes=admits.runner_classes)
         if runners:
             show_newest(view, runners, recent, [one.regression for one in found])
-        show_others(view, found, now)
         since = _choose_window(view, runners)
         _show_movements(view, found, runners, since, now)
         if runners:

@@ -34,7 +34,7 @@ def test_a_price_turns_hours_into_money(
     monkeypatch.setenv("ROOFWATCH_CURRENCY", "EUR")
     app = open_view("fleet", show="runner-money")
     assert not app.exception
-    assert "Money 0.40 EUR" in texts(app)
+    assert "Cost 0.40 EUR" in texts(app)
     assert table(app, "money")["money"].item() == pytest.approx(4 / 60 * 6.0)
     assert address(app)["show"] == ["runner-money"]
 

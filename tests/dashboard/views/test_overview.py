@@ -129,7 +129,7 @@ def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
     elsewhere = make_environment(device_name="Another CPU", thread_count=8)
     ingest_record(store, make_record(0, measurements=[make_measurement(RMS_NORM)], environment=elsewhere))
     gaps = table(open_view("overview"), "gap")
-    found = sorted(zip(gaps["gap"], gaps["kernel"], gaps["cases"], gaps["how they end"], strict=True))
+    found = sorted(zip(gaps["gap"], gaps["kernel"], gaps["cases"], gaps["outcome"], strict=True))
     assert found == [
         ("failing", "rms_norm", "1 of 2", "✕ crashed"),
         ("never measured", "matmul", "1 of 1", ""),

@@ -50,7 +50,7 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
     assert changes.to_dict("records") == [
         {
             "verdict": "◆ regressed",
-            "standing": "open, confirmed",
+            "status": "open, confirmed",
             "implementation": "torch",
             "change": "+42.0%",
             "level": "10 µs → 14.2 µs",
