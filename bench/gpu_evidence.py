@@ -25,6 +25,7 @@ _CALIBRATED = (
     *("memory_copy", "softmax", "rms_norm", "swiglu", "cross_entropy"),
     *("matmul", "attention", "paged_decode_attention", "w4a16_matmul", "grouped_gemm"),
 )
+_WORKLOADS = ("transformer_inference", "transformer_training", "dit_training", "moe_inference", "llama_decode")
 _COUNTED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention", "w4a16_matmul")
 _TESTED = ("collector/device", "collector/timing", "collector", "roofwatch", "kernels")
 """Folders of tests, those with the fewest and smallest kernels first."""
@@ -89,6 +90,7 @@ def steps(device: str) -> list[Step]:
         for timer in (TIMERS if device == "cuda" else ("auto",))
     ]
     run = ["run", "--no-static", *measure, "--resume", "-o"]
+    profile = ["run", "--no-static", "--profile", *_kernels(_WORKLOADS), "-t", "quick" if device == "cuda" else "small"]
     calibrate = ["calibrate", *measure, *_kernels(_CALIBRATED), "-i", "triton", "--budget", "0", "--blocks", "8"]
     return [
         *found,
@@ -101,6 +103,12 @@ def steps(device: str) -> list[Step]:
         ),
         *(Step(f"planted-{extra:.0%}", f"planted-{extra:.0%}.json", _planted(extra, measure)) for extra in SLOWDOWNS),
         *(Step(f"counters-{kernel}", f"counters-{kernel}.json", _counters(kernel)) for kernel in _COUNTED),
+        Step(
+            "workloads",
+            "workloads.json.gz",
+            lambda folder: _roofwatch(*profile, *measure, "--resume", "-o", str(folder / "workloads.json.gz")),
+        ),
+        Step("submit", "submit.json", _submit(device)),
     ]
 
 
@@ -114,24 +122,44 @@ def _tests(folder: str) -> Callable[[Path], list[str]]:
 
 
 def _planted(extra: float, measure: Sequence[str]) -> Callable[[Path], list[str]]:
-    """Measure additions of several sizes in a repository of two commits; the second commit adds more numbers."""
+    """Measure additions of several sizes at two commits; the second commit adds more numbers."""
 
     def command(results: Path) -> list[str]:
         repository = results / f"planted-{extra:.0%}"
-        repository.mkdir(parents=True, exist_ok=True)
-        git = ["git", "-C", str(repository), "-c", "user.name=roofwatch", "-c", "user.email=roofwatch@localhost"]
-        if not (repository / ".git").exists():
-            subprocess.run([*git, "init", "--quiet"], check=True)
-            for share in (0.0, extra):
-                size, count = (2**22, 20) if "cuda" in measure else (2**16, 3)
-                suite = _PLANTED_SUITE.format(factor=1 + share, size=size, count=count)
-                (repository / "bench_planted.py").write_text(suite)
-                subprocess.run([*git, "add", "bench_planted.py"], check=True)
-                subprocess.run([*git, "commit", "--quiet", "-m", f"{share:.0%} more work"], check=True)
+        _commit_suites(repository, (0.0, extra), is_large="cuda" in measure)
         words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--discard"]
         return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
 
     return command
+
+
+def _submit(device: str) -> Callable[[Path], list[str]]:
+    """Submit a candidate that is as fast as the kernel in torch."""
+
+    def command(results: Path) -> list[str]:
+        repository = results / "submitted"
+        _commit_suites(repository, (0.0,), is_large=device == "cuda")
+        candidate = results / "candidate.py"
+        candidate.write_text("def candidate(x):\n    return 1 + x\n")
+        spec = str(repository / "bench_planted.py")
+        return _roofwatch("submit", str(candidate), "--spec", spec, "--json")
+
+    return command
+
+
+def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool) -> None:
+    """Make a repository with one commit for each share of additional work."""
+    repository.mkdir(parents=True, exist_ok=True)
+    if (repository / ".git").exists():
+        return
+    git = ["git", "-C", str(repository), "-c", "user.name=roofwatch", "-c", "user.email=roofwatch@localhost"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for share in shares:
+        size, count = (2**22, 20) if is_large else (2**16, 3)
+        suite = _PLANTED_SUITE.format(factor=1 + share, size=size, count=count)
+        (repository / "bench_planted.py").write_text(suite)
+        subprocess.run([*git, "add", "bench_planted.py"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", f"{share:.0%} more work"], check=True)
 
 
 def _counters(kernel: str) -> Callable[[Path], list[str]]:

@@ -56,6 +56,10 @@ def page(folder: Path, failures: dict[str, str]) -> str:
         lines += ["", "## The same launches by triton.testing, cold cache", ""]
         for name, times_ns in json.loads(peers.read_text()).items():
             lines.append(f"- {name}: " + ", ".join(f"{timer} {format_ns(ns)}" for timer, ns in times_ns.items()))
+    submitted = folder / "submit.json"
+    if submitted.exists():
+        verdict = json.loads(submitted.read_text())
+        lines += ["", "## A candidate as fast as torch", "", f"`submit`: {verdict['verdict']}, {verdict['reason']}"]
     lines += ["", "## Missing", "", *(f"- {name}: {why}" for name, why in failures.items())]
     return "\n".join(lines) + "\n"
 

@@ -29,7 +29,7 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     commands = [step.command(tmp_path) for step in steps("cuda")]
 
     ours = [words[3:] for words in commands if words[1:3] == ["-m", "roofwatch"]]
-    assert len(ours) == 3 + 1 + 1 + 3 + 6
+    assert len(ours) == 3 + 1 + 1 + 3 + 6 + 1 + 1
     for words in ours:
         command = typer.main.get_command(app).get_command(None, words[0])  # type: ignore[attr-defined]
         command.make_context(words[0], list(words[1:]))
@@ -69,9 +69,11 @@ def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: 
     assert (share.value, share.is_met) == (0.5, False)
     assert (speed.value, speed.is_met) == (1.25, True)
     record.write(tmp_path / "quick.json.gz")
+    (tmp_path / "submit.json").write_text('{"verdict": "not_faster", "reason": "as fast"}')
     text = page(tmp_path, {"noise": "no time left"})
     assert f"| {share.text} | 0.5 | no |" in text
     assert "- noise: no time left" in text
+    assert "`submit`: not_faster, as fast" in text
 
 
 def test_timers_are_compared() -> None:
