@@ -159,15 +159,25 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
     The others become `inconclusive`, with reason `multiplicity`. Source: Benjamini and Hochberg 1995; valid for
     positively dependent tests too (Benjamini and Yekutieli 2001), such as cases timed side by side.
     """
-    ordered = sorted(comparison.p_value for comparison in comparisons)
-    survivors = [p for rank, p in enumerate(ordered, start=1) if p <= rate * rank / len(ordered)]
-    largest = survivors[-1] if survivors else -1.0
+    largest = largest_discovery([comparison.p_value for comparison in comparisons], rate)
     return [
         replace(comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY)
         if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} and comparison.p_value > largest
         else comparison
         for comparison in comparisons
     ]
+
+
+def largest_discovery(p_values: Sequence[float], rate: float, test_count: int | None = None) -> float:
+    """Largest p-value that Benjamini and Hochberg's procedure rejects; -1 if none.
+
+    Args:
+        p_values: In any order.
+        rate: False discovery rate.
+        test_count: Number of tests, with those whose p-value is 1 and not listed; default: of p-values.
+    """
+    count = test_count or len(p_values)
+    return max((p for rank, p in enumerate(sorted(p_values), start=1) if p <= rate * rank / count), default=-1.0)
 
 
 # --- interim analyses

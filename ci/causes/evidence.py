@@ -14,6 +14,7 @@ from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
+from roofwatch.ci.report.markdown import plain
 from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
@@ -262,6 +263,5 @@ def _describe_counter(change: Change) -> str:
 
 
 def _describe_launch(move: LaunchMove) -> str:
-    text = str(move.remark)
-    short = text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
-    return f"{short} ({move.share:.0%} of a call {'before' if move.change is LaunchChange.GONE else 'after'})"
+    text = plain(str(move.remark), limit=_MAX_CHARACTERS)
+    return f"{text} ({move.share:.0%} of a call {'before' if move.change is LaunchChange.GONE else 'after'})"

@@ -9,6 +9,7 @@ from roofwatch.ci.causes.explain import CodeChange, explain_outcome
 from roofwatch.ci.causes.suspects import Odds, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding
 from roofwatch.ci.history.steps import points_by_commit
+from roofwatch.ci.report.markdown import plain
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, facts_in_words, judge_code, judge_facts, moved_facts
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
@@ -198,7 +199,4 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
 
 def _in_brackets(message: str | None) -> str:
     """The message of a failure on one line, shortened."""
-    if not message:
-        return ""
-    line = " ".join(message.split())
-    return f" ({line[:_MAX_MESSAGE]}…)" if len(line) > _MAX_MESSAGE else f" ({line})"
+    return f" ({plain(message, limit=_MAX_MESSAGE)})" if message else ""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
+from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
 from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, log_change
@@ -123,9 +124,8 @@ def choose_alerts(
         changed = sum(one.p_value is not None for position in positions for one in regressions[position][1])
         judged = series_by_date.get(day, 0) if day is not None else 0
         count = len(positions) + max(judged - changed, 0)
-        ordered = sorted(positions, key=lambda position: p_values[position])
-        ranks = [rank for rank, one in enumerate(ordered, start=1) if p_values[one] <= rate * rank / count]
-        alerts.update(ordered[: max(ranks, default=0)])
+        largest = largest_discovery([p_values[position] for position in positions], rate, count)
+        alerts.update(position for position in positions if p_values[position] <= largest)
     return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
-from roofwatch.ci.verdicts import Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.db.queries.results import RecentRuns, RecentSeries
 from roofwatch.db.values import CommitRef, Regression, SeriesKey, Verdict
 
@@ -86,17 +87,14 @@ class PossibleChange:
     """Of the newest run."""
 
 
-def possible_changes(
-    runners: Iterable[RecentRuns], regressions: Iterable[Regression], thresholds: Thresholds | None = None
-) -> list[PossibleChange]:
+def possible_changes(runners: Iterable[RecentRuns], regressions: Iterable[Regression]) -> list[PossibleChange]:
     """Find times that the newest runs show off their level, before the history can judge them; the largest first.
 
     Args:
         runners: The newest runs of each runner class.
         regressions: What was judged: its series are left out from the commit of their change on.
-        thresholds: What is worth reporting.
     """
-    edge = math.log1p((thresholds or Thresholds()).trend_relative_change)
+    edge = math.log1p(THRESHOLDS.trend_relative_change)
     judged: dict[SeriesKey, CommitRef] = {}
     for point in (point for one in regressions for point in one.change_points):
         judged[point.series] = max(point.commit, judged.get(point.series, point.commit))
@@ -169,15 +167,12 @@ Case = tuple[str, str]
 
 
 def compare_medians(
-    medians_ns: Mapping[Case, tuple[float, float]],
-    spreads: Mapping[Case, Spread],
-    thresholds: Thresholds | None = None,
+    medians_ns: Mapping[Case, tuple[float, float]], spreads: Mapping[Case, Spread]
 ) -> dict[Case, MedianChange]:
     """Compare the medians of base and head of many cases, those whose noise is known.
 
     The false discovery rate among all of them is controlled (Benjamini and Hochberg 1995).
     """
-    limits = thresholds or Thresholds()
     found = {}
     for case in medians_ns.keys() & spreads.keys():
         (base, head), spread = medians_ns[case], spreads[case]
@@ -186,10 +181,8 @@ def compare_medians(
         log_ratio = math.log(head / base)
         half_width = critical_t(degrees, _CONFIDENCE) * error
         found[case] = MedianChange(log_ratio, half_width, two_sided_p(log_ratio / error, degrees))
-    ordered = sorted(one.p_value for one in found.values())
-    rate = limits.false_discovery_rate
-    largest = max((p for rank, p in enumerate(ordered, start=1) if p <= rate * rank / len(ordered)), default=-1.0)
-    edge = math.log1p(limits.relative_change)
+    largest = largest_discovery([one.p_value for one in found.values()], THRESHOLDS.false_discovery_rate)
+    edge = math.log1p(THRESHOLDS.relative_change)
     for case, one in found.items():
         if one.p_value <= largest:
             verdict = Verdict.REGRESSED if one.log_ratio > 0 else Verdict.IMPROVED
