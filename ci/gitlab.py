@@ -5,7 +5,6 @@ GitLab starts no job for a comment, so each report looks for new comments that a
 
 import re
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -13,17 +12,14 @@ import gitlab
 import requests
 
 from roofwatch.ci.github.check_run import CheckRun, Conclusion
-from roofwatch.ci.github.event import ActionsRun, Comment, Job, PullRequest, RunOrder
-from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, on_one_line
+from roofwatch.ci.github.event import SHA, ActionsRun, Comment, Job, PullRequest, RunOrder, safe_link
+from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, may_carry_secrets, on_one_line
 
 TOKEN_VARIABLE = "GITLAB_TOKEN"  # noqa: S105  the name of the variable, not a token
 _DEVELOPER = 30
 """Access level of people who may push."""
 _TIMEOUT_S = 30.0
 _MAX_MESSAGE = 500
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-_URL = re.compile(r"https?://[\w.:/%~@+=-]+", re.ASCII)
 _STATES = {
     None: "running",
     Conclusion.SUCCESS: "success",
@@ -53,15 +49,15 @@ def job_of(variables: Mapping[str, str]) -> Job:
         found = PullRequest(int(number), variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")) if number else None
     except ValueError as error:
         raise ForgeError(f"CI_PIPELINE_ID, CI_JOB_ID or CI_MERGE_REQUEST_IID: {error}; is this GitLab CI?") from None
-    if not project.isdecimal() or not _SHA.fullmatch(head_sha):
+    if not project.isdecimal() or not SHA.fullmatch(head_sha):
         raise ForgeError("CI_PROJECT_ID or CI_COMMIT_SHA is not set: run this in a job of GitLab CI")
     if target not in {None, project}:
         raise ForgeError(
             "this pipeline belongs to the fork, which may not write to the merge request: review the change and press "
             "Run pipeline in the merge request"
         )
-    page = variables.get("CI_PIPELINE_URL", "")
-    run = ActionsRun(variables.get("CI_SERVER_URL", ""), project, order, page if _URL.fullmatch(page) else None)
+    page = safe_link(variables.get("CI_PIPELINE_URL", ""))
+    run = ActionsRun(variables.get("CI_SERVER_URL", ""), project, order, page)
     return Job(run, head_sha, pull_requests=() if found is None else (found,))
 
 
@@ -82,8 +78,7 @@ class GitLabProject:
         token = variables.get(TOKEN_VARIABLE, "").strip()
         if not token:
             raise ForgeError(f"{TOKEN_VARIABLE} is not set: make a project access token, and a CI/CD variable with it")
-        server = urllib.parse.urlsplit(job.run.api_url)
-        if server.scheme != "https" and not (server.scheme == "http" and server.hostname in _LOOPBACK):
+        if not may_carry_secrets(job.run.api_url):
             raise ForgeError(f"CI_SERVER_URL {job.run.api_url[:200]!r} must be https: http would reveal the token")
         self._token = token
         self._sha = variables.get("CI_COMMIT_SHA") or job.head_sha

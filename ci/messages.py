@@ -1,7 +1,10 @@
 """Errors of delivering results, and messages that contain untrusted text."""
 
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ForgeError(Exception):
@@ -33,6 +36,16 @@ class Remark:
 
     def quoted(self, quote: Callable[[str], str]) -> str:
         return self.template.format(*map(quote, self.words))
+
+
+def may_carry_secrets(url: str) -> bool:
+    """Return whether nobody can read what is sent there: https, or plain http to this machine."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        return False
+    is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    return is_local or (parts.scheme == "https" and bool(parts.hostname))
 
 
 def visible(text: str) -> str:

@@ -46,15 +46,14 @@ def _files_in(paths: Sequence[Path]) -> Iterator[Path]:
 
 def failed_results(record: RunRecord) -> Iterator[str]:
     """Describe every failed result, one line each; unsupported is not failed."""
-    fine = {Outcome.OK, Outcome.UNSUPPORTED}
     for measurement in record.measurements:
-        if measurement.outcome not in fine:
+        if measurement.outcome.is_failure:
             yield (
                 f"{measurement.case_id} {measurement.implementation}: "
                 f"{measurement.outcome}: {measurement.message or ''}"
             )
     for fact in record.static_facts:
-        if fact.outcome not in fine:
+        if fact.outcome.is_failure:
             yield f"{fact.case_id} {fact.function} for {fact.target}: {fact.outcome}: {fact.message or ''}"
 
 

@@ -24,7 +24,6 @@ from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
@@ -34,7 +33,6 @@ from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"
-_NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _MAX_GONE = 10
 
 
@@ -64,7 +62,7 @@ class StaticAnswer:
             return 1
         if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
-        failed = [facts for facts in self.facts if facts.outcome not in _NOT_FAILURES]
+        failed = [facts for facts in self.facts if facts.outcome.is_failure]
         entries = [(self.baseline.by_function.get(function_key(facts)), facts) for facts in failed]
         return 0 if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries) else 2
 

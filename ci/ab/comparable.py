@@ -168,8 +168,7 @@ class SideResult:
     @property
     def failure(self) -> Outcome | None:
         """How it failed, a wrong result first; None if it works, or is not supported."""
-        works = (None, Outcome.OK, Outcome.UNSUPPORTED)
-        return next((outcome for outcome in (self.accuracy, self.measured) if outcome not in works), None)
+        return next((outcome for outcome in (self.accuracy, self.measured) if outcome and outcome.is_failure), None)
 
 
 class SideResults:

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import re
-import urllib.parse
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +26,7 @@ from roofwatch.ci.alerts.delivery import Sender, SendError
 from roofwatch.ci.alerts.rules import OWNER, AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
-from roofwatch.ci.messages import AlertError, ForgeError
+from roofwatch.ci.messages import AlertError, ForgeError, may_carry_secrets
 from roofwatch.ci.report.markdown import code, plain
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.alerts.values import AlertEvent, AlertState, Change, Delivery
@@ -35,7 +34,6 @@ from roofwatch.db.alerts.values import AlertEvent, AlertState, Change, Delivery
 SIGNATURE = "X-Roofwatch-Signature-256"
 _MIN_SECRET = 16
 _TIMEOUT_S = 30.0
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ISSUE_LABEL = "roofwatch"
 """Every issue has it, so a search for ours is short."""
 _MAX_TITLE = 150
@@ -129,12 +127,9 @@ class WebhookSender:
     def __init__(self, url: str, secret: bytes | None = None) -> None:
         self._secret = secret
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every URL
-        with contextlib.suppress(ValueError):
-            parts = urllib.parse.urlsplit(url)
-            if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
-                self._url = url
-                return
-        raise AlertError("the address must be an https:// URL")
+        if not may_carry_secrets(url):
+            raise AlertError("the address must be an https:// URL")
+        self._url = url
 
     def send(self, delivery: Delivery) -> None:
         """Post it; a status of 2xx means that it arrived."""

@@ -6,7 +6,6 @@ from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import TensorPath, code_facts
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes
 from roofwatch.collector.record.results import StaticFacts
 
@@ -44,7 +43,7 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
 
 
 def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
-    facts = [fact for fact in evidence.facts if fact.outcome not in {Outcome.OK, Outcome.UNSUPPORTED}]
+    facts = [fact for fact in evidence.facts if fact.outcome.is_failure]
     if facts:
         where, words = _where(facts)
         message = (facts[0].message or "")[:_MAX_MESSAGE]

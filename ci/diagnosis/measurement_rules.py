@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import is_host_bound
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
@@ -29,7 +28,7 @@ _MAX_MESSAGE = 300
 
 def failed(evidence: Evidence) -> Iterator[Finding]:
     measurement = evidence.measurement
-    if measurement is not None and measurement.outcome not in {Outcome.OK, Outcome.UNSUPPORTED}:
+    if measurement is not None and measurement.outcome.is_failure:
         yield Finding(
             title=f"not timed: {str(measurement.outcome).replace('_', ' ')}",
             evidence=Remark("The record reports: {}", ((measurement.message or "no message")[:_MAX_MESSAGE],)),

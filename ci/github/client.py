@@ -5,7 +5,6 @@ import logging
 import re
 import ssl
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -29,7 +28,7 @@ from roofwatch.ci.github.event import (
     to_comment,
     to_pull_request,
 )
-from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, on_one_line
+from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, may_carry_secrets, on_one_line
 
 MAX_ATTEMPTS = 5
 MAX_WAIT_S = 900.0
@@ -41,7 +40,6 @@ _TIMEOUT_S = 30.0
 _SECONDARY_LIMIT_S = 60.0
 _LONG_WAIT_S = 10.0
 _MAX_MESSAGE = 500
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _WRITERS = frozenset({"admin", "write"})
 """GitHub reports `maintain` as `write` and `triage` as `read`."""
 _GONE = frozenset({404, 410})
@@ -97,9 +95,7 @@ class GitHubRepository:
     starts_jobs_for_comments = True
 
     def __init__(self, api_url: str, repository: str, token: str) -> None:
-        parts = urllib.parse.urlsplit(api_url)
-        is_local = parts.hostname in _LOOPBACK
-        if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
+        if not may_carry_secrets(api_url):
             raise ForgeError(f"GITHUB_API_URL {api_url[:200]!r} must be https: plain http would reveal the token")
         if not token.isascii() or not token.isprintable() or " " in token:
             raise ForgeError(f"{TOKEN_VARIABLE} is not a token: it has a space, a line break, or is not ASCII")
@@ -112,7 +108,7 @@ class GitHubRepository:
             user_agent="roofwatch",
             timeout=_TIMEOUT_S,
             follow_redirects=False,
-            trust_env=not is_local,  # no proxy sees a token that is sent over plain http
+            trust_env=api_url.startswith("https:"),  # no proxy sees a token that is sent over plain http
             http_cache=False,
             ssl_verify=_trusted_certificates(),
             auto_retry=self._retry,

@@ -18,7 +18,7 @@ REQUEST_VARIABLE = "ROOFWATCH_REQUEST"
 _PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})
 _TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/(?!\.+$)[\w.-]+", re.ASCII)
-_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _URL = re.compile(r"https?://[\w.:/%~@+=-]+", re.ASCII)
 
 
@@ -113,7 +113,7 @@ class RequestedMeasurement(BaseModel):
     verb: Literal["run", "bisect"]
     number: int
     """Of the pull request."""
-    head: str = Field(pattern=f"^{_SHA.pattern}$")
+    head: str = Field(pattern=f"^{SHA.pattern}$")
     """The reviewed commit."""
     base: str
     """Target branch."""
@@ -142,11 +142,11 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             return _after_another_run(run, event["workflow_run"])
         if name in _PULL_REQUEST_EVENTS:
             found = event["pull_request"]
-            return Job(run, _matched(_SHA, found["head"]["sha"]), pull_requests=(to_pull_request(found),))
+            return Job(run, _matched(SHA, found["head"]["sha"]), pull_requests=(to_pull_request(found),))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     try:
-        return Job(run, _matched(_SHA, variables.get("GITHUB_SHA")))
+        return Job(run, _matched(SHA, variables.get("GITHUB_SHA")))
     except ValueError as error:
         raise ForgeError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
 
@@ -179,7 +179,7 @@ def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> C
         if name == "pull_request_target" and event["action"] == "labeled":
             found, body = event["pull_request"], f"/{event['label']['name']}"
             label = {"id": run.order.run_id, "body": body, "user": event["sender"], "created_at": found["updated_at"]}
-            return CommandRequest(run, to_comment(label, int(found["number"])), _matched(_SHA, found["head"]["sha"]))
+            return CommandRequest(run, to_comment(label, int(found["number"])), _matched(SHA, found["head"]["sha"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     raise ForgeError("commands come from comments and labels: run this after issue_comment or pull_request_target")
@@ -220,18 +220,18 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
         raise ForgeError(f"GITHUB_REPOSITORY or GITHUB_RUN_ID: {error}; run this in a job of GitHub Actions") from None
     server = variables.get("GITHUB_SERVER_URL", "https://github.com")
     api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
-    return ActionsRun(api_url, repository, order, _link(f"{server}/{repository}/actions/runs/{order.run_id}"))
+    return ActionsRun(api_url, repository, order, safe_link(f"{server}/{repository}/actions/runs/{order.run_id}"))
 
 
 def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
-    head_sha = _matched(_SHA, other["head_sha"])
+    head_sha = _matched(SHA, other["head_sha"])
     named, label = [], None
     if other["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
         named = [found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha]
         label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
     order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
-    measured = replace(run, order=order, url=_link(str(other.get("html_url", ""))))
+    measured = replace(run, order=order, url=safe_link(str(other.get("html_url", ""))))
     return Job(measured, head_sha, other.get("conclusion"), tuple(map(to_pull_request, named)), label)
 
 
@@ -245,5 +245,6 @@ def _matched(form: re.Pattern[str], value: Any) -> str:
     return value
 
 
-def _link(url: str) -> str | None:
+def safe_link(url: str) -> str | None:
+    """Return an address, or None if it cannot be a Markdown link."""
     return url if _URL.fullmatch(url) else None

@@ -7,8 +7,6 @@ from itertools import groupby, product
 
 from roofwatch.collector.record.machine import Outcome
 
-_FINE = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
-
 
 class Gap(StrEnum):
     """In order of importance."""
@@ -47,7 +45,7 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
     for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
         for gap in Gap:
             found = tuple(one for one in case_ids if _gap_of(by_case.get(one, frozenset())) is gap)
-            ended = {outcome for one in found for outcome in by_case.get(one, ())} - _FINE
+            ended = {outcome for one in found for outcome in by_case.get(one, ()) if outcome.is_failure}
             if found:
                 outcomes = tuple(outcome for outcome in Outcome if outcome in ended)
                 gaps.append(CoverageGap(kernel, runner_class, gap, found, len(case_ids), outcomes))
@@ -59,4 +57,4 @@ def _gap_of(outcomes: Set[Outcome]) -> Gap | None:
         return Gap.NEVER_MEASURED
     if outcomes == {Outcome.UNSUPPORTED}:
         return Gap.UNSUPPORTED
-    return Gap.FAILING if outcomes - _FINE else None
+    return Gap.FAILING if any(outcome.is_failure for outcome in outcomes) else None

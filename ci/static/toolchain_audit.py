@@ -12,7 +12,6 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 
-_NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _MACHINE_FAILURES = frozenset({Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 """Failures that do not depend on the compiler; such functions are not compared."""
 _MAX_CELL = 300
@@ -38,7 +37,7 @@ class Build:
 
     @property
     def failed(self) -> tuple[StaticFacts, ...]:
-        return tuple(facts for facts in self.facts if facts.outcome not in _NOT_FAILURES)
+        return tuple(facts for facts in self.facts if facts.outcome.is_failure)
 
     @property
     def tried(self) -> tuple[StaticFacts, ...]:

@@ -123,4 +123,4 @@ class CheckReport(_Part):
 
     @property
     def has_failed(self) -> bool:
-        return self.outcome not in {Outcome.OK, Outcome.UNSUPPORTED}
+        return self.outcome.is_failure

@@ -44,6 +44,10 @@ class Outcome(StrEnum):
     """Faster than the hardware allows."""
 
     @property
+    def is_failure(self) -> bool:
+        return self not in {Outcome.OK, Outcome.UNSUPPORTED}
+
+    @property
     def url(self) -> str:
         """Page that explains the outcome and what to do."""
         return f"{DOCUMENTATION_URL}how-to/outcomes.html#{self}"
