@@ -14,7 +14,7 @@ from roofwatch.ci.history.summary import count_false_alarms
 from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.table import Column, show_numbers, show_table
 from roofwatch.dashboard.wording import age_text, code_span, outcome_text, percent
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.projects import quarantine_name
@@ -186,17 +186,14 @@ def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None
         },
         since=since,
     )
-    columns = st.columns(4)
     interval = counted.interval
-    columns[0].metric(
-        "False-alarm rate",
-        "not known yet" if counted.rate is None else f"{counted.rate:.0%}",
-        border=True,
-        help=None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson).",
+    certainty = None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson)."
+    show_numbers(
+        ("False-alarm rate", "not known yet" if counted.rate is None else f"{counted.rate:.0%}", certainty),
+        ("Reported", counted.reported_count, None),
+        ("False", counted.false_count, None),
+        ("Not triaged", counted.reported_count - counted.decided_count, None),
     )
-    columns[1].metric("Reported", counted.reported_count, border=True)
-    columns[2].metric("False", counted.false_count, border=True)
-    columns[3].metric("Not triaged", counted.reported_count - counted.decided_count, border=True)
     st.caption(
         f"Of the regressions reported in the time range above, {counted.refuted_count} were not confirmed when "
         f"measured again, and {counted.invalid_count} were marked invalid: these are false. "

@@ -1,7 +1,6 @@
 """What a record says about its run, as tables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -18,35 +17,28 @@ from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import duration_text, outcome_text, rate_text
 from roofwatch.db.queries.results import FleetRun
 
-
-@dataclass(frozen=True)
-class _Failure:
-    what: str
-    result: Measurement | Accuracy | StaticFacts
-
-    @property
-    def compiled(self) -> str:
-        return f"{self.result.function}, {self.result.target}" if isinstance(self.result, StaticFacts) else ""
+_KINDS = {Measurement: "measurement", Accuracy: "accuracy", StaticFacts: "compilation"}
 
 
 def show_failures(record: RunRecord) -> None:
     """Show failed and unsupported measurements, checks and compilations."""
-    results: list[_Failure] = [
-        *(_Failure("measurement", one) for one in record.measurements),
-        *(_Failure("accuracy", one) for one in record.accuracies),
-        *(_Failure("compilation", one) for one in record.static_facts),
-    ]
-    failures = [one for one in results if one.result.outcome is not Outcome.OK]
+    results: list[Measurement | Accuracy | StaticFacts]
+    results = [*record.measurements, *record.accuracies, *record.static_facts]
+    failures = [one for one in results if one.outcome is not Outcome.OK]
+
+    def compiled(one: Measurement | Accuracy | StaticFacts) -> str:
+        return f"{one.function}, {one.target}" if isinstance(one, StaticFacts) else ""
+
     if failures:
         show_table(
             failures,
-            Column("what", lambda one: one.what),
-            Column("outcome", lambda one: outcome_text(one.result.outcome)),
-            Column("case", lambda one: one.result.case_id),
-            Column("implementation", lambda one: one.result.implementation),
-            Column("function and target", lambda one: one.compiled),
-            Column("message", lambda one: one.result.message),
-            Column("help", lambda one: one.result.outcome.url, link="what to do"),
+            Column("what", lambda one: _KINDS[type(one)]),
+            Column("outcome", lambda one: outcome_text(one.outcome)),
+            Column("case", lambda one: one.case_id),
+            Column("implementation", lambda one: one.implementation),
+            Column("function and target", compiled),
+            Column("message", lambda one: one.message),
+            Column("help", lambda one: one.outcome.url, link="what to do"),
             omit_empty=True,
         )
     elif record.measurements:

@@ -63,6 +63,12 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Ro
     return found
 
 
+def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:
+    """Show numbers side by side, each with its title and a help text."""
+    for place, (title, value, help_text) in zip(st.columns(len(numbers)), numbers, strict=True):
+        place.metric(title, value, border=True, help=help_text)
+
+
 def _warn_above(limit: float, value: object) -> str:
     return _WARNING if isinstance(value, float) and value > limit else ""
 

@@ -18,7 +18,7 @@ from roofwatch.dashboard.charts.spending import (
     summed,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view
-from roofwatch.dashboard.components.table import Column, grouped, show_table
+from roofwatch.dashboard.components.table import Column, grouped, show_numbers, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun, KernelCost
@@ -112,30 +112,18 @@ def show() -> None:
 
 def _show_sums(spent: Spent) -> None:
     energy_j, money, watched = spent.energy_j, spent.money, spent.watched
-    columns = st.columns(5)
-    columns[0].metric(
-        "Device time",
-        duration_text(spent.device_ns),
-        border=True,
-        help=f"{len(spent.runs)} runs of {spent.commit_count} commits.",
-    )
-    columns[1].metric("Device time per commit", duration_text(spent.device_ns / spent.commit_count), border=True)
-    columns[2].metric(
-        "Energy of the devices",
-        "not read" if energy_j is None else energy_text(energy_j),
-        border=True,
-        help=f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs.",
-    )
-    columns[3].metric(
-        "Energy per commit",
-        "not read" if energy_j is None else energy_text(energy_j / watched.commit_count),
-        border=True,
-    )
-    columns[4].metric(
-        "Cost",
-        "no price set" if money is None else money_text(money, spent.currency),
-        border=True,
-        help="Device-hours × the price of their runner class. Prices are the setting device_hour_prices.",
+    per_commit = None if energy_j is None else energy_j / watched.commit_count
+    read_in = f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs."
+    show_numbers(
+        ("Device time", duration_text(spent.device_ns), f"{len(spent.runs)} runs of {spent.commit_count} commits."),
+        ("Device time per commit", duration_text(spent.device_ns / spent.commit_count), None),
+        ("Energy of the devices", "not read" if energy_j is None else energy_text(energy_j), read_in),
+        ("Energy per commit", "not read" if per_commit is None else energy_text(per_commit), None),
+        (
+            "Cost",
+            "no price set" if money is None else money_text(money, spent.currency),
+            "Device-hours × the price of their runner class. Prices are the setting device_hour_prices.",
+        ),
     )
 
 

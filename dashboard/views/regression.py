@@ -168,6 +168,7 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
     st.text(change.evidence)
     links = st.container(horizontal=True)
     base, head = change.previous_commit.sha, change.commit.sha
+    runner = {"runner": series.runner_class} if series.runner_class else {}
     view.page_link("trends", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
     view.page_link(
         "compare",
@@ -177,7 +178,7 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
         by="commits",
         base=base,
         head=head,
-        **({"runner": series.runner_class} if series.runner_class else {}),
+        **runner,
     )
     view.page_link(
         "kernel",
@@ -186,7 +187,7 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
         place=links,
         commit=head,
         kernel=series.kernel,
-        **({"runner": series.runner_class} if series.runner_class else {}),
+        **runner,
     )
 
 

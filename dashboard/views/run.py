@@ -32,7 +32,7 @@ from roofwatch.dashboard.components.run_tables import (
     show_profile,
     show_spent_time,
 )
-from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.components.table import Column, show_numbers, show_table
 from roofwatch.dashboard.wording import (
     choice_text,
     code_span,
@@ -93,19 +93,14 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     dirty = ", with uncommitted changes" if run.is_dirty else ""
     st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
     counts = _outcome_counts(record)
-    failed = sum(count for outcome, count in counts.items() if outcome not in {Outcome.OK, Outcome.UNSUPPORTED})
+    failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
     energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]
-    columns = st.columns(4)
-    columns[0].metric(
-        "Took", duration_text(run.wall_ns), border=True, help=f"From {written(record.started_at, view.zone)} on."
-    )
-    columns[1].metric("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", border=True)
-    columns[2].metric("Failed", failed, border=True)
-    columns[3].metric(
-        "Energy of the device",
-        energy_text(max(energies)) if energies else "not read",
-        border=True,
-        help="From the device's counter, first to last reading.",
+    energy = energy_text(max(energies)) if energies else "not read"
+    show_numbers(
+        ("Took", duration_text(run.wall_ns), f"From {written(record.started_at, view.zone)} on."),
+        ("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
+        ("Failed", failed, None),
+        ("Energy of the device", energy, "From the device's counter, first to last reading."),
     )
 
 
