@@ -18,7 +18,7 @@ from roofwatch.terminal import make_table
 if TYPE_CHECKING:
     from roofwatch.ci.ab.comparable import SideResult
     from roofwatch.ci.ab.compare import Comparison
-    from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
+    from roofwatch.ci.ab.noise_floor import NoiseFloor
     from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.ci.static.comparison import StaticJudgement
     from roofwatch.ci.verdicts import Reason
@@ -127,17 +127,8 @@ def verdict_line(judged: PullRequestJudgement) -> str:
     said = "; ".join(filter(None, (str(headline(judged)), tally(judged))))
     smallest = judged.detectable_change
     power = "" if smallest is None else f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
-    return f"{judged.verdict}: {said}{power}{_floor_used(judged.noise_floor)}"
-
-
-def _floor_used(floor: FloorUsed | None) -> str:
-    if floor is None:
-        return ""
-    highest = "" if floor.most is None else f" up to {floor.most:.1%}"
-    return (
-        f"; the noise floor of {floor.measured_at:%Y-%m-%d} (commit {floor.commit_sha[:8]}) raises the threshold of "
-        f"{floor.case_count} case(s){highest}"
-    )
+    floor = "" if judged.noise_floor is None else f". {judged.noise_floor.remark}"
+    return f"{judged.verdict}: {said}{power}{floor}"
 
 
 def _side(side: SideResult | None) -> str:

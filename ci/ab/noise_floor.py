@@ -15,6 +15,8 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
+from roofwatch.ci.messages import Remark
+from roofwatch.ci.report.markdown import count_of
 from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
@@ -167,6 +169,14 @@ class FloorUsed:
     def of(cls, floor: NoiseFloor, thresholds: Iterable[float], *, least: float) -> "FloorUsed":
         raised = [threshold for threshold in thresholds if threshold > least]
         return cls(floor.commit_sha, floor.measured_at, len(raised), max(raised, default=None))
+
+    @property
+    def remark(self) -> Remark:
+        effect = "no case needs a larger threshold"
+        if self.most is not None:
+            count = count_of(self.case_count, "case")
+            effect = f"{count} with {FLOOR_FACTOR:g} times the noise floor as threshold, up to ±{self.most:.1%}"
+        return Remark(f"Calibration of {self.measured_at:%Y-%m-%d} (commit {{}}): {effect}", (self.commit_sha[:8],))
 
 
 def noise_floor_of(

@@ -9,6 +9,7 @@ import numpy as np
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
+from roofwatch.ci.history.finding import is_time_step
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
@@ -86,11 +87,7 @@ def between_levels(log_ratios: Sequence[Sequence[float]], log_step: float) -> li
 
 def series_to_bisect(regression: Regression) -> ChangePoint | None:
     """Return the largest step of a time; None if no time changed in a step."""
-    steps = [
-        point
-        for point in regression.change_points
-        if point.series.metric == "median_ns" and not point.is_gradual and point.relative_change is not None
-    ]
+    steps = filter(is_time_step, regression.change_points)
     return max(steps, key=lambda point: abs(point.relative_change or 0.0), default=None)
 
 

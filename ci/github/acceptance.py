@@ -61,7 +61,8 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
     }
     if len(sizes) > MAX_BOUNDS:
         sizes = {}
-    slower = [case.key for case in worst_first(judgement.cases) if _is_slower(case)]
+    regressed = [case for case in worst_first(judgement.cases) if case.verdict is Verdict.REGRESSED]
+    slower = [case.key for case in regressed if case.comparison is not None]
     return Findings(
         head_sha=head_sha,
         most={key: most for key, (_, most) in sizes.items()},
@@ -72,10 +73,6 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
 
 _Size = tuple[tuple[str, ...], float, float]
 """Names of the finding and its measure, its smallest credible size, and the size up to which it is accepted."""
-
-
-def _is_slower(case: CaseJudgement) -> bool:
-    return case.verdict is Verdict.REGRESSED and case.comparison is not None
 
 
 def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:

@@ -91,7 +91,7 @@ class TrendFinding:
     @property
     def is_step(self) -> bool:
         """Whether a time changed at one commit, rather than gradually."""
-        return self.is_time and not self.change.is_gradual
+        return is_time_step(self.change)
 
     @property
     def is_clock_move(self) -> bool:
@@ -118,6 +118,11 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
         return Window(min(commits[first - 1].first_parent_count + 1, end), end)
 
     return window(first, last), window(max(1, first - 1), min(len(commits) - 1, last + 1))
+
+
+def is_time_step(change: ChangePoint) -> bool:
+    """Whether a time changed at one commit, so that its two sides can be measured in a pair."""
+    return change.series.metric == "median_ns" and not change.is_gradual and not is_outcome(change)
 
 
 def is_outcome(change: ChangePoint) -> bool:

@@ -13,7 +13,7 @@ from datetime import date
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, log_change
+from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, is_time_step, log_change
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import note_recoveries
@@ -137,14 +137,10 @@ def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:
     steps: list[ChangePoint] = []
     for regression in regressions:
         if regression.state is RegressionState.OPEN and not regression.is_confirmed:
-            points = [point for point in regression.change_points if _can_be_paired(point)]
+            points = [point for point in regression.change_points if is_time_step(point)]
             if regression.kernel == ALL_KERNELS:
                 points = list({point.series.kernel: point for point in reversed(points)}.values())
             steps += points
     return sorted(
         steps, key=lambda step: (step.verdict is not Verdict.INCONCLUSIVE, abs(log_change(step))), reverse=True
     )
-
-
-def _can_be_paired(point: ChangePoint) -> bool:
-    return point.series.metric == TIME and not point.is_gradual and bool(point.before) and bool(point.after)

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
-from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.report.findings import reason_words, worst_first
 from roofwatch.ci.report.markdown import Section, code, count_of, listed
@@ -111,7 +110,8 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
         if sides != [None, None]:
             base, head = ("–" if value is None else code(str(value)) for value in sides)
             rows.append({"": title, "base": base, "head": head})
-    text = " ".join(filter(None, (_intervals(judgement), _left_out(judgement), _floor_used(judgement))))
+    floor = "" if judgement.noise_floor is None else f"{judgement.noise_floor.remark.quoted(code)}."
+    text = " ".join(filter(None, (_intervals(judgement), _left_out(judgement), floor)))
     return Section("Environment and noise", rows, is_folded=True, text=text)
 
 
@@ -136,17 +136,6 @@ def _left_out(judgement: PullRequestJudgement) -> str:
     reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
     count = count_of(len(pairs), "block pair")
     return f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}." if pairs else ""
-
-
-def _floor_used(judgement: PullRequestJudgement) -> str:
-    floor = judgement.noise_floor
-    if floor is None:
-        return ""
-    origin = f"Calibration of {floor.measured_at:%Y-%m-%d} (commit {code(floor.commit_sha[:8])}): "
-    if floor.most is None:
-        return f"{origin}no case needs a larger threshold."
-    count = count_of(floor.case_count, "case")
-    return f"{origin}{count} with {FLOOR_FACTOR:g} times the noise floor as threshold, up to ±{floor.most:.1%}."
 
 
 # --- cells
