@@ -42,7 +42,7 @@ def runs_by(by: By, runs: Sequence[FleetRun], facets: FilterOptions) -> dict[str
             found.setdefault(choice, []).append(run)
     # sorting is stable, so newest runs stay first
     return {
-        choice: sorted(own, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_paired))
+        choice: sorted(own, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_pair_side))
         for choice, own in found.items()
     }
 

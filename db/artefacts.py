@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.record import Artefact
 from roofwatch.db.engine.session import WAIT_FOR_DISK
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.queries.results import StoredArtefact
@@ -24,7 +25,9 @@ def list_artefacts(session: Session, run_id: UUID) -> list[StoredArtefact]:
     """Files that the record of a run names, in its order; empty if there is no such run."""
     query = select(RunArtefactRow).where(RunArtefactRow.run_id == run_id).order_by(RunArtefactRow.position)
     return [
-        StoredArtefact(row.name, row.kind, row.sha256, row.size_bytes, row.content_sha256 is not None)
+        StoredArtefact(
+            **{name: getattr(row, name) for name in Artefact.model_fields}, is_stored=row.content_sha256 is not None
+        )
         for row in session.scalars(query)
     ]
 

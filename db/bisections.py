@@ -86,17 +86,9 @@ class BisectionProgress:
     """Measured blocks, both sides."""
 
 
-@dataclass(frozen=True)
-class Bisection:
+@dataclass(frozen=True, kw_only=True)
+class Bisection(BisectionRange):
     bisection_id: UUID
-    project: str
-    case_id: str
-    implementation: str | None
-    """None if the case has only one."""
-    runner_class: str | None
-    """Runner class to measure on; None for any."""
-    good_sha: str
-    bad_sha: str
     state: BisectionState
     requested_by: str
     regression_id: UUID | None
@@ -119,7 +111,7 @@ _IS_FREE = or_(
     BisectionRow.state == BisectionState.REQUESTED,
     and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
 )
-_RANGE = ("project_id", "case_id", "implementation", "runner_class", "good_sha", "bad_sha")
+_RANGE = ("case_id", "implementation", "runner_class", "good_sha", "bad_sha")
 
 
 class ClaimLostError(StoreError):
@@ -145,13 +137,9 @@ def request_bisection(
     """
     session.execute(upsert(ProjectRow).values(name=asked.project).on_conflict_do_nothing())
     row = {
+        **{name: getattr(asked, name) for name in _RANGE},
         "bisection_id": uuid4(),
         "project_id": session.scalars(select(ProjectRow.id).where(ProjectRow.name == asked.project)).one(),
-        "case_id": asked.case_id,
-        "implementation": asked.implementation,
-        "runner_class": asked.runner_class,
-        "good_sha": asked.good_sha,
-        "bad_sha": asked.bad_sha,
         "state": BisectionState.REQUESTED,
         "requested_by": requested_by,
         "regression_id": regression_id,
@@ -161,7 +149,7 @@ def request_bisection(
     )
     if added is not None:
         return added
-    same = [getattr(BisectionRow, name).is_not_distinct_from(row[name]) for name in _RANGE]
+    same = [getattr(BisectionRow, name).is_not_distinct_from(row[name]) for name in ("project_id", *_RANGE)]
     known = session.scalar(select(BisectionRow.bisection_id).where(_UNFINISHED, *same))
     if known is None:  # it ended between the two statements
         return request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)

@@ -67,7 +67,7 @@ def _runs_by_commit(view: View, place: DeltaGenerator) -> dict[str, FleetRun]:
     found: dict[str, FleetRun] = {}
     # sorting is stable, so newest runs stay first
     for run in sorted(
-        (one for one in runs if one.runner_class == runner_class), key=lambda run: (run.is_dirty, run.is_paired)
+        (one for one in runs if one.runner_class == runner_class), key=lambda run: (run.is_dirty, run.is_pair_side)
     ):
         found.setdefault(run.commit.sha, run)
     ordered = sorted(found.values(), key=lambda run: (not run.is_unreachable, run.commit), reverse=True)

@@ -126,15 +126,7 @@ def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -
     runs, check, error = _read_runs(session, project), AccuracyRow, TensorErrorRow
     # OFFSET 0 makes this a lookup by key: without statistics, Postgres would compare all errors with all checks
     tensors = (
-        select(error.tensor, error.rmse_ratio)
-        .where(
-            error.run_number == check.run_number,
-            error.case_id == check.case_id,
-            error.implementation == check.implementation,
-        )
-        .correlate(check)
-        .offset(0)
-        .lateral("tensors")
+        select(error.tensor, error.rmse_ratio).where(error.is_of(check)).correlate(check).offset(0).lateral("tensors")
     )
     columns = {"run_number": check.run_number, "rmse_ratio": tensors.c.rmse_ratio}
     by = (CaseRow.name, check.implementation, EnvironmentRow.runner_class, tensors.c.tensor)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select, tuple_
+from sqlalchemy import Select, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
@@ -109,14 +109,7 @@ def read_profiled_runs(session: Session, project: str, subjects: Collection[Subj
     query = (
         _results(ProfileRow, project, subjects)
         .add_columns(activity)
-        .outerjoin(
-            activity,
-            and_(
-                activity.run_number == ProfileRow.run_number,
-                activity.case_id == ProfileRow.case_id,
-                activity.implementation == ProfileRow.implementation,
-            ),
-        )
+        .outerjoin(activity, activity.is_of(ProfileRow))
         .order_by(*_ALONG_BRANCH, ProfileRow.position, activity.position)
     )
     profiles: dict[tuple[int, str, str], tuple[str, CommitRow, dict[str, Any]]] = {}

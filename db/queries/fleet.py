@@ -22,13 +22,14 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
-from sqlalchemy.orm import Session, aliased, defer
+from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.db.projects import is_quarantine, quarantine_name
+from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries.question import CaseIds, Limit, RunIds, Word, Words
 from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
 from roofwatch.db.queries.run_filter import is_on, project_id
+from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
@@ -57,32 +58,21 @@ def list_fleet_runs(
         CommitRow.sha == or_commit,
     )
     query = (
-        select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, _ceilings_of_run())
-        .options(defer(RunRow.telemetry), defer(RunRow.unread_fields))
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        select_runs(RunRow.spent_ns)
+        .add_columns(EnvironmentRow, _ceilings_of_run())
         .where(ProjectRow.name.in_(names), wanted, or_(*(is_on(name, runner_classes, branches) for name in names)))
-        .order_by(RunRow.started_at.desc(), RunRow.run_id)
+        .order_by(*NEWEST_FIRST)
     )
     return [
         FleetRun(
-            run_id=str(run.run_id),
-            commit=commit.to_ref(),
+            **vars(summarise(*row)),
             environment=Environment.model_validate(
                 {name: getattr(environment, name) for name in Environment.model_fields}
             ),
-            started_at=run.started_at,
-            finished_at=run.finished_at,
-            harness_version=run.harness_version,
-            is_dirty=run.is_dirty,
-            is_paired=run.pair_id is not None,
-            spent_ns=run.spent_ns,
+            spent_ns=row[0].spent_ns,
             ceilings=tuple(map(Ceiling.model_validate, ceilings or ())),
-            is_quarantined=is_quarantine(name),
-            is_unreachable=run.is_unreachable,
         )
-        for run, commit, environment, name, ceilings in session.execute(query)
+        for *row, environment, ceilings in session.execute(query)
     ]
 
 

@@ -132,13 +132,7 @@ def _accuracy(project: str, wanted: FromClause, metric: str) -> Select[Any]:
             message=table.message,
         )
         .join(table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation))
-        .outerjoin(
-            error,
-            (error.run_number == table.run_number)
-            & (error.case_id == table.case_id)
-            & (error.implementation == table.implementation)
-            & (error.tensor == found.c.tensor),
-        )
+        .outerjoin(error, error.is_of(table) & (error.tensor == found.c.tensor))
     )
 
 

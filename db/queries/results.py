@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
+from roofwatch.collector.record.record import Artefact
 from roofwatch.collector.record.results import CaseProfile, Counters
 from roofwatch.db.values import CommitRef, Series, SeriesKey
 
@@ -26,7 +27,7 @@ class RunSummary:
     is_quarantined: bool = False
     """From an untrusted source: shown, but not counted."""
     is_pair_side: bool = False
-    """One side of a paired measurement."""
+    """One side of a pair: for a pull request or a calibration."""
     is_unreachable: bool = False
     """The branch was rewritten and no longer contains this commit."""
 
@@ -209,28 +210,14 @@ class CaseFacts:
     """Work of one launch by the metric of its rate, such as `flop_per_s`."""
 
 
-@dataclass(frozen=True)
-class FleetRun:
-    """Where and how long a run took, and what it spent its time on."""
+@dataclass(frozen=True, kw_only=True)
+class FleetRun(RunSummary):
+    """A run with its machine and what it spent its time on."""
 
-    run_id: str
-    commit: CommitRef
     environment: Environment
-    started_at: datetime
-    finished_at: datetime
-    harness_version: str
-    is_dirty: bool
-    is_paired: bool
-    """One side of a pair: for a pull request or a calibration."""
     spent_ns: Mapping[str, int]
     """Time by activity."""
     ceilings: tuple[Ceiling, ...]
-    is_quarantined: bool = False
-    is_unreachable: bool = False
-
-    @property
-    def runner_class(self) -> str:
-        return self.environment.runner_class
 
     @property
     def wall_ns(self) -> float:
@@ -292,14 +279,8 @@ class ProfiledRun:
     profile: CaseProfile
 
 
-@dataclass(frozen=True)
-class StoredArtefact:
+class StoredArtefact(Artefact):
     """A file that the record of a run names."""
 
-    name: str
-    kind: str
-    """`trace`, `ncu_report`, `nsys_export`, `disassembly`, `html`, `other`."""
-    sha256: str
-    size_bytes: int
     is_stored: bool
     """Its content was sent."""

@@ -41,6 +41,7 @@ from roofwatch.db.schema.measurements import (
 )
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import BOUNDS, OUTCOMES, MeasuredCommit
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
@@ -129,11 +130,11 @@ def list_runs(
     A page begins after the start time and id of the last run of the previous page.
     """
     name = quarantine_name(project) if is_quarantined else project
-    query = _runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
+    query = select_runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
     if after is not None:
         time, run_id = after
         query = query.where(or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id)))
-    return [_summary(*row) for row in session.execute(query)]
+    return [summarise(*row) for row in session.execute(query)]
 
 
 def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
@@ -143,11 +144,11 @@ def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
 
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
     """Read everything that some runs found, newest first. Few of them should meet the condition."""
-    rows = session.execute(_runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)).all()
+    rows = session.execute(select_runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)).all()
     runs = [row[0] for row in rows]
     ceilings, cases, static_rows = _ceilings(session, runs), _cases(session, runs), _static_rows(session, runs)
     return [
-        RunDetail(_summary(*row), tuple(ceilings[run.run_id]), cases[run.number], tuple(static_rows[run.number]))
+        RunDetail(summarise(*row), tuple(ceilings[run.run_id]), cases[run.number], tuple(static_rows[run.number]))
         for run, row in zip(runs, rows, strict=True)
     ]
 
@@ -227,12 +228,7 @@ def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, 
     check, error = AccuracyRow, TensorErrorRow
     query = (
         select(check.run_number, check.case_id, check.implementation, check.outcome, func.max(error.rmse_ratio))
-        .outerjoin(
-            error,
-            (error.run_number == check.run_number)
-            & (error.case_id == check.case_id)
-            & (error.implementation == check.implementation),
-        )
+        .outerjoin(error, error.is_of(check))
         .where(check.run_number.in_(numbers))
         .group_by(check.run_number, check.case_id, check.implementation)
     )
@@ -270,8 +266,8 @@ def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, l
     return rows
 
 
-def _runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
-    """Select runs with the columns of a summary, and some more."""
+def select_runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
+    """Select runs for `summarise`, and some more of their columns."""
     return (
         select(RunRow, CommitRow, ProjectRow.name, EnvironmentRow.runner_class, EnvironmentRow.device_name)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
@@ -281,19 +277,16 @@ def _runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
     )
 
 
-def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str) -> RunSummary:
-    return RunSummary(
+def summarise(run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str) -> RunSummary:
+    """Summarise a row of `select_runs`."""
+    return to_value(
+        RunSummary,
+        run,
         run_id=str(run.run_id),
         project=record_name(name),
         is_quarantined=is_quarantine(name),
         commit=commit.to_ref(),
         runner_class=runner_class,
         device_name=device_name,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        harness_version=run.harness_version,
-        is_dirty=run.is_dirty,
-        outcome_counts=run.outcome_counts,
         is_pair_side=run.pair_id is not None,
-        is_unreachable=run.is_unreachable,
     )

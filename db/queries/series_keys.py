@@ -246,12 +246,7 @@ def _accuracy(wanted: _Filter) -> Select[Any]:
         .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .join(run, true())
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
-        .outerjoin(
-            error,
-            (error.run_number == table.run_number)
-            & (error.case_id == table.case_id)
-            & (error.implementation == table.implementation),
-        )
+        .outerjoin(error, error.is_of(table))
         .where(ProjectRow.name == wanted.project, wanted.subject)
         .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class, error.tensor)
     )

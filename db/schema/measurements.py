@@ -10,6 +10,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
+    ColumnElement,
     ForeignKey,
     Identity,
     Index,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     LargeBinary,
     SmallInteger,
     UniqueConstraint,
+    and_,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -35,6 +37,12 @@ class _CaseResult:
     run_number: Mapped[RunNumber] = mapped_column(primary_key=True, sort_order=-3)
     case_id: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-2)
     implementation: Mapped[str] = mapped_column(primary_key=True, sort_order=-1)
+
+    @classmethod
+    def is_of(cls, owner: Any) -> ColumnElement[bool]:
+        """Check for the same run, case and implementation as another result."""
+        same = (getattr(cls, name) == getattr(owner, name) for name in ("run_number", "case_id", "implementation"))
+        return and_(*same)
 
 
 class SeriesRow(Base):

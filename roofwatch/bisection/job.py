@@ -164,8 +164,7 @@ def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tu
         known = None if claim is None else read_bisection(session, claim.bisection_id)
     if claim is None or known is None:
         return None
-    commit_range = BisectionRange(known.project, known.case_id, known.implementation, known.good_sha, known.bad_sha)
-    return replace(plan, commit_range=commit_range), claim
+    return replace(plan, commit_range=known), claim
 
 
 def range_of_regression(url: str | None, folder: Path, project: str, regression_id: UUID) -> BisectionRange:

@@ -164,13 +164,11 @@ def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: 
     return paths
 
 
-def _choose(offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID) -> list[Artefact]:
+def _choose(offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID) -> list[StoredArtefact]:
     known = {one.name: one for one in offered}
     for name in names:
         if name not in known:
             raise RecordError(f"{name}: not a file of run {run_id}; it has {', '.join(known) or 'none'}")
         if not known[name].is_stored:
             raise RecordError(f"{name}: not stored yet; push or ingest the record with its artefacts")
-    chosen = [known[name] for name in names] if names else [one for one in offered if one.is_stored]
-    # `Artefact` validates the name: a server must not choose where files go
-    return [Artefact(name=one.name, kind=one.kind, sha256=one.sha256, size_bytes=one.size_bytes) for one in chosen]
+    return [known[name] for name in names] if names else [one for one in offered if one.is_stored]

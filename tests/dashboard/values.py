@@ -119,8 +119,10 @@ def make_fleet_run(number: int = 0, **fields: Any) -> FleetRun:
         "finished_at": started_at + timedelta(minutes=30),
         "harness_version": "1",
         "is_dirty": False,
-        "is_paired": False,
+        "outcome_counts": {},
         "spent_ns": {},
         "ceilings": gpu_ceilings(),
     }
-    return FleetRun(**defaults | fields)
+    given = defaults | fields
+    machine = given["environment"]
+    return FleetRun(project=PROJECT, runner_class=machine.runner_class, device_name=machine.device_name, **given)

@@ -39,7 +39,7 @@ def test_a_run_of_the_fleet_has_its_machine_its_ceilings_and_where_its_time_went
     assert run.ceilings == record.ceilings
     assert run.spent_ns == record.spent_ns
     assert run.wall_ns == run.device_ns == 30e9
-    assert not run.is_paired
+    assert not run.is_pair_side
 
 
 def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engine) -> None:
