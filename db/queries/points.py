@@ -179,5 +179,6 @@ def _first(query: Select[Any]) -> Subquery:
 
 
 def _points(asked: FromClause, run_number: Any, **columns: Any) -> Select[Any]:
+    columns = {"timing": cast("", Text), **columns}  # empty, not unknown, for metrics without
     labelled = [columns.get(name, cast(null(), kind)).label(name) for name, kind in _COLUMNS.items()]
     return select(asked.c.number, asked.c.runner_class, run_number.label("run_number"), *labelled).select_from(asked)
