@@ -155,6 +155,19 @@ def write_text(path: Path, text: str) -> None:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
+def print_or_write(text: str, path: Path | None) -> None:
+    """Print a text as it is, or write it to a file and name the file.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    if path is None:
+        print(text, end="")
+    else:
+        write_text(path, text)
+        print_note(f"written: {path}")
+
+
 def console(*, to_stderr: bool = True) -> Console:
     """Make a console, 160 columns wide if the output is not a terminal."""
     from rich.console import Console

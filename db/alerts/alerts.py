@@ -36,11 +36,7 @@ def list_alerts(
     session: Session, project: str | None = None, states: Collection[AlertState] | None = None
 ) -> list[Alert]:
     """Alerts, the last fired first; only of one project or some states if given."""
-    query = (
-        select(AlertRow, ProjectRow.name)
-        .join(ProjectRow, ProjectRow.id == AlertRow.project_id)
-        .order_by(AlertRow.fired_at.desc(), AlertRow.id.desc())
-    )
+    query = _alerts().order_by(AlertRow.fired_at.desc(), AlertRow.id.desc())
     if project is not None:
         query = query.where(ProjectRow.name == project)
     if states is not None:
@@ -97,22 +93,20 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
         StoreError: unknown ID, or the alert is not firing.
     """
     with Session(engine) as session, session.begin():
-        project = next((one.project for one in list_alerts(session) if one.alert_id == alert_id), None)
-        if project is None:
+        known = session.execute(_alerts())
+        found = next(((row, name) for row, name in known if _to_alert(row, name).alert_id == alert_id), None)
+        if found is None:
             raise StoreError(f"alert {alert_id}: unknown ID; see: roofwatch alert list")
-        alert = next(one for one in lock_alerts(session, project) if one.alert_id == alert_id)
-        if alert.state is not AlertState.FIRING:
-            raise StoreError(f"alert {alert_id} is {alert.state}; only a firing alert can be acknowledged")
-        row = session.scalars(
-            select(AlertRow)
-            .join(ProjectRow, ProjectRow.id == AlertRow.project_id)
-            .where(ProjectRow.name == project, AlertRow.cause == alert.cause)
-        ).one()
+        row, project = found
+        lock_project(session, project)
+        session.refresh(row)
+        if row.state is not AlertState.FIRING:
+            raise StoreError(f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged")
         row.state, row.acknowledged_at = AlertState.ACKNOWLEDGED, now
         row.acknowledged_by, row.acknowledged_reason = person, reason
-        if alert.regression_id is not None:
+        if row.regression_id is not None:
             state = TriageState.ACKNOWLEDGED
-            decide(session, project, alert.regression_id, state, person=person, reason=reason, actor=actor)
+            decide(session, project, row.regression_id, state, person=person, reason=reason, actor=actor)
         add_entry(
             session,
             actor=actor,
@@ -120,12 +114,16 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
             action="alert.acknowledge",
             project=project,
             subject=str(alert_id),
-            before=alert.state,
+            before=AlertState.FIRING,
             after=AlertState.ACKNOWLEDGED,
             reason=reason,
         )
         session.flush()
         return _to_alert(row, project)
+
+
+def _alerts() -> Select[AlertRow, str]:
+    return select(AlertRow, ProjectRow.name).join(ProjectRow, ProjectRow.id == AlertRow.project_id)
 
 
 def _to_alert(row: AlertRow, project: str) -> Alert:

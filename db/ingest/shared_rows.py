@@ -23,6 +23,8 @@ from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, Environ
 from roofwatch.db.schema.table import Base
 
 _FACT_FIELDS = sorted(set(StaticFactRow.__table__.columns.keys()) - {"id", "case_id", "fingerprint"})
+_MEANING = ("kernel", "shape", "dtype", "direction")
+_COSTS = ("family", "flop_count", "memory_bytes", "bus_bytes", "token_count", "tags")
 _FLAGS = ("has_utilisation", "has_energy", "has_host_time", "has_memory")
 _NEW_COMMIT = upsert(CommitRow)
 _HAS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)
@@ -163,10 +165,7 @@ def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
 
 def _store_cases(connection: Connection, project: int, record: RunRecord) -> tuple[dict[str, int], list[int]]:
     """IDs of cases by name, and of their versions in the order of the record."""
-    meanings = [
-        {"kernel": one.kernel, "shape": one.shape, "dtype": one.dtype, "direction": one.direction}
-        for one in record.cases
-    ]
+    meanings = [{name: getattr(one, name) for name in _MEANING} for one in record.cases]
     ids = ensure_rows(
         connection,
         CaseRow,
@@ -175,14 +174,8 @@ def _store_cases(connection: Connection, project: int, record: RunRecord) -> tup
             for one, meaning in zip(record.cases, meanings, strict=True)
         ],
     )
-    stored = {
-        row.id: row
-        for row in connection.execute(
-            select(CaseRow.id, CaseRow.kernel, CaseRow.shape, CaseRow.dtype, CaseRow.direction).where(
-                CaseRow.id == func.any(ids)
-            )
-        )
-    }
+    columns = (getattr(CaseRow, name) for name in ("id", *_MEANING))
+    stored = {row.id: row for row in connection.execute(select(*columns).where(CaseRow.id == func.any(ids)))}
     for one, row_id, meaning in zip(record.cases, ids, meanings, strict=True):
         for field, value in meaning.items():
             known = getattr(stored[row_id], field)
@@ -191,17 +184,7 @@ def _store_cases(connection: Connection, project: int, record: RunRecord) -> tup
                     f"run {record.run_id} of {record.project}: case {one.case_id!r} has {field} {value!r}, but earlier "
                     f"runs of the project gave it {known!r}; a case ID keeps its meaning: give the new case another ID"
                 )
-    costs = [
-        {
-            "family": one.family,
-            "flop_count": one.flop_count,
-            "memory_bytes": one.memory_bytes,
-            "bus_bytes": one.bus_bytes,
-            "token_count": one.token_count,
-            "tags": one.tags,
-        }
-        for one in record.cases
-    ]
+    costs = [{name: getattr(one, name) for name in _COSTS} for one in record.cases]
     versions = ensure_rows(
         connection,
         CaseVersionRow,

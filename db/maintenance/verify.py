@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
 
-from sqlalchemy import Column, Connection, Engine, exists, func, select, text
+from sqlalchemy import Column, Engine, exists, func, select, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import SCHEMA_VERSION
 from roofwatch.db.engine.migrate import ensure_current
+from roofwatch.db.engine.session import reading_session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record, load_without_measurements
 from roofwatch.db.schema import Base
@@ -67,11 +68,11 @@ def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = la
 def _find_problems(
     engine: Engine, verification: Verification, on_progress: Callable[[int, int], None]
 ) -> Iterator[str]:
-    with _snapshot(engine) as connection:
-        for name in connection.scalars(_INVALID_INDEXES):
+    with reading_session(engine, sees_one_state=True) as session:
+        for name in session.scalars(_INVALID_INDEXES):
             yield f"index {name}: invalid; run in psql: REINDEX INDEX {name}"
-        yield from _find_orphans(connection)
-        run_ids = connection.scalars(select(RunRow.run_id).order_by(RunRow.started_at)).all()
+        yield from _find_orphans(session)
+        run_ids = session.scalars(select(RunRow.run_id).order_by(RunRow.started_at)).all()
     # a transaction per run: reading all runs can take hours
     for run_id in run_ids:
         problem = _check_run(engine, run_id, verification)
@@ -81,13 +82,9 @@ def _find_problems(
         on_progress(verification.run_count, len(run_ids))
 
 
-def _snapshot(engine: Engine) -> Connection:
-    return engine.connect().execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-
-
 def _check_run(engine: Engine, run_id: UUID, verification: Verification) -> str | None:
     try:
-        with _snapshot(engine) as connection, Session(connection) as session:
+        with reading_session(engine, sees_one_state=True) as session:
             run = session.get(RunRow, run_id)
             if run is None:
                 return None  # deleted meanwhile
@@ -110,24 +107,24 @@ def _check_run(engine: Engine, run_id: UUID, verification: Verification) -> str 
     return None
 
 
-def _find_orphans(connection: Connection) -> Iterator[str]:
+def _find_orphans(session: Session) -> Iterator[str]:
     """Rows whose reference points at no row."""
     for child in Base.metadata.sorted_tables:
         for key in sorted(child.foreign_key_constraints, key=lambda key: str(key.name)):
-            yield from _check_reference(connection, list(key.columns), [element.column for element in key.elements])
+            yield from _check_reference(session, list(key.columns), [element.column for element in key.elements])
     for name, columns, parent_name, targets in _REFERENCES:
         table, parent = Base.metadata.tables[name], Base.metadata.tables[parent_name]
-        yield from _check_reference(connection, [table.c[one] for one in columns], [parent.c[one] for one in targets])
+        yield from _check_reference(session, [table.c[one] for one in columns], [parent.c[one] for one in targets])
 
 
 def _check_reference(
-    connection: Connection, columns: Sequence[Column[object]], targets: Sequence[Column[object]]
+    session: Session, columns: Sequence[Column[object]], targets: Sequence[Column[object]]
 ) -> Iterator[str]:
     table, parent = columns[0].table, targets[0].table.alias("parent")
     pairs = zip(columns, targets, strict=True)
     has_parent = exists().where(*(column == parent.c[target.name] for column, target in pairs))
     is_set = (column.is_not(None) for column in columns)
-    count = connection.scalar(select(func.count()).select_from(table).where(*is_set, ~has_parent))
+    count = session.scalar(select(func.count()).select_from(table).where(*is_set, ~has_parent))
     if count:
         names = ", ".join(column.name for column in columns)
         yield f"table {table.name}: {count} row(s) whose {names} point at no row of {targets[0].table.name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -31,8 +32,6 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
 
     Exit status 1: a message could not be sent; it will be tried again.
     """
-    from datetime import UTC, datetime
-
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.delivery import deliver_waiting
@@ -83,8 +82,6 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     Exit status 1: a channel or CODEOWNERS cannot be used, or a rule matches nothing. 2: the rules cannot be read.
     """
-    from datetime import UTC, datetime
-
     from sqlalchemy.orm import Session
 
     from roofwatch.alerting import read_alerts
@@ -150,8 +147,6 @@ def acknowledge_(
     reason: Annotated[str, typer.Option(help="Kept in the audit trail.")],
 ) -> None:
     """Acknowledge an alert and its regression: it is not escalated."""
-    from datetime import UTC, datetime
-
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.alerts.alerts import acknowledge
 

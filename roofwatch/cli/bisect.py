@@ -21,6 +21,7 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
+from roofwatch.terminal import fail, print_result, print_table
 
 app = typer.Typer()
 
@@ -71,7 +72,6 @@ def bisect(
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.db.values import BisectionRange
     from roofwatch.settings import load_settings
-    from roofwatch.terminal import fail, print_result
 
     if sum([series is not None, regression is not None, next_one]) != 1 or (series and not (good and bad)):
         fail("name what to bisect: --series with --good and --bad, or --regression, or --next", exit_status=EXIT_CANNOT)
@@ -135,7 +135,6 @@ def backfill(
     from roofwatch.arguments import suite_at
     from roofwatch.bisection.backfill import BackfillJob, as_json_document, order_table, sentences
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.terminal import print_result, print_table
 
     plan = options.plan()
     name = project or suite_at(path, None).project

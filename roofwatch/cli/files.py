@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roofwatch.collector.record.metrics import Better
 from roofwatch.options import AsJson, Output
-from roofwatch.terminal import make_table, print_note, print_result, write_text
+from roofwatch.terminal import make_table, print_or_write, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.table import Table
 
-    from roofwatch.collector.record.metrics import Better
     from roofwatch.importers import ImportedRun
 
 app = typer.Typer()
@@ -75,12 +75,8 @@ def export(
     from roofwatch.importers.kernels import to_pytorch
     from roofwatch.records import read_record_files
 
-    text = json.dumps(to_pytorch(record for _, record in read_record_files(files)), indent=2) + "\n"
-    if output is None:
-        print(text, end="")
-    else:
-        write_text(output, text)
-        print_note(f"written: {output}")
+    entries = to_pytorch(record for _, record in read_record_files(files))
+    print_or_write(json.dumps(entries, indent=2) + "\n", output)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -99,7 +95,6 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _directions(given: Sequence[str]) -> dict[str, Better]:
-    from roofwatch.collector.record.metrics import Better
     from roofwatch.importers import FileImportError
 
     found = {}

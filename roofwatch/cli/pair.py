@@ -19,7 +19,7 @@ from roofwatch.options import (
     SuitePath,
     run_options,
 )
-from roofwatch.terminal import json_text, print_result, write_text
+from roofwatch.terminal import json_text, print_result, progress, write_text
 
 app = typer.Typer()
 
@@ -195,7 +195,6 @@ def submit(
     from roofwatch.comparison_tables import submission_lines
     from roofwatch.measurement.submissions import Request
     from roofwatch.measurement.submit import submit
-    from roofwatch.terminal import progress
 
     cases = tuple(case) if case else None
     request = Request(candidate, spec, rev, kernel, against, entry, cases, budget, require_isolation)

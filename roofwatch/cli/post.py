@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from roofwatch.options import EXIT_CANNOT, AsJson, BaselineFile, NoiseFloorFile, Output
+from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
 ReportName = Annotated[str, typer.Option(help="Name of the check-run and of the comment.")]
@@ -42,7 +43,6 @@ def post(
     from roofwatch.ci.messages import ForgeError
     from roofwatch.measurement.pair import read_noise_floor
     from roofwatch.settings import load_settings
-    from roofwatch.terminal import print_json, print_result, write_text
 
     posting.check_name(name)
     if begin == bool(records):
@@ -94,7 +94,6 @@ def command(
     from roofwatch.ci.github.event import REQUEST_VARIABLE, command_request, job_of, requested_measurement
     from roofwatch.ci.messages import ForgeError
     from roofwatch.github_action import report_result
-    from roofwatch.terminal import print_note, print_result
 
     posting.check_name(name)
     event = posting.event_of(os.environ)
@@ -134,7 +133,6 @@ def action(
     import os
 
     from roofwatch.github_action import run_action
-    from roofwatch.terminal import fail
 
     if mode != "report" and not suite:
         fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)

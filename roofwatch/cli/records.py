@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from roofwatch.options import AsJson, ComparedSide, CompareOptions, Keep, Output, ServerUrl, StoreUrl, compare_options
-from roofwatch.terminal import make_table, print_error, print_note, print_result, write_text
+from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
 
 if TYPE_CHECKING:
     from roofwatch.collector.record.record import Artefact
@@ -155,7 +155,7 @@ def report(
         from roofwatch.pages import report_page
 
         write_text(html, report_page(judgement))
-    _print_or_write(to_markdown(judgement), output)
+    print_or_write(to_markdown(judgement), output)
     raise typer.Exit(exit_code(judgement.verdict))
 
 
@@ -164,15 +164,7 @@ def schema(*, output: Output = None) -> None:
     """Print the JSON Schema of the record."""
     from roofwatch.collector.record.record import json_schema
 
-    _print_or_write(json.dumps(json_schema(), indent=2, sort_keys=True) + "\n", output)
-
-
-def _print_or_write(text: str, output: Path | None) -> None:
-    if output is None:
-        print(text, end="")
-    else:
-        write_text(output, text)
-        print_note(f"written: {output}")
+    print_or_write(json.dumps(json_schema(), indent=2, sort_keys=True) + "\n", output)
 
 
 @artefact_app.command("add")

@@ -1,12 +1,13 @@
 """Stored results from the database; `ServerSource` has the same methods."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, stored_floor
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
@@ -39,13 +40,11 @@ class DatabaseSource:
 
     def list_projects(self) -> Sequence[str]:
         """List the readable projects by name."""
-        with reading_session(self.engine) as session:
-            return list_projects(session)
+        return self._ask(list_projects)
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
         """List runs, newest first; all without a limit."""
-        with reading_session(self.engine) as session:
-            return list_runs(session, project, limit, is_quarantined=is_quarantined)
+        return self._ask(list_runs, project, limit, is_quarantined=is_quarantined)
 
     def read_series(
         self,
@@ -54,12 +53,10 @@ class DatabaseSource:
         kernel: str | None = None,
         metric: str | None = None,
         case_id: str | None = None,
-        include_pairs: bool = False,
-        include_dirty: bool = False,
+        **included: Unpack[IncludedRuns],
     ) -> Sequence[Series]:
         """Read series in the order of their keys; None means any."""
         cases = None if case_id is None else [case_id]
-        included: IncludedRuns = {"include_pairs": include_pairs, "include_dirty": include_dirty}
         with reading_session(self.engine) as session:
             keys = list_series_keys(session, project, kernel=kernel, metric=metric, cases=cases, **included)
             return read_series(session, project, keys, **included)
@@ -68,30 +65,29 @@ class DatabaseSource:
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
         """List regressions, newest commit first, then by kernel and verdict."""
-        with reading_session(self.engine) as session:
-            return list_triaged(session, project, None if state is None else {state}, triage=triage)
+        return self._ask(list_triaged, project, None if state is None else {state}, triage=triage)
 
     def resolve_revisions(
         self, project: str, base: str, head: str, runner_class: str | None = None
     ) -> tuple[UUID, UUID]:
         """Return the runs to compare for two commits (sha, may be abbreviated) or run ids."""
-        with reading_session(self.engine) as session:
-            return resolve_revisions(session, project, base, head, runner_class=runner_class)
+        return self._ask(resolve_revisions, project, base, head, runner_class=runner_class)
 
     def load_record(self, run_id: UUID) -> RunRecord:
         """Read the record of a run; fails once its samples are removed."""
-        with reading_session(self.engine) as session:
-            return load_record(session, run_id)
+        return self._ask(load_record, run_id)
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         """Read the noise floor from the newest calibrations of a run's runner and harness; None without any."""
-        with reading_session(self.engine) as session:
-            return stored_floor(list_newest_calibrations(session, project, run_id))
+        return stored_floor(self._ask(list_newest_calibrations, project, run_id))
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         """Answer a question of the dashboard."""
+        return self._ask(question.ask, *args, **kwargs)
+
+    def _ask(self, query: Callable[Concatenate[Session, P], A], *args: P.args, **kwargs: P.kwargs) -> A:
         with reading_session(self.engine) as session:
-            return question.ask(session, *args, **kwargs)
+            return query(session, *args, **kwargs)
 
     def list_artefacts(self, run_id: UUID) -> Sequence[StoredArtefact]:
         """List the files that the record of a run names."""
