@@ -84,12 +84,9 @@ def suite_at(path: Path | None, project: str | None) -> SuiteAt:
 
 @contextmanager
 def suite_at_commit(path: Path | None, revision: str, benchmarks: Path | None = None) -> Iterator[SuiteAt]:
-    """Check out a suite as it was at a commit, in a temporary folder.
+    """Check out a suite, None for the bundled one, as it was at a revision, in a temporary folder.
 
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        revision: Any git revision.
-        benchmarks: The suite at the head, to use its benchmark files.
+    `benchmarks` is the suite at the head, to use its benchmark files.
 
     Raises:
         SuiteError: it does not exist or cannot be measured there; file names are relative to the checkout.

@@ -25,13 +25,8 @@ Mode = Literal["all", "measure", "report"]
 def run_action(mode: Mode, suite: str, base: str, arguments: str, name: str, variables: Mapping[str, str]) -> int:
     """Run the commands of a job; return the status of the last. The report says how a measurement ended.
 
-    Args:
-        mode: What the job does.
-        suite: Benchmark file or folder.
-        base: Revision; `auto` for the merge-base with the target branch.
-        arguments: More of `roofwatch ab`, split like a shell does.
-        name: Of the report.
-        variables: The environment.
+    The base `auto` is the merge-base with the target branch. More arguments of `roofwatch ab` are split like a shell
+    does.
 
     Raises:
         ForgeError: there is nothing to do for this event.

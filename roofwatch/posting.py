@@ -154,14 +154,10 @@ def report_on(
     noise_floor: NoiseFloor | None = None,
     dashboard: str | None = None,
 ) -> Report:
-    """Judge two records; invalid files are reported in place of a verdict, so that the check-run always concludes.
+    """Judge two records, or one folder with them; invalid files are reported in place of a verdict.
 
-    Args:
-        paths: The two records, base and head, or one folder with them and perhaps the baseline file.
-        baseline: File of accepted compiled facts; default that of the folder or the current folder.
-        job: The job that they must belong to; None accepts any.
-        noise_floor: Of the runner that measured them.
-        dashboard: Its address, for a link.
+    So the check-run always concludes. The records must belong to the job, if there is one. The baseline is the given
+    file, else that of the folder or the current folder.
     """
     try:
         files = _files(paths)

@@ -38,13 +38,7 @@ _MAX_GONE = 10
 
 @dataclass(frozen=True)
 class StaticAnswer:
-    """Result of `roofwatch static`.
-
-    Args:
-        compared: Empty without a base.
-        applied: The verdicts after applying the baseline.
-        written: Changes that were written to the baseline file.
-    """
+    """Result of `roofwatch static`: without a base `compared` is empty; `written` was written to the baseline."""
 
     facts: tuple[StaticFacts, ...]
     base: Commit | None
@@ -79,18 +73,11 @@ def answer(
     tighten: bool = False,
     use_cache: bool = True,
 ) -> StaticAnswer:
-    """Compile a suite, and the same suite at the base; judge the differences.
+    """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the differences.
 
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        plan: What to compile.
-        on_progress: Called before each step.
-        is_complete: The plan selects all kernels, implementations and tags.
-        base: Revision.
-        baseline: File of accepted findings; None for the repository's.
-        accept: Reason for accepting what got worse.
-        tighten: Update entries that got better, and remove those of deleted functions.
-        use_cache: Reuse cached results of unchanged code.
+    A plan is complete if it selects all kernels, implementations and tags. The default baseline is the repository's. A
+    reason to accept adds what got worse to it; tightening updates entries that got better, and removes deleted
+    functions.
 
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.

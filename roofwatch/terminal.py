@@ -80,11 +80,7 @@ def make_table(
 ) -> Table:
     """Make a table for `print_table`, which shows cells as plain text, without markup and control characters.
 
-    Args:
-        columns: Their heads.
-        rows: Cells: None for an empty one, a `Text` for one with a style.
-        title: Above the table.
-        left: Number of columns aligned left, the others right; default all.
+    A cell of None is empty, and a `Text` has a style. The first `left` columns, by default all, are aligned left.
     """
     from rich.table import Table
     from rich.text import Text

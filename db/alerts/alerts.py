@@ -149,12 +149,10 @@ class Claim:
         self._row.state, self._row.sent_at, self._row.error = DeliveryState.SENT, now, None
 
     def note_failure(self, error: str, *, is_uncertain: bool, next_attempt_at: datetime | None) -> None:
-        """Note a failed attempt.
+        """Note a failed attempt, after which the message may have arrived if uncertain; without a next attempt, give
+        up.
 
-        Args:
-            error: For people, without secrets.
-            is_uncertain: The message may have arrived.
-            next_attempt_at: When to try again; None to give up.
+        The error is for people, without secrets.
         """
         row = self._row
         row.error, row.is_uncertain = error, row.is_uncertain or is_uncertain

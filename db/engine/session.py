@@ -46,13 +46,9 @@ ANALYSIS = 7_001_003
 def open_store(
     url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
 ) -> Iterator[Engine]:
-    """Open the store with a current schema.
+    """Open the store at the URL of a Postgres server, else the embedded one of a folder, with a current schema.
 
-    Args:
-        url: Of a Postgres server.
-        folder: Of the embedded server if there is no URL. It is created, started and upgraded as needed, and stopped
-            after its last use.
-        connections: Maximum of this process.
+    The embedded server is created, started and upgraded as needed, and stopped after its last use.
 
     Raises:
         StoreError: the database cannot be reached, has another schema, or failed inside the block.

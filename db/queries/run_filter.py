@@ -30,13 +30,9 @@ def is_in_series(
 ) -> ColumnElement[bool]:
     """Select runs, joined with `ProjectRow`, that count for the series of a project.
 
-    A run without a branch (detached HEAD) counts for the default branch, because most CI jobs check out this way.
-
-    Args:
-        project: Project name.
-        include_dirty: Include runs of a modified work tree.
-        include_pairs: Include runs that are one side of a pair.
-        include_branches: Include other branches than the default, and commits that a rewritten branch no longer has.
+    Options include runs of a modified work tree, sides of pairs, and other branches with commits that a rewritten
+    branch no longer has. A run without a branch (detached HEAD) counts for the default branch, because most CI jobs
+    check out this way.
     """
     conditions = [ProjectRow.name == project]
     if not include_dirty:

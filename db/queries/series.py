@@ -56,19 +56,11 @@ def read_series(
     until: datetime | None = None,
     **included: Unpack[IncludedRuns],
 ) -> list[Series]:
-    """Read series of a project, in the order of their keys.
+    """Read series of a project in the order of their keys, without those that have no points; all without keys.
 
-    A failed run has a point without a value. A failed accuracy check counts for all tensors.
-
-    Args:
-        session: Database session.
-        project: Project name.
-        keys: The series to read, without those that have no points; None for all that `list_series_keys` finds.
-        include_conditions: Read clocks, temperatures and autotuning too. This is slow for many series.
-        branches: Only commits measured on one of these branches.
-        since: Only runs that started at this time or later.
-        until: Only runs that started before this time.
-        included: See `is_in_series`.
+    A failed run has a point without a value. A failed accuracy check counts for all tensors. Conditions are clocks,
+    temperatures and autotuning, which are slow to read for many series. Given branches, only commits measured on one of
+    them count. Runs start at `since` or later and before `until`; see `is_in_series` for which are included.
     """
     if keys is None:
         keys = list_series_keys(session, project, **included)

@@ -81,15 +81,11 @@ def note_unreachable(engine: Engine, project: str) -> None:
 
 
 def find_unreachable(commits: Collection[BranchCommit], first_parents: Mapping[str, str]) -> set[str]:
-    """SHAs of the commits that provably left the branch.
+    """SHAs of the commits that provably left the branch, of all that were measured on it.
 
-    The branch's tip is its newest commit that no other comes from. A commit left the branch if its first parents lead
-    to a commit below the tip. If they lead to an unknown parent, nothing is proven. An unnamed commit newer than the
-    tip, and what it comes from, may belong to the branch and is spared.
-
-    Args:
-        commits: All that was measured on one branch.
-        first_parents: First parent of each commit of the project, where known.
+    The branch's tip is its newest commit that no other comes from. A commit left the branch if its first parents, as
+    far as they are known, lead to a commit below the tip. If they lead to an unknown parent, nothing is proven. An
+    unnamed commit newer than the tip, and what it comes from, may belong to the branch and is spared.
     """
     named = [commit for commit in commits if commit.is_named]
     tips = _tips(named or [commit for commit in commits if commit.is_alone], first_parents)

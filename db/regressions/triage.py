@@ -176,11 +176,8 @@ def automatic_decision(
 ) -> tuple[TriageState, str] | None:
     """The new state and the reason, if an analysis changes a decision.
 
-    Args:
-        triage: The decision so far.
-        regression: As the analysis found it.
-        was_found: Whether the analysis before found it too.
-        later_count: Measured commits newer than the newest at the time of the decision.
+    `was_found` tells whether the analysis before found the regression too. `later_count` counts measured commits newer
+    than the newest at the time of the decision.
     """
     recovered = regression.recovered_at
     if recovered is not None:

@@ -52,29 +52,23 @@ _MAX_LOST_BLOCKS = 20
 
 @dataclass(frozen=True)
 class BisectPlan:
-    """What to bisect, and how.
-
-    Args:
-        path: Benchmark file or folder in a git repository; None for the bundled suite.
-        commit_range: Project, series and ends; the ends may be any revisions.
-        run: How to measure; the series is filled in.
-        output: Folder of all bisections; each has its own subfolder.
-        search: When to stop.
-        budget_s: Time limit in seconds; None for none.
-        is_resumed: Continue the bisection in the folder.
-        is_discarded: Delete it first.
-        benchmarks: The suite whose benchmark files are used at every commit; None for each its own.
-    """
+    """What to bisect, and how."""
 
     path: Path | None
+    """Benchmark file or folder in a git repository; None for the bundled suite."""
     commit_range: BisectionRange
+    """The ends may be any revisions."""
     run: RunPlan
+    """The series is filled in."""
     output: Path
+    """Folder of all bisections; each has its own subfolder."""
     search: SearchPlan
     budget_s: float | None = None
     is_resumed: bool = False
     is_discarded: bool = False
+    """Delete the bisection in the folder first."""
     benchmarks: Path | None = None
+    """The suite whose benchmark files are used at every commit; None for each its own."""
 
     @property
     def series(self) -> str:

@@ -28,13 +28,10 @@ def pointer(dtype: str, *, aligned: bool = True) -> torch.Tensor:
 def jit_launch(
     name: str, function: Any, arguments: Mapping[str, Any], options: Mapping[str, Any] | None = None
 ) -> KernelSpec:
-    """Declare a launch of a jitted function as a kernel with one case and without a reference.
+    """Declare a launch of a jitted, perhaps autotuned function as a kernel with one case and without a reference.
 
-    Args:
-        name: Of the kernel.
-        function: Jitted, perhaps autotuned.
-        arguments: By parameter. Triton specialises integers by their size, by divisibility by 16 and by equality to 1.
-        options: Compile options such as `num_warps`.
+    Triton specialises integers among the arguments by their size, by divisibility by 16 and by equality to 1. Options
+    are those of the compiler, such as `num_warps`.
     """
     parameters, tuned = _parameters(function)
     constexprs = {key: arguments.get(key) for key, one in parameters.items() if "constexpr" in str(one.annotation)}
