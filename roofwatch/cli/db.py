@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.collector.record.metrics import format_bytes
-from roofwatch.db.errors import StoreError
 from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result, progress
 
@@ -39,6 +36,7 @@ def upgrade() -> None:
 def status(*, as_json: AsJson = False) -> None:
     """Show the server, schema revision, size and row counts."""
     from roofwatch.arguments import open_configured_store
+    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.db.engine.migrate import read_status
 
     with open_configured_store() as engine:
@@ -67,8 +65,12 @@ def prune(
 
     Findings stay, as do the newest run of each series and all runs behind an open regression.
     """
+    from datetime import UTC, datetime
+
     from roofwatch.arguments import open_configured_store
+    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.collector.run_plan import Progress
+    from roofwatch.db.errors import StoreError
     from roofwatch.db.maintenance.retention import Part, Pruned
     from roofwatch.db.maintenance.retention import prune as prune_store
     from roofwatch.settings import load_settings
@@ -106,6 +108,7 @@ def export(
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
+    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.collector.run_plan import Progress
     from roofwatch.db.maintenance.parquet import export_parquet
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.collector.record.metrics import Better
 from roofwatch.options import AsJson, Output
 from roofwatch.terminal import make_table, print_or_write, print_result
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from roofwatch.collector.record.metrics import Better
     from roofwatch.importers import ImportedRun
 
 app = typer.Typer()
@@ -95,6 +95,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _directions(given: Sequence[str]) -> dict[str, Better]:
+    from roofwatch.collector.record.metrics import Better
     from roofwatch.importers import FileImportError
 
     found = {}

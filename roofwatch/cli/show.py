@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from roofwatch.collector.record.metrics import METRICS, is_metric
-from roofwatch.db.errors import StoreError
 from roofwatch.options import AsJson, StoredProject, StoreUrl
 from roofwatch.terminal import make_table, print_result, sparkline
 
@@ -77,6 +75,8 @@ def series(
     History: the newest 20 points. Noise: the deviation around the level. Detectable: a step found nine times in ten.
     """
     from roofwatch.ci.history.steps import series_noise
+    from roofwatch.collector.record.metrics import METRICS, is_metric
+    from roofwatch.db.errors import StoreError
     from roofwatch.store.reading import check_project, open_source
 
     if metric is not None and not is_metric(metric):
@@ -150,6 +150,8 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
 
 def series_table(found: Sequence[tuple[Series, NoiseFloor | None]]) -> Table:
     """One row per series of a metric: its newest values, and for times the noise and the detectable step."""
+    from roofwatch.collector.record.metrics import is_metric
+
     rows = []
     runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
     several = ["runner class"] if len(runner_classes) > 1 else []

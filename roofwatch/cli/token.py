@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.db.errors import StoreError
 from roofwatch.options import ACTOR, AsJson, StoredProject
 from roofwatch.terminal import make_table, print_note, print_result
 
@@ -43,6 +42,7 @@ def create(
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.auth.access import create_token
     from roofwatch.db.auth.values import Scope
+    from roofwatch.db.errors import StoreError
 
     unknown = [one for one in scope if one not in set(Scope)]
     if unknown:
@@ -146,6 +146,8 @@ def distrust(repository: Repository, *, project: StoredProject) -> None:
 
 def _check_project_name(project: str) -> None:
     """Raise StoreError if no record can have this project name."""
+    from roofwatch.db.errors import StoreError
+
     if not _PROJECT.fullmatch(project):
         raise StoreError(f"project {project!r}: a name has letters, digits, _ . / and -, 200 at most")
 

@@ -118,23 +118,10 @@ def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
     """Times are in ns: of a side, totals over its steps; of changes and rows, those of one step."""
     return [
         {
-            "title": ledger.title,
+            **_values(ledger, *StepLedger.__dataclass_fields__, "step_change_ns", "residual_ns", "is_explained"),
             "base": _side(ledger.base),
             "head": _side(ledger.head),
-            "base_step_ns": ledger.base_step_ns,
-            "head_step_ns": ledger.head_step_ns,
-            "step_change_ns": ledger.step_change_ns,
-            "matched_ns": ledger.matched_ns,
-            "added_ns": ledger.added_ns,
-            "removed_ns": ledger.removed_ns,
-            "gap_change_ns": ledger.gap_change_ns,
-            "overlap_change_ns": ledger.overlap_change_ns,
-            "residual_ns": ledger.residual_ns,
-            "is_explained": ledger.is_explained,
-            "rows": [
-                {name: getattr(row, name) for name in (*LedgerRow.__dataclass_fields__, "change_ns")}
-                for row in ledger.rows
-            ],
+            "rows": [_values(row, *LedgerRow.__dataclass_fields__, "change_ns") for row in ledger.rows],
         }
         for ledger in ledgers
     ]
@@ -143,7 +130,11 @@ def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
 def _side(times: StepTimes) -> dict[str, Any]:
     names = ("device", "has_markers", "step_count", "step_ns", "median_step_ns", "launch_count", "busy_ns")
     more = ("stream_busy_ns", "overlap_ns", "gap_ns", "gap_before_first_ns", "gap_after_last_ns", "notes")
-    return {name: getattr(times, name) for name in (*names, *more)}
+    return _values(times, *names, *more)
+
+
+def _values(of: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 def _what(ledger: StepLedger) -> str:

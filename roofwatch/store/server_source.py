@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
@@ -26,6 +26,7 @@ from roofwatch.store.server import GoneError, Server, TooMuchError
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.question import Question
+    from roofwatch.db.queries.run_filter import IncludedRuns
 
 _PAGE_SIZE = 1_000
 _SERIES_PAGE_SIZE = 20
@@ -74,16 +75,14 @@ class ServerSource:
         kernel: str | None = None,
         metric: str | None = None,
         case_id: str | None = None,
-        include_pairs: bool = False,
-        include_dirty: bool = False,
+        **included: Unpack[IncludedRuns],
     ) -> Sequence[Series]:
         query: dict[str, object] = {
             "project": project,
             "kernel": kernel,
             "metric": metric,
             "case": case_id,
-            "include_pairs": include_pairs,
-            "include_dirty": include_dirty,
+            **included,
         }
         points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
         for one in self._read_span(query, _BEGINNING, _END):
