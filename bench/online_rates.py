@@ -215,7 +215,7 @@ def main() -> None:
         print(f"| {name} | {' | '.join(f'{1_000 * rate:.2f}' for rate in by_span)} |")
 
     judged = {name: own[THRESHOLD].judged for name, own in scores.items()}
-    print("\nLeft out: share of real alarms (number of alarms) by stated probability\n")
+    print("\nShare of real alarms (number of alarms) by stated probability, fitted without the source\n")
     print(f"| source | {' | '.join(f'{low:g} to {high:g}' for low, high in pairwise(_BINS))} |")
     print("|---|---|---|---|---|---|")
     for name, own_alarms in judged.items():
