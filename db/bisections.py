@@ -132,8 +132,7 @@ def request_bisection(
 ) -> UUID:
     """Request a bisection in the caller's transaction; `roofwatch bisect --next` on a runner carries it out.
 
-    Returns:
-        Its ID; that of an unfinished identical request if there is one.
+    Return its ID, or that of an unfinished identical request.
     """
     session.execute(upsert(ProjectRow).values(name=asked.project).on_conflict_do_nothing())
     row = {

@@ -67,11 +67,9 @@ TOOLS = {
 
 
 def serve(repository: Path, *, http: tuple[str, int] | None = None) -> None:
-    """Serve until the client leaves (stdio) or the process is stopped (HTTP).
+    """Serve until the client leaves (stdio) or the process is stopped (HTTP, with the token of `ROOFWATCH_MCP_TOKEN`).
 
-    Args:
-        repository: Commands run here, and paths must lie below it.
-        http: Host and port of streamable HTTP with the token of `ROOFWATCH_MCP_TOKEN`; None for stdio.
+    Commands run in the repository, and paths must lie below it.
 
     Raises:
         OutputError: the token is missing or short.
@@ -184,11 +182,7 @@ def _described(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _words(parameter: inspect.Parameter, value: Any, root: Path) -> Iterator[tuple[bool, str]]:
-    """The words of the command line that give a parameter a value, each with whether it is an option.
-
-    Raises:
-        ToolError: a path is outside of the repository, or a value looks like an option.
-    """
+    """The words of the command line that give a parameter a value, each with whether it is an option."""
     kind, info = get_args(parameter.annotation)
     names = [name for name in info.param_decls or () if name.startswith("--")] or [f"--{parameter.name}"]
     on, _, off = names[0].replace("_", "-").partition("/")

@@ -56,10 +56,7 @@ class FoundKernel:
 
 
 def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
-    """Look at the repository around a folder.
-
-    Returns:
-        Its kernels, and the texts of files for them by path; the files may exist already.
+    """Return the kernels of the repository around a folder, and texts of files for them by path, which may exist.
 
     Raises:
         SuiteError: the folder is not in a git repository.

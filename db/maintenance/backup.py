@@ -168,11 +168,7 @@ def find_program(name: str, server: Server) -> Path:
 
 
 def _run_program(program: Path, arguments: Sequence[str], server: Server | None) -> str:
-    """Run a client program and return its output. Without a server it only reads a file.
-
-    Raises:
-        StoreError: it failed; the message is its own.
-    """
+    """Run a client program and return its output, or raise its message. Without a server it only reads a file."""
     environment = {**os.environ, "LC_ALL": "C"}
     if server is not None and server.password is not None:
         environment["PGPASSWORD"] = server.password
@@ -208,11 +204,7 @@ def _refuse_to_replace(engine: Engine) -> None:
 
 @contextmanager
 def _administering(engine: Engine) -> Iterator[Engine]:
-    """Connect to another database of the server.
-
-    Raises:
-        StoreError: the role may not create databases.
-    """
+    """Connect to another database of the server, as a role that may create databases."""
     query = text("SELECT rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user")
     with engine.connect() as connection:
         if not connection.scalar(query):

@@ -1,6 +1,5 @@
 """Evidence for the cause of a change: machine code, checks, hardware counters and profiles over a history."""
 
-from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 
@@ -26,6 +25,7 @@ Subject = tuple[str, str]
 """Case id and implementation."""
 
 _ALONG_BRANCH = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
+_COUNTER_FIELDS = ("function", "launch_index", "values")
 _PROFILE_FIELDS = [name for name in CaseProfile.model_fields if name not in {"case_id", "rows"}]
 
 
@@ -83,23 +83,14 @@ def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
 def read_counted_runs(session: Session, project: str, subjects: Collection[Subject]) -> list[CountedRun]:
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
     query = _results(CountersRow, project, subjects).order_by(*_ALONG_BRANCH, CountersRow.position)
-    runs: dict[tuple[int, str, str], tuple[str, CommitRow]] = {}
-    counters: dict[tuple[int, str, str], list[Counters]] = defaultdict(list)
+    runs: dict[tuple[int, str, str], tuple[str, CommitRow, list[Counters]]] = {}
     for row, name, runner_class, commit in session.execute(query):
-        key = row.run_number, name, row.implementation
-        runs[key] = runner_class, commit
-        counters[key].append(
-            Counters(
-                case_id=name,
-                implementation=row.implementation,
-                function=row.function,
-                launch_index=row.launch_index,
-                values=row.values,
-            )
-        )
+        *_, counters = runs.setdefault((row.run_number, name, row.implementation), (runner_class, commit, []))
+        fields = {field: getattr(row, field) for field in _COUNTER_FIELDS}
+        counters.append(Counters(case_id=name, implementation=row.implementation, **fields))
     return [
-        CountedRun(name, implementation, runner_class, commit.to_ref(), tuple(counters[number, name, implementation]))
-        for (number, name, implementation), (runner_class, commit) in runs.items()
+        CountedRun(name, implementation, runner_class, commit.to_ref(), tuple(counters))
+        for (_, name, implementation), (runner_class, commit, counters) in runs.items()
     ]
 
 

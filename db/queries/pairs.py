@@ -101,10 +101,7 @@ def list_pairs(
 
 
 def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
-    """List the measurements of the three newest calibrations for a run: same runner class, harness and preset.
-
-    The run's own pair is left out.
-    """
+    """List the measurements of the three newest other calibrations with a run's runner class, harness and preset."""
     run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
     own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
     newest = (

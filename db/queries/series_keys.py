@@ -126,10 +126,7 @@ def list_series_page(
     kernel: str | None = None,
     **filters: Any,
 ) -> list[SeriesKey]:
-    """List at least `limit` series after a key, if there are as many, without a look at all cases of the project.
-
-    Other filters are those of `list_series_keys`.
-    """
+    """List at least `limit` series after a key, if there are as many, without a look at all cases of the project."""
     by_code_point = collate(CaseRow.name, "C")
     names = (
         select(CaseRow.name)

@@ -52,11 +52,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command, and report output that could not be written.
-
-    Raises:
-        OutputError: standard output cannot be written, for example because the disk is full.
-    """
+    """Run the command; raise OutputError if standard output cannot be written, for example to a full disk."""
     try:
         try:
             app()

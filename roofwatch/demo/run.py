@@ -89,10 +89,7 @@ def claimed(root: Path) -> Iterator[None]:
 
 
 def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
-    """Run the demo in its own folder, replacing an earlier demo.
-
-    Returns:
-        0 if every planted change was found and no other commit was reported, else 1.
+    """Run the demo in its own folder, replacing an earlier demo; 0 if exactly the planted changes were found, else 1.
 
     Raises:
         DemoError: the folder holds other files, or another demo runs in it.

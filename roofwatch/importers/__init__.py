@@ -19,8 +19,9 @@ from roofwatch.collector.record.record import MAX_DEPTH, MAX_RECORD_BYTES, is_de
 
 __all__ = [
     *("HIGHER", "LOWER", "UNKNOWN", "FileImportError", "ImportedCommit", "ImportedRow", "ImportedRun", "Importer"),
-    *("JsonImporter", "Outcome", "number_of", "numbers_of", "parse_json", "read_bytes"),
+    *("Json", "JsonImporter", "Outcome", "number_of", "numbers_of", "parse_json", "read_bytes"),
 ]
+Json = Mapping[str, Any]
 LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN
 
 

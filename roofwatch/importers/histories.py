@@ -17,14 +17,13 @@ from roofwatch.importers import (
     ImportedCommit,
     ImportedRow,
     ImportedRun,
+    Json,
     JsonImporter,
     number_of,
     numbers_of,
     parse_json,
     read_bytes,
 )
-
-_Json = Mapping[str, Any]
 
 # --- asv. Source: asv/results.py (a failed benchmark is null, a skipped one NaN) and the types of asv_runner
 
@@ -41,7 +40,7 @@ _ASV_STATISTICS = ("ci_99_a", "ci_99_b", "q_25", "q_75")
 _ASV_COUNTS = ("number", "repeat")
 
 
-def _asv(document: _Json, path: Path) -> ImportedRun:
+def _asv(document: Json, path: Path) -> ImportedRun:
     if "results" not in document:
         raise FileImportError(f"{path}: describes benchmarks of asv; import its folder, or the files of results")
     index, parameters = _asv_index(path, document["results"]), document.get("params") or {}
@@ -55,7 +54,7 @@ def _asv(document: _Json, path: Path) -> ImportedRun:
     )
 
 
-def _asv_index(path: Path, results: _Json) -> _Json:
+def _asv_index(path: Path, results: Json) -> Json:
     """What `benchmarks.json` beside or above the results says of units and parameters; empty without one."""
     beside = sorted(path.parent.glob("*benchmarks.json"))
     for place in (path.parent / "benchmarks.json", path.parent.parent / "benchmarks.json", *beside):
@@ -66,7 +65,7 @@ def _asv_index(path: Path, results: _Json) -> _Json:
     return {}
 
 
-def _asv_rows(name: str, document: _Json, known: _Json) -> Iterator[ImportedRow]:
+def _asv_rows(name: str, document: Json, known: Json) -> Iterator[ImportedRow]:
     stored = document["results"][name]
     if isinstance(stored, list):  # version 2: columns
         found = dict(zip(document["result_columns"], stored, strict=False))
@@ -149,7 +148,7 @@ class _DataJs(JsonImporter):
         return self.parse(parse_json(document, path), path)
 
 
-def _data_js(document: _Json, _path: Path) -> ImportedRun:
+def _data_js(document: Json, _path: Path) -> ImportedRun:
     repository = str(document.get("repoUrl") or "").removesuffix(".git").rstrip("/").split("/")
     rows = [row for suite, runs in document["entries"].items() for run in runs for row in _data_js_rows(suite, run)]
     commits = {row.commit for row in rows}
@@ -161,7 +160,7 @@ def _data_js(document: _Json, _path: Path) -> ImportedRun:
     )
 
 
-def _data_js_rows(suite: str, run: _Json) -> Iterator[ImportedRow]:
+def _data_js_rows(suite: str, run: Json) -> Iterator[ImportedRow]:
     tool, found = run["tool"], run["commit"]
     timestamp = found.get("timestamp")
     commit = ImportedCommit(

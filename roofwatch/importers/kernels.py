@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,11 @@ from roofwatch.importers import (
     ImportedCommit,
     ImportedRow,
     ImportedRun,
+    Json,
     JsonImporter,
     number_of,
     read_bytes,
 )
-
-_Json = Mapping[str, Any]
 
 # --- nvbench. Source: NVIDIA/nvbench, nvbench/json_printer.cu, detail/measure_*.cu and python/scripts
 
@@ -50,7 +49,7 @@ _NVBENCH_SAMPLES = {
 """Files of little-endian float32 beside the JSON."""
 
 
-def _nvbench(document: _Json, path: Path) -> ImportedRun:
+def _nvbench(document: Json, path: Path) -> ImportedRun:
     version = ((document.get("meta") or {}).get("version") or {}).get("nvbench") or {}
     devices = {device["id"]: device["name"] for device in document.get("devices") or []}
     return ImportedRun(
@@ -66,7 +65,7 @@ def _nvbench(document: _Json, path: Path) -> ImportedRun:
     )
 
 
-def _nvbench_rows(case: str, state: _Json, path: Path) -> Iterator[ImportedRow]:
+def _nvbench_rows(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
     device = {} if state.get("device") is None else {"Device": state["device"]}
     parameters = device | {axis["name"]: _typed(axis) for axis in state.get("axis_values") or []}
     missing = (case, "nv/cold/time/gpu", None, "s", LOWER, "mean", parameters)
@@ -99,11 +98,11 @@ def _nvbench_rows(case: str, state: _Json, path: Path) -> Iterator[ImportedRow]:
         yield ImportedRow(*missing, outcome=Outcome.CRASHED, message="the state ran and has no summary")
 
 
-def _data(summary: _Json) -> dict[str, _Json]:
+def _data(summary: Json) -> dict[str, Json]:
     return {one["name"]: one for one in summary.get("data") or []}
 
 
-def _typed(axis: _Json) -> Any:
+def _typed(axis: Json) -> Any:
     """The value; nvbench writes 64-bit integers as strings."""
     return int(axis["value"]) if axis["type"] == "int64" else axis["value"]
 
@@ -174,7 +173,7 @@ _ERROR = re.compile(r"error|exception|\bOOM\b|out of memory|fail", re.IGNORECASE
 _VARIANCE = re.compile(r"(?P<value>[-+.\deE]+) \(±(?P<spread>[.\d]+)%\)")
 
 
-def _tritonbench(document: _Json, _path: Path) -> ImportedRun:
+def _tritonbench(document: Json, _path: Path) -> ImportedRun:
     environment = document.get("env") or document.get("environ") or {}
     rows = []
     for key, value in document["metrics"].items():
@@ -190,7 +189,7 @@ def _tritonbench(document: _Json, _path: Path) -> ImportedRun:
     )
 
 
-def _tritonbench_rows(case: str, parameters: _Json, backend: str, name: str, value: object) -> list[ImportedRow]:
+def _tritonbench_rows(case: str, parameters: Json, backend: str, name: str, value: object) -> list[ImportedRow]:
     metric, _, statistic = name.rpartition("-") if name.endswith(("-avg", "-target")) else (name, "", "")
     unit, better = _TRITONBENCH_METRICS.get(metric, ("", UNKNOWN))
     statistic = statistic or ("median" if metric == "latency" else "value")
@@ -256,9 +255,9 @@ def _pytorch(document: Any, _path: Path) -> ImportedRun:
     entries = document if isinstance(document, list) else [document]
     rows = [row for entry in entries for row in _pytorch_rows(entry)]
     commits = {row.commit for row in rows}
-    first: _Json = entries[0]
-    info: _Json = first["benchmark"].get("extra_info") or {}
-    runner: _Json = next(iter(first.get("runners") or []), {})
+    first: Json = entries[0]
+    info: Json = first["benchmark"].get("extra_info") or {}
+    runner: Json = next(iter(first.get("runners") or []), {})
     return ImportedRun(
         tool="PyTorch benchmark database",
         tool_version=first.get("schema_version", "v3"),
@@ -269,7 +268,7 @@ def _pytorch(document: Any, _path: Path) -> ImportedRun:
     )
 
 
-def _pytorch_rows(entry: _Json) -> Iterator[ImportedRow]:
+def _pytorch_rows(entry: Json) -> Iterator[ImportedRow]:
     benchmark, model, metric = entry["benchmark"], entry.get("model") or {}, entry["metric"]
     parameters = {
         key: value

@@ -14,12 +14,11 @@ from roofwatch.importers import (
     ImportedCommit,
     ImportedRow,
     ImportedRun,
+    Json,
     JsonImporter,
     number_of,
     numbers_of,
 )
-
-_Json = Mapping[str, Any]
 
 
 def _seconds(text: object) -> float | None:
@@ -38,7 +37,7 @@ _PYTEST_SPREADS = ("stddev", "iqr", "total")  # the total depends on the number 
 _PYTEST_COUNTS = ("rounds", "iterations", "iqr_outliers", "stddev_outliers")
 
 
-def _pytest_benchmark(document: _Json, _path: Path) -> ImportedRun:
+def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
     info = document.get("commit_info") or {}
     sha = info.get("id")
     cpu = (document.get("machine_info") or {}).get("cpu") or {}
@@ -58,7 +57,7 @@ def _pytest_benchmark(document: _Json, _path: Path) -> ImportedRun:
     )
 
 
-def _pytest_rows(benchmark: _Json) -> Iterator[ImportedRow]:
+def _pytest_rows(benchmark: Json) -> Iterator[ImportedRow]:
     stats, case, parameters = benchmark["stats"], benchmark["fullname"], benchmark.get("params") or {}
     rounds = stats.get("rounds")
 
@@ -106,7 +105,7 @@ _GOOGLE_COUNTERS = {
 _CENTRES = frozenset({"mean", "median", "min", "max"})
 
 
-def _google_benchmark(document: _Json, _path: Path) -> ImportedRun:
+def _google_benchmark(document: Json, _path: Path) -> ImportedRun:
     context = document["context"]
     return ImportedRun(
         tool="Google Benchmark",
@@ -118,7 +117,7 @@ def _google_benchmark(document: _Json, _path: Path) -> ImportedRun:
     )
 
 
-def _google_rows(benchmark: _Json) -> Iterator[ImportedRow]:
+def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
     name, unit = benchmark.get("run_name") or benchmark["name"], benchmark.get("time_unit") or "ns"
     is_aggregate = benchmark.get("run_type") == "aggregate"
     statistic = benchmark.get("aggregate_name") or "aggregate" if is_aggregate else "value"
@@ -160,7 +159,7 @@ _HYPERFINE_TIMES = ("mean", "median", "min", "max")
 _HYPERFINE_METRICS = ("time_wall_clock", "time_cpu", "time_user", "time_system", "memory_peak_resident")
 
 
-def _hyperfine(document: _Json, _path: Path) -> ImportedRun:
+def _hyperfine(document: Json, _path: Path) -> ImportedRun:
     metadata = document.get("metadata") or {}
     return ImportedRun(
         tool="hyperfine",
@@ -170,7 +169,7 @@ def _hyperfine(document: _Json, _path: Path) -> ImportedRun:
     )
 
 
-def _hyperfine_rows(result: _Json) -> Iterator[ImportedRow]:
+def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
     case, parameters = result.get("name") or result["command"], result.get("parameters") or {}
     measurements = result.get("measurements") or []  # of version 2
     codes = result.get("exit_codes") or [one.get("exit_code") for one in measurements]
@@ -225,7 +224,7 @@ class _Bencher(JsonImporter):
         return 0.5 if compact.startswith(b'{"') and b'":{"' in compact and b'":{"value":' in compact else 0.0
 
 
-def _bencher(document: _Json, _path: Path) -> ImportedRun:
+def _bencher(document: Json, _path: Path) -> ImportedRun:
     rows = []
     for case, measures in document.items():
         if not measures:

@@ -20,11 +20,10 @@ from roofwatch.importers import (
     ImportedCommit,
     ImportedRow,
     ImportedRun,
+    Json,
     JsonImporter,
     number_of,
 )
-
-_Json = Mapping[str, Any]
 
 _LATENCY = re.compile(r"(?P<statistic>mean|median|std|min|max|p\d+(?:\.\d+)?)_(?P<metric>\w+)_ms")
 _NUMBERS = {
@@ -96,7 +95,7 @@ def _itl(tool: str, backend: str) -> str:
     return _ITL_EACH if tool == "SGLang" and backend.startswith("sglang") and "oai" not in backend else _ITL_CHUNK
 
 
-def _server_info(run: _Json) -> _Json:
+def _server_info(run: Json) -> Json:
     """What SGLang's server says of itself."""
     info = run.get("server_info")
     return info if isinstance(info, Mapping) else {}
@@ -110,7 +109,7 @@ def _date(text: object) -> float | None:
         return None
 
 
-def _rows(run: _Json, itl: str) -> Iterator[ImportedRow]:
+def _rows(run: Json, itl: str) -> Iterator[ImportedRow]:
     case = str(run.get("model_id") or _server_info(run).get("model_path") or run.get("model") or "serving")
     parameters = {
         key: value
@@ -160,7 +159,7 @@ def _requests(key: str, values: list[Any], errors: list[Any], row: Any) -> Itera
                 yield row(metric, number, unit, "sample", better=better, sample_count=1, **more)
 
 
-def _failure(run: _Json) -> str | None:
+def _failure(run: Json) -> str | None:
     """Why the numbers of a run are no results: no request succeeded."""
     completed = run.get("completed")
     if completed is not None:

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """Keeps the random numbers of the last case, because drawing takes most of the time to make inputs.
-
-    Args:
-        max_bytes: Memory limit; further numbers are drawn again.
-    """
+    """Keeps up to `max_bytes` of random numbers of the last case: drawing takes most of the time to make inputs."""
 
     def __init__(self, max_bytes: int = 2**30) -> None:
         self._max_bytes = max_bytes

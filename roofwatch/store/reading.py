@@ -72,14 +72,9 @@ def read_sides(
 ) -> Sides:
     """Read the two records of a comparison from files or from stored results.
 
-    Args:
-        base: Record file; with a project also a commit's sha, may be abbreviated, or a run id.
-        head: As base. Two commits are compared by their newest pair, else by the best run of each; a commit is
-            compared with a file by its best run on the file's runner class.
-        project: Project of stored results; None if both are files.
-        url: Server to read through; see `open_source`.
-        runner_class: Only stored runs on this runner class.
-        with_noise_floor: Read the noise floor from stored calibrations.
+    With a project a side may also be a commit's sha, perhaps abbreviated, or a run id. Two commits are compared by
+    their newest pair, else by the best run of each; a commit is compared with a file by its best run on the file's
+    runner class.
 
     Raises:
         RecordError: a file cannot be read, or the project is missing.
