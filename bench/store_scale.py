@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
@@ -123,15 +123,16 @@ def grow(engine: Engine, millions: int) -> None:
     """Fill a database; indexes are built at the end, which is several times faster."""
     with engine.connect() as connection:
         stored = set(connection.scalars(text("SELECT name FROM project")))
+        existing = set(connection.scalars(text("SELECT indexname::text FROM pg_indexes")))
     wanted = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
     missing = [(shape, pair) for shape, pair in wanted if shape.project(pair) not in stored]
     indexes = sorted(Base.metadata.tables[MeasurementRow.__tablename__].indexes, key=lambda index: str(index.name))
-    existing = {index["name"] for index in inspect(engine).get_indexes(MeasurementRow.__tablename__)}
     if not missing and all(index.name in existing for index in indexes):
         return
     with engine.begin() as connection:
         for index in indexes:
-            index.drop(connection, checkfirst=True)
+            if index.name in existing:
+                index.drop(connection, checkfirst=False)
     for shape, pair in missing:
         fill(engine, shape, pair)
     with engine.begin() as connection:

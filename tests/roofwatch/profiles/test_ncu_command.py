@@ -25,13 +25,13 @@ GOOD = SUITES / "bench_good.py"
 TOTAL = "total/n=500/float32/fwd"
 
 _HEAD = f"""#!{sys.executable}
-import pathlib, shutil, subprocess, sys
+import json, pathlib, shutil, subprocess, sys
 words = sys.argv[1:]
 """
 _RUNS_THE_TARGET = """
 at = words.index("--export")
 report, target = words[at + 1], words[at + 2 :]
-job = pathlib.Path(target[-1])
+job = pathlib.Path(json.loads(target[-1])[0])
 job.write_text(job.read_text().replace('"cuda"', '"cpu"'))
 subprocess.run(target, check=True)
 """
