@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 debootstrap --variant=minbase trixie "$root" http://deb.debian.org/debian
-cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
+[ ! -d /usr/local/share/ca-certificates ] || cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
 rm -rf "$root"/usr/share/doc/* "$root"/usr/share/man/* "$root"/usr/share/locale/* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
 echo 'Dir::Cache::pkgcache ""; Dir::Cache::srcpkgcache "";' > "$root/etc/apt/apt.conf.d/docker-clean"
 tar -C "$root" -c . | docker import - debian:13.8-slim
