@@ -111,7 +111,8 @@ _MIN_CHANGE = 0.05
 def _ruptures(values: Values) -> list[int]:
     import ruptures
 
-    return ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values).predict(pen=2 * math.log(len(values)))[:-1]
+    found: list[int] = ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values).predict(pen=2 * math.log(len(values)))
+    return found[:-1]
 
 
 def _otava(values: Values) -> list[int]:
@@ -124,7 +125,8 @@ def _e_divisive(values: Values) -> list[int]:
     from signal_processing_algorithms.energy_statistics import energy_statistics
 
     np.random.seed(0)  # it uses the global generator
-    return energy_statistics.e_divisive(values, pvalue=0.01, permutations=100)
+    found: list[int] = energy_statistics.e_divisive(values, pvalue=0.01, permutations=100)
+    return found
 
 
 def _asv(values: Values) -> list[int]:
