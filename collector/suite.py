@@ -83,7 +83,7 @@ def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
         if roots:
             _load_kernels_from(roots[0] / "kernels")
         registry = importlib.import_module("roofwatch.kernels.registry")
-        specs: list[KernelSpec] = [*registry.suite(), *registry.workloads()]
+        specs: list[KernelSpec] = list(registry.suite())
     except Exception as error:
         raise SuiteError(f"roofwatch's own suite: {type(error).__name__}: {error}") from error
     # a module that is missing in the root would be imported from the installed roofwatch, which is another commit

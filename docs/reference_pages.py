@@ -17,7 +17,7 @@ from roofwatch.collector.record.machine import Part
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.db.engine.session import make_engine
 from roofwatch.kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
-from roofwatch.kernels.registry import MODULES, suite
+from roofwatch.kernels.registry import MODULES, single_kernels
 from roofwatch.settings import Retention, Settings
 from roofwatch.spec import Language
 
@@ -157,7 +157,7 @@ def kernels_page() -> Iterator[str]:
     )
     yield table(["model", "tags", "source"], _models())
     by_family: dict[str, list[KernelSpec]] = {}
-    for spec in suite():
+    for spec in single_kernels():
         by_family.setdefault(spec.family, []).append(spec)
     for family, members in by_family.items():
         yield f"## {family[0].upper()}{family[1:]}"

@@ -30,6 +30,11 @@ _WORKLOADS = tuple(name for name, module in MODULES.items() if module.startswith
 
 
 def suite() -> tuple[KernelSpec, ...]:
+    """Import and return everything that is bundled."""
+    return (*single_kernels(), *workloads())
+
+
+def single_kernels() -> tuple[KernelSpec, ...]:
     """Import and return every kernel."""
     return tuple(_spec(name) for name in MODULES if name not in _WORKLOADS)
 

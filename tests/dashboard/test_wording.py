@@ -23,8 +23,8 @@ def test_hidden_controls_in_names_are_visible() -> None:
 
 
 def test_the_certainty_names_where_the_evidence_is_from_and_which_runners_are_doubtful() -> None:
-    def on(device: str, **fields: Any) -> ChangePoint:
-        return make_change_point(series=make_series_key(runner_class=f"{device}, 80 GiB"), **fields)
+    def on(device_name: str, **fields: Any) -> ChangePoint:
+        return make_change_point(series=make_series_key(runner_class=f"{device_name}, 80 GiB"), **fields)
 
     points = (
         on("H200", standard_errors=28.4),

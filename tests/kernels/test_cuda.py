@@ -12,7 +12,7 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import row_layout, vector_length
 from roofwatch.kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_reference
 from roofwatch.kernels.reduction.softmax import softmax_cuda
-from roofwatch.kernels.registry import MODULES, suite
+from roofwatch.kernels.registry import MODULES, single_kernels
 from roofwatch.spec import Language
 from tests.kernels.builders import check, make_case
 from tests.kernels.disassembly import instructions
@@ -20,7 +20,7 @@ from tests.kernels.host import COMPILER, Host
 from tests.kernels.test_suite import CallsOfOurs, as_leaves, first_of_each_kind, smallest, stand_ins
 
 WRITTEN_IN_CUDA = [
-    spec for spec in suite() if any(found.language is Language.CUDA for found in spec.implementations.values())
+    spec for spec in single_kernels() if any(found.language is Language.CUDA for found in spec.implementations.values())
 ]
 LONG = 20_000
 """Columns: more than the registers hold, in vectors of 16 bytes."""

@@ -6,12 +6,12 @@ import pytest
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.kernels import KernelError, models
 from roofwatch.kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
-from roofwatch.kernels.registry import MODULES, find_kernel, suite
+from roofwatch.kernels.registry import MODULES, find_kernel, single_kernels
 from roofwatch.kernels.shapes import Workload, model_cases, only, projections
 
 
 def test_every_kernel_has_our_implementation_and_torch_and_compile():
-    for spec in suite():
+    for spec in single_kernels():
         if spec.rank_dimension is not None:
             assert spec.implementations.keys() == {"nccl", "gloo"}, spec.name  # the libraries are what is measured
             continue
@@ -21,34 +21,34 @@ def test_every_kernel_has_our_implementation_and_torch_and_compile():
 
 
 def test_every_kernel_says_what_it_computes_and_where_it_comes_from():
-    for spec in suite():
+    for spec in single_kernels():
         assert spec.formula, spec.name
         assert spec.source, spec.name
         assert spec.family != "other", spec.name
 
 
 def test_every_kernel_has_small_quick_and_full_cases_and_edges():
-    for spec in suite():
+    for spec in single_kernels():
         tags = set().union(*(case.tags for case in spec.cases))
         assert {"small", "quick", "full"} <= tags, spec.name
         assert spec.edges, spec.name
 
 
 def test_a_kernel_lies_in_the_folder_or_file_of_its_family():
-    for spec in suite():
+    for spec in single_kernels():
         folder = spec.family.lower().replace(" ", "_").replace("-", "_")
         assert f"{MODULES[spec.name]}.".startswith(f"roofwatch.kernels.{folder}.")
 
 
 def test_two_kernels_are_written_in_cuda_too():
-    assert {spec.name for spec in suite() if "cuda" in spec.implementations} == {"softmax", "rms_norm"}
+    assert {spec.name for spec in single_kernels() if "cuda" in spec.implementations} == {"softmax", "rms_norm"}
 
 
 def test_the_quick_suite_is_timed_for_no_more_than_a_minute():
     plan = RunPlan()
     n_subjects = sum(
         case.direction in implementation.directions
-        for spec in suite()
+        for spec in single_kernels()
         for case in spec.cases
         if "quick" in case.tags
         for implementation in spec.implementations.values()
@@ -123,12 +123,12 @@ def test_a_shape_of_two_models_is_one_case_with_the_tags_of_both():
 
 
 def test_the_suite_has_every_scale_and_every_family_of_model():
-    tags = {tag for spec in suite() for case in spec.cases for tag in case.tags}
+    tags = {tag for spec in single_kernels() for case in spec.cases for tag in case.tags}
     scales = {"8b", "70b", "405b", "671b"}
     models = {"qwen3_8b", "mixtral_8x7b", "deepseek_v3", "sdxl", "dit_xl_2", "flux_1"}
     assert tags >= scales | models | {"quick", "full", "small", "prefill", "decode", "tp1", "tp8"}
 
 
 def test_quick_is_one_shape_of_each_kernel():
-    for spec in suite():
+    for spec in single_kernels():
         assert len({case.shape for case in spec.cases if "quick" in case.tags}) <= 3, spec.name

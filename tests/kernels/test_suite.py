@@ -17,7 +17,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.low_precision.w4a16_matmul import MAX_FEW_ROWS
 from roofwatch.kernels.operands import DTYPES
-from roofwatch.kernels.registry import suite
+from roofwatch.kernels.registry import single_kernels
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import check, check_stand_in, make_case
 from tests.kernels.conftest import IS_INTERPRETED
@@ -28,7 +28,7 @@ SHARED_KIB = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "sm_120": 99, "gfx942":
 
 def launched_alone() -> list[KernelSpec]:
     """Those that one process launches; test_collectives.py makes the same claims of the others."""
-    return [spec for spec in suite() if spec.rank_dimension is None]
+    return [spec for spec in single_kernels() if spec.rank_dimension is None]
 
 
 def stand_ins(spec: KernelSpec) -> list[Case]:
@@ -119,7 +119,7 @@ class CallsOfOurs(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-DIFFERENTIABLE = [spec for spec in suite() if any(case.is_backward for case in spec.cases)]
+DIFFERENTIABLE = [spec for spec in single_kernels() if any(case.is_backward for case in spec.cases)]
 
 
 @pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=lambda spec: spec.name)
@@ -318,7 +318,7 @@ def test_a_broken_backward_pass_behind_a_right_result_is_found_incorrect(spec: K
 
 
 def test_inputs_are_random_and_the_same_in_every_run():
-    for spec in suite():
+    for spec in single_kernels():
         case = smallest(spec)
         first, again = (spec.inputs(case, InputMaker(case)) for _ in range(2))
         for name, value in first.items():
@@ -330,7 +330,7 @@ def test_inputs_are_random_and_the_same_in_every_run():
 
 def test_kernels_of_language_models_count_their_tokens():
     # group_norm_silu is of image models
-    specs = [one for one in suite() if one.family in {"attention", "MLP", "MoE"} or "rms_norm" in one.name]
+    specs = [one for one in single_kernels() if one.family in {"attention", "MLP", "MoE"} or "rms_norm" in one.name]
 
     counts = {case.id: spec.token_count and spec.token_count(case) for spec in specs for case in spec.cases}
 

@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch import Case, KernelSpec
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.kernels.registry import suite, workloads
+from roofwatch.kernels.registry import single_kernels, workloads
 from roofwatch.kernels.workloads.blocks import transformer_inference_spec, transformer_training_spec
 from tests.kernels.builders import check
 
@@ -44,5 +44,5 @@ def test_flop_are_those_of_the_products_and_a_training_step_has_three_times_as_m
 
 
 def test_workloads_are_measured_only_if_they_are_named() -> None:
-    assert not {spec.name for spec in workloads()} & {spec.name for spec in suite()}
+    assert not {spec.name for spec in workloads()} & {spec.name for spec in single_kernels()}
     assert all("on_request" in case.tags for spec in workloads() for case in spec.cases)
