@@ -125,9 +125,9 @@ def certainty_text(regression: Regression) -> str:
         certainty = f"{best.standard_errors:.0f} σ"
     else:
         certainty = "drift" if best.is_gradual else "exact"
-    alike = [one for one in others if one.series.metric == best.series.metric]
-    sound = {place_text(one.series) for one in alike if not one.degraded_by} - {place_text(best.series)}
-    doubtful = {place_text(one.series) for one in (best, *alike) if one.degraded_by} - sound
+    same_metric = [one for one in others if one.series.metric == best.series.metric]
+    sound = {place_text(one.series) for one in same_metric if not one.degraded_by} - {place_text(best.series)}
+    doubtful = {place_text(one.series) for one in (best, *same_metric) if one.degraded_by} - sound
     return "; ".join(
         [
             f"{place_text(best.series)}, {certainty}",

@@ -225,12 +225,12 @@ def _is_one_change(sides: _Sides) -> bool:
 
 
 def _rows(groups: Iterable[_Sides], base_steps: int, head_steps: int) -> list[LedgerRow]:
-    alike: defaultdict[object, list[_Sides]] = defaultdict(list)
+    grouped: defaultdict[object, list[_Sides]] = defaultdict(list)
     for before, after in groups:
         names = tuple(slot.name for slot in before), tuple(slot.name for slot in after)
-        alike[(*before, *after)[0].position, names].append((before, after))
+        grouped[(*before, *after)[0].position, names].append((before, after))
     rows = []
-    for same in alike.values():
+    for same in grouped.values():
         before, after = [slot for each, _ in same for slot in each], [slot for _, each in same for slot in each]
         rows.append(
             LedgerRow(

@@ -187,8 +187,8 @@ def _add_roofs(figure: go.Figure, placed: Sequence[Point], ceilings: Sequence[Ce
     fastest = max((slope.per_s for slope in slopes), default=None)
     for index, slope in enumerate(slopes):
         # a measured roof ends at the measured roofs, not at those of the datasheet
-        alike = [flat for flat in flats if flat.source == slope.source] or flats
-        top = max((flat.per_s for flat in alike), default=None)
+        comparable = [flat for flat in flats if flat.source == slope.source] or flats
+        top = max((flat.per_s for flat in comparable), default=None)
         end = right if top is None else top / slope.per_s
         _add_roof(figure, slope, [left, end], [left * slope.per_s, end * slope.per_s], index)
     for index, flat in enumerate(flats):
