@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_MAX_NAME = 80
 
 
 class ForgeError(Exception):
@@ -56,3 +57,8 @@ def visible(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Make the text visible and collapse white space to single blanks."""
     return visible(" ".join(text.split()))
+
+
+def short_name(name: str) -> str:
+    """Cut the name of a kernel at 80 characters."""
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"

@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 from markdown_it import MarkdownIt
 from plotly.subplots import make_subplots
 
-from roofwatch.ci.messages import on_one_line
+from roofwatch.ci.messages import on_one_line, short_name
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.db.values import Verdict
-from roofwatch.profiles.report import ProfileReport, short_name
+from roofwatch.profiles.report import ProfileReport
 
 _MAX_CHANGES = 60
 _MAX_LABEL = 90

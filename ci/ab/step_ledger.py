@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.collector.profiling.steps import Slot, StepTimes, fold
+from roofwatch.collector.profiling.steps import Slot, StepTimes, fold, steps_of_profile
+from roofwatch.collector.record.record import RunRecord
 
 NOT_EXPLAINED = 0.05
 """Residual above which a difference is not explained, as a share of it."""
@@ -129,6 +130,21 @@ def find_ledger(
         gap_change_ns=change_of("gap_ns"),
         overlap_change_ns=change_of("overlap_ns"),
     )
+
+
+def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
+    """Explain the difference of each case and implementation that both records profiled, in the order of the head."""
+    before = {(profile.case_id, profile.implementation): profile for profile in base.profiles}
+    medians_ns = [{(m.case_id, m.implementation): m.median_ns for m in record.measurements} for record in (base, head)]
+    ledgers = []
+    for profile in head.profiles:
+        key = profile.case_id, profile.implementation
+        if key in before:
+            base_ns, head_ns = (medians.get(key) for medians in medians_ns)
+            measured_ns = None if base_ns is None or head_ns is None else (base_ns, head_ns)
+            steps = steps_of_profile(before[key]), steps_of_profile(profile)
+            ledgers.append(find_ledger(*steps, title=" ".join(key), measured_ns=measured_ns))
+    return ledgers
 
 
 _Sides = tuple[Sequence[Slot], Sequence[Slot]]

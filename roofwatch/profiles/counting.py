@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from roofwatch.ci.messages import short_name
 from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, finding_rank, stalls_of
@@ -18,7 +19,7 @@ from roofwatch.collector.record.results import Counters
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 from roofwatch.collector.workers.protocol import SuiteInfo
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
-from roofwatch.profiles.report import percent, short_name
+from roofwatch.profiles.report import percent
 from roofwatch.store.transfer import name_artefacts
 from roofwatch.terminal import make_table
 

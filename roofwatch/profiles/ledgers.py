@@ -7,16 +7,17 @@ from typing import Any
 import plotly.graph_objects as go
 from rich.table import Table
 
-from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger, find_ledger
+from roofwatch.ci.ab.step_ledger import LedgerRow, StepLedger, find_ledger, ledgers_of_records
+from roofwatch.ci.messages import short_name
 from roofwatch.ci.report import markdown
+from roofwatch.ci.report.step import changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps, steps_of_profile
+from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.pages import page
-from roofwatch.profiles.report import percent, short_name
 from roofwatch.terminal import make_table
 
 _MOST_ROWS = 20
@@ -36,7 +37,7 @@ def read_ledgers(base: Path, head: Path) -> list[StepLedger]:
         ledgers = _of_traces(before, after)
         missing = f"{base} and {head}: no device is in both traces"
     elif isinstance(before, RunRecord) and isinstance(after, RunRecord):
-        ledgers = _of_records(before, after)
+        ledgers = ledgers_of_records(before, after)
         missing = f"{base} and {head}: no case is profiled in both records; measure both with roofwatch run --profile"
     else:
         raise ProfileError(f"{base} and {head}: one is a trace and the other a record; compare two of a kind")
@@ -68,48 +69,31 @@ def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
     ]
 
 
-def _of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
-    before = {(profile.case_id, profile.implementation): profile for profile in base.profiles}
-    medians_ns = [{(m.case_id, m.implementation): m.median_ns for m in record.measurements} for record in (base, head)]
-    ledgers = []
-    for profile in head.profiles:
-        key = profile.case_id, profile.implementation
-        if key in before:
-            base_ns, head_ns = (medians.get(key) for medians in medians_ns)
-            measured_ns = None if base_ns is None or head_ns is None else (base_ns, head_ns)
-            steps = steps_of_profile(before[key]), steps_of_profile(profile)
-            ledgers.append(find_ledger(*steps, title=" ".join(key), measured_ns=measured_ns))
-    return ledgers
-
-
-# --- for people: what a step is, the terms of the sum, and the rows that changed
-
-
 def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
     """A table of the terms, one of the launches that changed most, one of the gaps, and sentences."""
-    yield f"{ledger.title}: {_what(ledger)}"
-    yield make_table(("", "base", "head", "change"), _terms(ledger), left=1)
-    rows = _changed(ledger)
+    yield f"{ledger.title}: {what_a_step_is(ledger)}"
+    yield make_table(("", "base", "head", "change"), terms(ledger), left=1)
+    rows = changed_rows(ledger)
     if rows:
         columns = ("change", "place", "launches", "base", "head", "change of the step")
         shown = [_cells(row) for row in rows[:_MOST_ROWS]]
         yield make_table(columns, shown, title=f"launches that changed most ({len(shown)} of {len(rows)})", left=3)
     gaps = _gaps(ledger)
     if gaps:
-        cells = [(short_name((row.head_names or row.base_names)[0]), row.place, _signed(ns)) for row, ns in gaps]
+        cells = [(short_name((row.head_names or row.base_names)[0]), row.place, signed_ns(ns)) for row, ns in gaps]
         yield make_table(("gaps before", "place", "change of the step"), cells, left=2)
-    yield from _sentences(ledger)
+    yield from sentences(ledger)
 
 
 def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
     """Write the tables and a waterfall of the terms as one page."""
     lines = [f"# {markdown.code(base.name)} → {markdown.code(head.name)}", ""]
     for ledger in ledgers:
-        terms = [[markdown.code(cell or "") for cell in row] for row in _terms(ledger)]
-        rows = [[markdown.code(cell, limit=400) for cell in _cells(row)] for row in _changed(ledger)]
+        term_rows = [[markdown.code(cell or "") for cell in row] for row in terms(ledger)]
+        rows = [[markdown.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)]
         columns = ("change", "place", "launches", "base", "head", "change of the step")
-        lines += [f"## {markdown.code(ledger.title)}", "", _what(ledger), ""]
-        lines += [*markdown.table(("term", "base", "head", "change"), terms), "", *_sentences(ledger), ""]
+        lines += [f"## {markdown.code(ledger.title)}", "", what_a_step_is(ledger), ""]
+        lines += [*markdown.table(("term", "base", "head", "change"), term_rows), "", *sentences(ledger), ""]
         lines += [*markdown.table(columns, rows), ""] if rows else []
     return page(f"{base.name} and {head.name}", "\n".join(lines), _figure(ledgers[0]))
 
@@ -137,37 +121,6 @@ def _values(of: object, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def _what(ledger: StepLedger) -> str:
-    base, head = ledger.base, ledger.head
-    counts = f"{base.step_count} of the base, {head.step_count} of the head"
-    if base.stream_busy_ns or head.stream_busy_ns or not base.slots:
-        if not base.has_markers:
-            return "the whole trace is one step, because not both traces have ProfilerStep markers"
-        return f"mean of the steps between ProfilerStep markers, {counts}"
-    return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
-
-
-def _terms(ledger: StepLedger) -> list[tuple[str, str | None, str | None, str]]:
-    base, head = ledger.base, ledger.head
-
-    def sides(name: str) -> tuple[str, str]:
-        return format_ns(getattr(base, name) / base.step_count), format_ns(getattr(head, name) / head.step_count)
-
-    return [
-        ("step", format_ns(ledger.base_step_ns), format_ns(ledger.head_step_ns), _signed(ledger.step_change_ns)),
-        ("busy, matched launches", None, None, _signed(ledger.matched_ns)),
-        ("+ added launches", None, format_ns(ledger.added_ns), _signed(ledger.added_ns)),
-        ("- removed launches", format_ns(ledger.removed_ns), None, _signed(-ledger.removed_ns)),
-        ("+ gaps", *sides("gap_ns"), _signed(ledger.gap_change_ns)),
-        ("- overlap", *sides("overlap_ns"), _signed(-ledger.overlap_change_ns)),
-        ("residual", None, None, _signed(ledger.residual_ns)),
-    ]
-
-
-def _changed(ledger: StepLedger) -> list[LedgerRow]:
-    return [row for row in ledger.rows if row.change_ns or row.change is not Change.MATCHED]
-
-
 def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
     rows = sorted(ledger.rows, key=lambda row: -abs(row.gap_change_ns))
     return [(row, row.gap_change_ns) for row in rows[:_MOST_GAPS] if row.gap_change_ns]
@@ -175,38 +128,13 @@ def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
 
 def _cells(row: LedgerRow) -> tuple[str, ...]:
     return (
-        _kernels(row),
+        kernels_text(row),
         row.place,
         f"{row.base_launches:.4g} -> {row.head_launches:.4g}",
         format_ns(row.base_ns),
         format_ns(row.head_ns),
-        _signed(row.change_ns),
+        signed_ns(row.change_ns),
     )
-
-
-def _kernels(row: LedgerRow) -> str:
-    """For example `3 kernels -> 1: pow, mean, mul -> rms_norm`."""
-    before, after = (", ".join(dict.fromkeys(map(short_name, names))) for names in (row.base_names, row.head_names))
-    if row.change is Change.MATCHED:
-        return before
-    if row.change in {Change.ADDED, Change.REMOVED}:
-        return f"{row.change}: {before or after}"
-    if row.change is Change.RENAMED:
-        return f"renamed: {before} -> {after}"
-    return f"{len(row.base_names)} kernels -> {len(row.head_names)}: {before} -> {after}"
-
-
-def _sentences(ledger: StepLedger) -> Iterator[str]:
-    base, head = ledger.base, ledger.head
-    if not ledger.is_explained:
-        share = abs(ledger.residual_ns / ledger.step_change_ns) if ledger.step_change_ns else None
-        of_change = "" if share is None else f", {percent(share)} of the change"
-        yield f"Not explained: the residual is {_signed(ledger.residual_ns)}{of_change} (limit {NOT_EXPLAINED:.0%})."
-    if base.step_count > 1 or head.step_count > 1:
-        medians = f"{format_ns(base.median_step_ns)} -> {format_ns(head.median_step_ns)}"
-        yield f"Median step: {medians}. The terms are means, because only means add up."
-    for name, times in (("base", base), ("head", head)):
-        yield from (f"{name}: {note}." for note in times.notes)
 
 
 def _figure(ledger: StepLedger) -> str:
@@ -224,7 +152,3 @@ def _figure(ledger: StepLedger) -> str:
     figure = go.Figure(waterfall, layout={"template": "plotly_white", "yaxis": {"title": {"text": "change (µs)"}}})
     text: str = figure.to_html(full_html=False, include_plotlyjs=True)
     return text
-
-
-def _signed(ns: float) -> str:
-    return ("+" if ns > 0 else "") + format_ns(ns + 0.0)  # never -0

@@ -5,8 +5,9 @@ from typing import Any
 
 from rich.table import Table
 
+from roofwatch.ci.messages import short_name
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.profiles.report import percent, short_name
+from roofwatch.profiles.report import percent
 from roofwatch.terminal import make_table
 
 _MAX_MESSAGE = 400

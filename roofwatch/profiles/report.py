@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
+from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.profile_program import Capture, CapturedKernel, CapturedProcess
 from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
 from roofwatch.collector.record.metrics import format_ns
@@ -13,7 +14,6 @@ from roofwatch.collector.record.metrics import format_ns
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
-_MAX_NAME = 80
 _EXPECTED_ENDS = {"the program ended", "the program ended at once", "the steps were done"}
 
 
@@ -80,11 +80,6 @@ def report_of(capture: Capture, folder: Path) -> ProfileReport:
         traces=tuple(traces),
         kernels=capture.kernels,
     )
-
-
-def short_name(name: str) -> str:
-    """Cut a name at 80 characters."""
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
 def percent(share: float | None) -> str:

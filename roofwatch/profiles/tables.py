@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
+from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.profile_program import CapturedKernel
 from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.profiles.report import ProfileReport, percent, short_name
+from roofwatch.profiles.report import ProfileReport, percent
 from roofwatch.terminal import console, make_table, printable
 
 

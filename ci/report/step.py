@@ -1,0 +1,70 @@
+"""What the difference of two steps says, in words: what a step is, the terms of the sum, and what changed most."""
+
+from collections.abc import Iterator
+
+from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger
+from roofwatch.ci.messages import short_name
+from roofwatch.collector.record.metrics import format_ns
+
+
+def what_a_step_is(ledger: StepLedger) -> str:
+    """Say what the times are means of."""
+    base, head = ledger.base, ledger.head
+    counts = f"{base.step_count} of the base, {head.step_count} of the head"
+    if base.stream_busy_ns or head.stream_busy_ns or not base.slots:
+        if not base.has_markers:
+            return "the whole trace is one step, because not both traces have ProfilerStep markers"
+        return f"mean of the steps between ProfilerStep markers, {counts}"
+    return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
+
+
+def terms(ledger: StepLedger) -> list[tuple[str, str | None, str | None, str]]:
+    """Write each term of the sum: its name, both sides if they have it, and its change."""
+    base, head = ledger.base, ledger.head
+
+    def sides(name: str) -> tuple[str, str]:
+        return format_ns(getattr(base, name) / base.step_count), format_ns(getattr(head, name) / head.step_count)
+
+    return [
+        ("step", format_ns(ledger.base_step_ns), format_ns(ledger.head_step_ns), signed_ns(ledger.step_change_ns)),
+        ("busy, matched launches", None, None, signed_ns(ledger.matched_ns)),
+        ("+ added launches", None, format_ns(ledger.added_ns), signed_ns(ledger.added_ns)),
+        ("- removed launches", format_ns(ledger.removed_ns), None, signed_ns(-ledger.removed_ns)),
+        ("+ gaps", *sides("gap_ns"), signed_ns(ledger.gap_change_ns)),
+        ("- overlap", *sides("overlap_ns"), signed_ns(-ledger.overlap_change_ns)),
+        ("residual", None, None, signed_ns(ledger.residual_ns)),
+    ]
+
+
+def changed_rows(ledger: StepLedger) -> list[LedgerRow]:
+    return [row for row in ledger.rows if row.change_ns or row.change is not Change.MATCHED]
+
+
+def kernels_text(row: LedgerRow) -> str:
+    """For example `3 kernels -> 1: pow, mean, mul -> rms_norm`."""
+    before, after = (", ".join(dict.fromkeys(map(short_name, names))) for names in (row.base_names, row.head_names))
+    if row.change is Change.MATCHED:
+        return before
+    if row.change in {Change.ADDED, Change.REMOVED}:
+        return f"{row.change}: {before or after}"
+    if row.change is Change.RENAMED:
+        return f"renamed: {before} -> {after}"
+    return f"{len(row.base_names)} kernels -> {len(row.head_names)}: {before} -> {after}"
+
+
+def sentences(ledger: StepLedger) -> Iterator[str]:
+    """Say whether the sum explains the difference, and what is known of each side."""
+    base, head = ledger.base, ledger.head
+    if not ledger.is_explained:
+        share = abs(ledger.residual_ns / ledger.step_change_ns) if ledger.step_change_ns else None
+        of_change = "" if share is None else f", {share:.1%} of the change"
+        yield f"Not explained: the residual is {signed_ns(ledger.residual_ns)}{of_change} (limit {NOT_EXPLAINED:.0%})."
+    if base.step_count > 1 or head.step_count > 1:
+        medians = f"{format_ns(base.median_step_ns)} -> {format_ns(head.median_step_ns)}"
+        yield f"Median step: {medians}. The terms are means, because only means add up."
+    for name, times in (("base", base), ("head", head)):
+        yield from (f"{name}: {note}." for note in times.notes)
+
+
+def signed_ns(ns: float) -> str:
+    return ("+" if ns > 0 else "") + format_ns(ns + 0.0)  # never -0
