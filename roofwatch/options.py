@@ -52,6 +52,9 @@ StoreUrl = Annotated[
     ),
 ]
 StoredProject = Annotated[str, typer.Option("--project", "-p", help="Project.")]
+ShownProject = Annotated[
+    str | None, typer.Option("--project", "-p", help="Project. Default: this repository's, or the only one stored.")
+]
 ComparedSide = Annotated[Path, typer.Argument(help="Record file; with --project also a commit sha or a run id.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 Keep = Annotated[

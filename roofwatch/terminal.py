@@ -116,7 +116,10 @@ def print_result(document: Any, *shown: Table | str, as_json: bool) -> None:
 
 
 def print_table(table: Table) -> None:
-    console(to_stderr=False).print(table)
+    if table.row_count:
+        console(to_stderr=False).print(table)
+    else:
+        print_note(f"{table.title}: none" if table.title else "none")
 
 
 def print_note(text: str) -> None:

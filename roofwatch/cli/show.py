@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from roofwatch.options import AsJson, StoredProject, StoreUrl
+from roofwatch.options import AsJson, ShownProject, StoreUrl
 from roofwatch.terminal import make_table, print_result, sparkline
 
 if TYPE_CHECKING:
@@ -40,19 +40,18 @@ def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
 @show_app.command("runs")
 def runs(
     *,
-    project: StoredProject,
+    project: ShownProject = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs.")] = 20,
     quarantined: Annotated[bool, typer.Option("--quarantined", help="List quarantined runs instead.")] = False,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a project, newest first."""
-    from roofwatch.store.reading import check_project, open_source
+    from roofwatch.store.reading import choose_project, open_source
 
     with open_source(url) as source:
+        project = choose_project(source, project)
         found = source.list_runs(project, limit, is_quarantined=quarantined)
-        if not found:
-            check_project(source, project)
     print_result(
         {"runs": found}, runs_table(found) if found else f"project {project} has no such runs", as_json=as_json
     )
@@ -61,7 +60,7 @@ def runs(
 @show_app.command("series")
 def series(
     *,
-    project: StoredProject,
+    project: ShownProject = None,
     kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only this kernel.")] = None,
     metric: Annotated[str | None, typer.Option(help="Only this metric, such as median_ns.")] = None,
     case: Annotated[str | None, typer.Option(help="Only the case with this id.")] = None,
@@ -77,16 +76,15 @@ def series(
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS, is_metric
     from roofwatch.db.errors import StoreError
-    from roofwatch.store.reading import check_project, open_source
+    from roofwatch.store.reading import choose_project, open_source
 
     if metric is not None and not is_metric(metric):
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
     with open_source(url) as source:
+        project = choose_project(source, project)
         found = source.read_series(
             project, kernel=kernel, metric=metric, case_id=case, include_pairs=pairs, include_dirty=dirty
         )
-        if not found:
-            check_project(source, project)
     noise_floors = [series_noise(one) for one in found]
     excluded = [*([] if pairs else ["runs of pairs (--pairs)"]), *([] if dirty else ["dirty work trees (--dirty)"])]
     hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
@@ -98,7 +96,7 @@ def series(
 @show_app.command("regressions")
 def regressions(
     *,
-    project: StoredProject,
+    project: ShownProject = None,
     state: Annotated[
         Literal["open", "dismissed", "no_longer_found"] | None, typer.Option(help="Only regressions in this state.")
     ] = None,
@@ -113,14 +111,13 @@ def regressions(
     from roofwatch.comparison_tables import regressions_table
     from roofwatch.db.auth.values import TriageState
     from roofwatch.db.values import RegressionState
-    from roofwatch.store.reading import check_project, open_source
+    from roofwatch.store.reading import choose_project, open_source
 
     with open_source(url) as source:
+        project = choose_project(source, project)
         found = source.list_regressions(
             project, None if state is None else RegressionState(state), None if triage is None else TriageState(triage)
         )
-        if not found:
-            check_project(source, project)
     shown: Table | str = f"project {project} has no such regressions"
     if found:
         shown = regressions_table([one.regression for one in found], [one.triage for one in found])

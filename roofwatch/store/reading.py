@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import RecordError
+from roofwatch.collector.git import find_repository, project_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.store.server import server_to_read
@@ -44,11 +45,23 @@ def open_source(url: str | None) -> Iterator[Source]:
         yield DatabaseSource(engine)
 
 
-def check_project(source: Source, project: str) -> None:
-    """Raise StoreError if there is no such project, rather than one without results."""
+def choose_project(source: Source, project: str | None) -> str:
+    """Return a stored project: the named one, else that of the current repository, else the only one.
+
+    Raises:
+        StoreError: there is no such project, or several to choose from.
+    """
     known = source.list_projects()
+    stored = ", ".join(known) or "none"
+    if project is None:
+        repository = find_repository(Path.cwd())
+        own = [] if repository is None else [project_of(repository)]
+        project = next((name for name in own if name in known), None) or (known[0] if len(known) == 1 else None)
+    if project is None:
+        raise StoreError(f"name a project with --project; stored projects: {stored}")
     if project not in known:
-        raise StoreError(f"project {project}: not stored; stored projects: {', '.join(known) or 'none'}")
+        raise StoreError(f"project {project}: not stored; stored projects: {stored}")
+    return project
 
 
 @dataclass(frozen=True)

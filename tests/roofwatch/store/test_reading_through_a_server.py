@@ -14,6 +14,7 @@ from roofwatch.api.limits import Limits
 from roofwatch.bisection.backfill import measured_in_source
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
+from roofwatch.collector.git import run_git
 from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
@@ -25,7 +26,7 @@ from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
-from roofwatch.store.reading import Source, check_project, read_sides
+from roofwatch.store.reading import Source, choose_project, read_sides
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
 from tests.api.serving import served, token_of_today
@@ -103,7 +104,7 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
 
 
 def test_every_question_has_the_same_answer_from_the_database_and_through_the_server(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(server_source, "_SERIES_PAGE_SIZE", 2)
     monkeypatch.setattr(server_source, "_PAGE_SIZE", 2)
@@ -119,7 +120,14 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
             with pytest.raises((SpoolError, StoreError), match="0000: project example/project has no run of it"):
                 source.resolve_revisions(PROJECT, sha_of(0), "0000")
             with pytest.raises(StoreError, match="project of/nobody: not stored; stored projects: example/project"):
-                check_project(source, "of/nobody")
+                choose_project(source, "of/nobody")
+        monkeypatch.chdir(tmp_path)
+        assert choose_project(server, None) == PROJECT  # the token reads no other
+        with pytest.raises(StoreError, match="name a project with --project"):
+            choose_project(database, None)
+        run_git(tmp_path, "init", "--quiet")
+        run_git(tmp_path, "remote", "add", "origin", f"https://github.com/{OTHER}.git")
+        assert choose_project(database, None) == OTHER
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.list_runs(OTHER, 1)
 
