@@ -30,6 +30,8 @@ class Reason(StrEnum):
     """Issuing a launch takes about as long as the launch, by a timer that includes the host."""
     CLOCK_CHANGED = "clock_changed"
     """The time changed and the clock cycles did not."""
+    COST_SHIFT = "cost_shift"
+    """Shares of a workload's step changed and the time of the step did not."""
     WRONG_RESULT = "wrong_result"
     """The base gave right results."""
     FAILED = "failed"

@@ -4,14 +4,15 @@ Latencies are those of a decode loop with continuous batching (Yu et al., Orca, 
 times are measured, queueing is computed, so that the loop repeats on a noisy host.
 """
 
+import re
 import statistics
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.metrics import Better
+from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better
 from roofwatch.collector.record.results import CaseProfile, ImportedValue
 
 _FAMILY = "workloads"
@@ -19,6 +20,12 @@ _DECODE, _PREFILL = "llama_decode", "transformer_inference"
 _MOST_TTFT_MS, _MOST_TPOT_MS = 200, 50
 """Bounds of a good request."""
 _PERCENTILES = (50, 90, 99)
+_LEAST_SHARE = 0.01
+_MOST_LABEL = 200
+_OPERATOR = re.compile(r"\w+::\w+")
+"""Torch's own operators. Regions and graphs of torch.compile are numbered, and differ in every run."""
+_FUNCTION = re.compile(r"[\w:$]+(?=[<(]|$)")
+_NOT_A_LABEL = re.compile(r"[<>\x00-\x1f]")
 
 
 # --- the decode loop
@@ -137,10 +144,28 @@ def _of_step(
     if profile is not None and profile.span_ns:
         formula = f"{profile.busy_ns} ns busy / {profile.span_ns} ns of {profile.call_count} profiled calls"
         yield value("busy share", "share", profile.busy_ns / profile.span_ns, formula)
+        for name, total_ns in _times_of_functions(profile).items():
+            if total_ns >= _LEAST_SHARE * profile.span_ns:
+                formula = f"{total_ns} ns / {profile.span_ns} ns of {profile.call_count} profiled calls"
+                yield value(SHARE_OF_STEP + name, "share", total_ns / profile.span_ns, formula, Better.LOWER)
     counts = [block.kernel_count for block in measured.blocks if block.kernel_count is not None]
     if counts:
         formula = "most kernels, copies and fills of a timed step"
         yield value("launches per step", "launches", float(max(counts)), formula, Better.LOWER)
+
+
+def _times_of_functions(profile: CaseProfile) -> Counter[str]:
+    total_ns: Counter[str] = Counter()
+    for row in profile.rows:
+        if row.kind != "operator" or _OPERATOR.fullmatch(row.name):
+            total_ns[function_name(row.name)] += row.total_ns
+    return total_ns
+
+
+def function_name(name: str) -> str:
+    """A function of a profile without its result, template arguments and parameters."""
+    found = _FUNCTION.search(name)
+    return _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL] if found is None else found[0].lstrip(":")[:_MOST_LABEL]
 
 
 def _of_loops(cases: dict[str, CaseRecord], measured: Iterable[Measurement]) -> Iterator[ImportedValue]:

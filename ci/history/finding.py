@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
+from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.db.values import ChangePoint, CommitRef, Outline, SeriesKey, Suspect, Verdict
 
 ALL_KERNELS = "*"
@@ -89,6 +90,11 @@ class TrendFinding:
         return self.change.series.metric == "median_ns" and not is_outcome(self.change)
 
     @property
+    def is_share(self) -> bool:
+        """Whether a function's share of a workload's step changed."""
+        return is_share(self.change.series)
+
+    @property
     def is_step(self) -> bool:
         """Whether a time changed at one commit, rather than gradually."""
         return is_time_step(self.change)
@@ -123,6 +129,11 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
 def is_time_step(change: ChangePoint) -> bool:
     """Whether a time changed at one commit, so that its two sides can be measured in a pair."""
     return change.series.metric == "median_ns" and not change.is_gradual and not is_outcome(change)
+
+
+def is_share(series: SeriesKey) -> bool:
+    """Whether the values are a function's share of a workload's step."""
+    return series.metric.startswith(SHARE_OF_STEP)
 
 
 def is_outcome(change: ChangePoint) -> bool:

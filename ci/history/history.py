@@ -13,7 +13,8 @@ from datetime import date
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, is_time_step, log_change
+from roofwatch.ci.history.cost_shift import settle_shares
+from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, is_share, is_time_step, log_change
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.population import Population
 from roofwatch.ci.history.regression import note_recoveries
@@ -40,7 +41,7 @@ class SeriesAnalysis:
 
     def regressions(self) -> list[Regression]:
         """Regressions and improvements, worst first, dismissed ones last."""
-        grouped = group_findings(self.findings, population=self.population)
+        grouped = group_findings(list(settle_shares(self.findings)), population=self.population)
         chosen = choose_alerts(grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate)
         return note_recoveries(chosen)
 
@@ -79,7 +80,7 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> Se
             found.findings.extend(step_findings(lines, evidence, compiled))
             if metric == TIME:
                 found.population.add(one.key)
-            if metric == TIME or is_imported:
+            if metric == TIME or (is_imported and not is_share(one.key)):
                 found.series_by_date.update({day for line in lines for day in line.dates})
     return found
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from roofwatch.ci.causes.suspects import cause_of, combine
-from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, log_change
+from roofwatch.ci.history.cost_shift import COST_SHIFT_NOTE
+from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, is_share, log_change
 from roofwatch.ci.history.population import MAX_NAMED_KERNELS, Population
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
 from roofwatch.ci.verdicts import Reason
@@ -44,13 +45,16 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     kernel = _join_names(sorted({finding.kernel for finding in own}))
     in_common = f"; typically {size} on {family}" if size is not None and len(times) >= _MIN_FAMILY else ""
     is_refuted = all(finding.status is Status.REFUTED for finding in own)
+    note = _CLOCK_CHANGED if own[0].is_clock_move else ""
+    if own[0].is_share and own[0].change.verdict is Verdict.INCONCLUSIVE:
+        note = COST_SHIFT_NOTE
     return Regression(
         project=changes[0].series.project,
         commit=commit,
         kernel=kernel,
         verdict=changes[0].verdict,
         cause=cause_of(suspects),
-        summary=f"{kernel}: {_summary(changes)}{in_common}{_CLOCK_CHANGED if own[0].is_clock_move else ''}",
+        summary=f"{kernel}: {_summary(changes)}{in_common}{note}",
         change_points=changes,
         state=RegressionState.DISMISSED if is_refuted else RegressionState.OPEN,
         is_confirmed=bool(confirmed),
@@ -102,7 +106,7 @@ def _rank(change: ChangePoint) -> tuple[int, float]:
     """Outcomes before errors, times, compiled facts and secondary metrics, then by size."""
     if is_outcome(change):
         return -1, 0.0
-    is_secondary = change.series.metric in SECONDARY_METRICS
+    is_secondary = change.series.metric in SECONDARY_METRICS or is_share(change.series)
     layer = _SECONDARY if is_secondary else _LAYER_ORDER[change.series.definition.layer]
     return layer, -abs(log_change(change))
 
@@ -112,7 +116,8 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
     for change in changes:
         # another tool's file has several statistics of one metric, which change together
-        metric = "imported" if change.series.definition.layer is Layer.IMPORTED else change.series.metric
+        is_imported = change.series.definition.layer is Layer.IMPORTED and not is_share(change.series)
+        metric = "imported" if is_imported else change.series.metric
         by_metric["outcome" if is_outcome(change) else metric].append(change)
     parts = []
     for name, group in by_metric.items():

@@ -131,6 +131,8 @@ _ROWS = (
 METRICS: Mapping[str, Metric] = {row.key: row for row in _ROWS}
 
 
+SHARE_OF_STEP = "share of step: "
+"""Start of the metric of a function's share of a workload's step."""
 _IMPORTED_KEY = re.compile(r"(?P<title>.+) \((?P<unit>.*), (?P<better>lower|higher|unknown)\)", re.DOTALL)
 
 
@@ -158,6 +160,8 @@ def metric(key: str) -> Metric:
     title, unit, better = imported.groups()
 
     def write(value: float) -> str:
+        if unit == "share":
+            return _format_share(value)
         return f"{value:.4g} {unit}".rstrip()
 
     return Metric(key, title, unit, Better(better), Layer.IMPORTED, write)

@@ -35,13 +35,18 @@ def test_launches_busy_share_and_memory_of_a_step() -> None:
     memory = MemoryUse(peak_allocated_bytes=1, peak_reserved_bytes=2**20, allocation_count=1, fragmentation=0.25)
     blocks = tuple(block.model_copy(update={"kernel_count": 4}) for block in make_blocks([1e6, 1e6]))
     measured = make_measurement(STEP, implementation="triton", memory=memory, blocks=blocks)
-    profile = make_profile(STEP, make_activity(count=12), call_count=3, span_ns=1_000, busy_ns=800)
+    names = "void norm<float, 4>(int)", "void (anonymous namespace)::norm<int>(float)", "_gate_kernel"
+    rows = [
+        make_activity(name, count=6, total_ns=total_ns) for name, total_ns in zip(names, (300, 200, 9), strict=True)
+    ]
+    profile = make_profile(STEP, *rows, call_count=3, span_ns=1_000, busy_ns=800)
 
     found = values([workload(STEP)], [measured], [profile], [])
     assert {key: value.value for key, value in found.items()} == {
         "peak reserved memory (bytes, lower)": 2**20,
         "fragmentation (share, unknown)": 0.25,
         "busy share (share, unknown)": 0.8,
+        "share of step: norm (share, lower)": 0.5,  # of all its variants; nothing below 1 %
         "launches per step (launches, lower)": 4,
     }
 

@@ -1,0 +1,40 @@
+"""Shares of a step that change are judged by the time of the step."""
+
+from collections.abc import Sequence
+
+from roofwatch.ci.history.history import judge_history
+from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better, imported_key
+from roofwatch.db.values import Regression, Series, Verdict
+from tests.ci.values import make_series, only, stepped
+
+STEP = "transformer_inference/B=1,T=128/float32/fwd"
+QUIET_NS = stepped(factor=1.0)
+
+
+def share(function: str, before: float, after: float, seed: int) -> Series:
+    values = stepped(level_ns=before, factor=after / before, seed=seed)
+    return make_series(values, imported_key(SHARE_OF_STEP + function, "share", Better.LOWER), case_id=STEP)
+
+
+def judge(times_ns: Sequence[float], *shares: Series) -> list[Regression]:
+    return judge_history([make_series(times_ns, case_id=STEP), *shares])
+
+
+def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_alert() -> None:
+    note = only(judge(QUIET_NS, share("_norm_kernel", 0.1, 0.2, seed=1), share("_gate_kernel", 0.3, 0.2, seed=2)))
+
+    assert note.verdict is Verdict.INCONCLUSIVE
+    assert not note.is_alert
+    assert {change.series.definition.title for change in note.change_points} == {
+        "share of step: _norm_kernel",
+        "share of step: _gate_kernel",
+    }
+    assert "cost_shift" in note.summary
+
+
+def test_the_function_that_makes_a_step_slower_is_evidence_and_the_other_shares_say_nothing() -> None:
+    slower = stepped(factor=1.4)
+    found = only(judge(slower, share("_norm_kernel", 0.2, 0.43, seed=1), share("_gate_kernel", 0.3, 0.21, seed=2)))
+
+    assert (found.verdict, found.is_alert) == (Verdict.REGRESSED, True)
+    assert [change.series.definition.title for change in found.change_points] == ["time", "share of step: _norm_kernel"]
