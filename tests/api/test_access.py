@@ -22,6 +22,7 @@ from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import NOW, UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
+from tests.databases import ingest_all
 
 OTHER = "other/project"
 RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
@@ -82,8 +83,7 @@ ROUTES = [
 def filled(store: Engine) -> Engine:
     ingest_record(store, RECORD, is_quarantined=True)
     store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
-    for record in (make_record(0), make_record(1, run_id=SECOND_RUN_ID)):
-        ingest_record(store, record)
+    ingest_all(store, make_record(0), make_record(1, run_id=SECOND_RUN_ID))
     replace_regressions(store, PROJECT, [make_regression(1)])
     return store
 

@@ -43,6 +43,7 @@ from tests.builders import (
     make_static_facts,
     sha_of,
 )
+from tests.databases import ingest_all
 
 
 def repeatable(examples: int) -> settings:
@@ -98,8 +99,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.fixture
 def filled(store: Engine) -> Engine:
-    ingest_record(store, make_record(0, run_id=RUN_ID, artefacts=[make_artefact()]))
-    ingest_record(store, make_record(1))
+    ingest_all(store, make_record(0, run_id=RUN_ID, artefacts=[make_artefact()]), make_record(1))
     ingest_record(store, make_record(2, run_id=QUARANTINED_ID), is_quarantined=True)
     store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
     replace_regressions(store, PROJECT, [make_regression(1)])

@@ -50,7 +50,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, calibration, gpu, gpu_record
-from tests.databases import TEMPLATE, Databases
+from tests.databases import TEMPLATE, Databases, ingest_all
 
 OTHER = "other/project"
 FILES = (b"one", b"other")
@@ -117,8 +117,7 @@ def filled(databases: Databases) -> Iterator[Filled]:
         runs[project] = [
             gpu_record(number, project=project).model_copy(update={"artefacts": named}) for number in (0, HOT_AT)
         ]
-        for record in (*runs[project], *calibration(project=project)):
-            ingest_record(engine, record)
+        ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
             store_artefact(engine, runs[project][0].run_id, make_artefact(content).sha256, io.BytesIO(content))
         regressions[project] = _judged(engine, project)

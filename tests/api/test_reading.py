@@ -33,6 +33,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.ci.values import make_noisy_calibration
+from tests.databases import ingest_all
 
 
 def pages(client: TestClient, path: str, **query: Any) -> list[list[Any]]:
@@ -54,8 +55,7 @@ def flat(found: list[list[Any]]) -> list[Any]:
 
 def test_runs_are_paged_newest_first(client: TestClient, store: Engine) -> None:
     records = [make_record(number // 2) for number in range(7)]  # two at a time started at once
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
     first = client.get("/v1/runs", params={"project": PROJECT, "limit": 3}).json()
     ingest_record(store, make_record(99))
     rest = pages(client, "/v1/runs", project=PROJECT, limit=3, cursor=first["next"])[0]
@@ -124,8 +124,7 @@ def test_series_are_paged(client: TestClient, store: Engine) -> None:
 
 def test_points_of_a_page_are_limited(store: Engine, make_token: MakeToken) -> None:
     records = [make_record(number, measurements=[make_measurement()]) for number in range(3)]
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
     client = TestClient(make_app(store, replace(UNLIMITED, points=7)), headers=headers_of(make_token()))
     narrow = TestClient(make_app(store, replace(UNLIMITED, points=2)), headers=headers_of(make_token()))
     path, query = "/v1/series/points", {"project": PROJECT}
@@ -218,8 +217,7 @@ def test_errors_point_to_the_openapi_document(client: TestClient) -> None:
 
 def test_record_without_samples_is_gone(client: TestClient, store: Engine) -> None:
     record = make_record(1)
-    ingest_record(store, record)
-    ingest_record(store, make_record(2))
+    ingest_all(store, record, make_record(2))
     then = record.started_at + timedelta(days=60)
     prune(store, {Part.SAMPLES: 30}, now=then, is_dry_run=False, actor="a test")
 
@@ -247,8 +245,7 @@ def chosen(client: TestClient) -> Any:
 def test_sides_are_commits_abbreviations_or_runs(client: TestClient, store: Engine, chosen: Any) -> None:
     pair = make_pair_of_records(0, 1)
     alone, aside = make_record(1), make_record(2)
-    for record in (alone, *pair):
-        ingest_record(store, record)
+    ingest_all(store, alone, *pair)
     ingest_record(store, aside, is_quarantined=True)
     ids = {"base_run_id": str(pair[0].run_id), "head_run_id": str(pair[1].run_id)}
 
@@ -267,8 +264,7 @@ def test_sides_are_commits_abbreviations_or_runs(client: TestClient, store: Engi
 def test_stored_noise_floor_is_applied_unless_disabled(client: TestClient, store: Engine, chosen: Any) -> None:
     pair = make_pair_of_records(0, 1, head_median_ns=12_000.0, block_count=12)
     aside = make_record(1)
-    for record in pair:
-        ingest_record(store, record)
+    ingest_all(store, *pair)
     ingest_record(store, aside, is_quarantined=True)
     query = {"project": PROJECT, "base": sha_of(0), "head": sha_of(1)}
 
@@ -276,8 +272,7 @@ def test_stored_noise_floor_is_applied_unless_disabled(client: TestClient, store
         return client.get("/v1/comparison", params=query | more).json()
 
     assert (judge()["exit_code"], judge()["judgement"]["noise_floor"]) == (1, None)
-    for record in make_noisy_calibration():
-        ingest_record(store, record)
+    ingest_all(store, *make_noisy_calibration())
     with_floor = judge()
     floor = chosen(sha_of(0), sha_of(1), noise_floor="true").json()["noise_floor"]
     assert (with_floor["exit_code"], with_floor["judgement"]["noise_floor"]["case_count"]) == (0, 1)

@@ -31,6 +31,7 @@ from tests.builders import (
 )
 from tests.ci.planted import plant, score
 from tests.ci.values import SOFTMAX, SWIGLU, make_pair, make_series, only, stepped
+from tests.databases import ingest_all
 
 # --- times
 
@@ -193,8 +194,7 @@ def history(store: Engine) -> Engine:
             environment=make_environment(device_kind="cuda", driver_version="570.86"),
         )
         ingest_record(store, record)
-    for record in make_pair_of_records(3, 4):
-        ingest_record(store, record)
+    ingest_all(store, *make_pair_of_records(3, 4))
     return store
 
 

@@ -32,6 +32,7 @@ from tests.builders import (
     make_record,
     make_regression,
 )
+from tests.databases import ingest_all
 
 NOW = NOON + timedelta(days=100)
 TELEMETRY = Telemetry(status="ok", started_at=NOON, offset_ms=(0.0, 50.0), sm_clock_mhz=(1980.0, None))
@@ -67,8 +68,7 @@ def with_samples(store: Engine, records: Sequence[RunRecord]) -> list[int]:
 
 
 def stored(store: Engine, *records: RunRecord) -> list[RunRecord]:
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
     return list(records)
 
 

@@ -16,6 +16,7 @@ from tests.builders import (
     make_record,
     make_static_facts,
 )
+from tests.databases import ingest_all
 from tests.db.queries.test_records import full_record
 
 TOKYO = timezone(timedelta(hours=9))
@@ -30,8 +31,7 @@ def damage(store: Engine, *statements: str) -> None:
 
 
 def test_intact_store_is_verified(store: Engine) -> None:
-    for record in (full_record(), make_record(1, accuracies=[make_accuracy()], static_facts=[make_static_facts()])):
-        ingest_record(store, record)
+    ingest_all(store, full_record(), make_record(1, accuracies=[make_accuracy()], static_facts=[make_static_facts()]))
     ingest_record(store, full_record(), is_quarantined=True)
     calls: list[tuple[int, int]] = []
 
@@ -71,8 +71,7 @@ def test_damaged_runs_are_reported(store: Engine) -> None:
         make_record(place, static_facts=[make_static_facts(registers=10 + place)], measurements=[make_measurement()])
         for place in range(len(damages) + 1)
     ]
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
     with store.connect() as connection:
         numbers = {row.run_id: row.number for row in connection.execute(text("SELECT run_id, number FROM run"))}
 

@@ -25,6 +25,7 @@ from tests.builders import (
     make_record,
 )
 from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, gpu_record, store_gpu_history
+from tests.databases import ingest_all
 
 
 def test_a_run_of_the_fleet_has_its_machine_its_ceilings_and_where_its_time_went(store: Engine) -> None:
@@ -44,8 +45,7 @@ def test_a_run_of_the_fleet_has_its_machine_its_ceilings_and_where_its_time_went
 
 def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engine) -> None:
     records = [make_record(number) for number in range(4)]
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
 
     def found(**asked: Any) -> list[str]:
         with Session(store) as session:
@@ -58,8 +58,7 @@ def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engi
 
 def test_a_run_took_what_its_energy_counter_moved_by(store: Engine) -> None:
     watched, unwatched = gpu_record(0), make_record(1)
-    for record in (watched, unwatched):
-        ingest_record(store, record)
+    ingest_all(store, watched, unwatched)
 
     with Session(store) as session:
         energies = read_run_energies(session, (watched.run_id, unwatched.run_id))
@@ -84,8 +83,7 @@ def test_a_kernel_costs_its_launches_in_time_and_energy(store: Engine) -> None:
 
 def test_what_a_run_spent_is_the_same_alone_and_beside_others(store: Engine) -> None:
     records = [gpu_record(number) for number in (HOT_AT - 1, HOT_AT)]
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
     ids = tuple(record.run_id for record in records)
 
     with Session(store) as session:
@@ -108,8 +106,7 @@ def test_what_a_run_spent_is_the_same_alone_and_beside_others(store: Engine) -> 
 
 def test_calibrations_alone_can_be_asked_for(store: Engine) -> None:
     store_gpu_history(store)
-    for record in make_pair_of_records(0, 1):
-        ingest_record(store, record)
+    ingest_all(store, *make_pair_of_records(0, 1))
 
     with Session(store) as session:
         every = list_pairs(session, PROJECT)
@@ -127,8 +124,7 @@ def standings(store: Engine) -> list[RunnerCoverage]:
 def test_a_runner_stands_by_its_newest_whole_run_and_all_its_results_tell_its_rhythm(store: Engine) -> None:
     older, newer = make_record(0), make_record(1)
     dirty = make_record(2, commit=make_record(2).commit.model_copy(update={"is_dirty": True}))
-    for record in (older, newer, dirty, *make_pair_of_records(3, 3)):
-        ingest_record(store, record)
+    ingest_all(store, older, newer, dirty, *make_pair_of_records(3, 3))
     (found,) = standings(store)
     assert found.run_id == str(newer.run_id)
     hours = (3, 3, 2, 1, 0)
@@ -158,8 +154,7 @@ def test_each_runner_class_has_only_the_cases_of_its_own_run(store: Engine) -> N
     other = make_measurement("softmax/n=8/float32/fwd")
     ingest_record(store, make_record(0, environment=make_environment(device_name="A CPU")))
     ingest_record(store, make_record(0, environment=make_environment(device_name="B CPU"), measurements=[other]))
-    for record in make_pair_of_records(environment=make_environment(device_name="C CPU")):
-        ingest_record(store, record)
+    ingest_all(store, *make_pair_of_records(environment=make_environment(device_name="C CPU")))
 
     found = standings(store)
 

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.values import Pair
 from tests.builders import (
@@ -25,11 +24,11 @@ from tests.builders import (
     make_pair_of_records,
     make_record,
 )
+from tests.databases import ingest_all
 
 
 def pairs_of(store: Engine, *records: RunRecord) -> list[Pair]:
-    for record in records:
-        ingest_record(store, record)
+    ingest_all(store, *records)
     with Session(store) as session:
         return list_pairs(session, PROJECT)
 
@@ -81,8 +80,7 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
     ]
     gate, survey = at(10, preset="gate"), at(11, preset="survey")
     run, quick = make_record(2, preset="survey"), make_record(3, preset="quick")
-    for record in (run, quick, *chain.from_iterable([*old, *others])):
-        ingest_record(store, record)
+    ingest_all(store, run, quick, *chain.from_iterable([*old, *others]))
 
     def read(run_id: UUID) -> list[str]:
         with Session(store) as session:
@@ -92,8 +90,7 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
     assert read(run.run_id) == [ids[3], ids[2], ids[1]]
     assert read(old[3][0].run_id) == [ids[2], ids[1], ids[0]], "a pair does not calibrate itself"
     assert read(uuid4()) == []
-    for record in (*gate, *survey):
-        ingest_record(store, record)
+    ingest_all(store, *gate, *survey)
     by_gate, by_survey = (str(head.pairing.pair_id) for _, head in (gate, survey) if head.pairing is not None)
     assert read(run.run_id) == [by_survey, ids[3], ids[2]], "none of another preset, and those that do not say it"
     assert read(quick.run_id) == [ids[3], ids[2], ids[1]]

@@ -29,6 +29,7 @@ from tests.builders import (
     make_static_facts,
     make_tensor_error,
 )
+from tests.databases import ingest_all
 
 BACKWARD = "swiglu/n_rows=3,N=5,M=7,routing=zipf/bfloat16/bwd"
 
@@ -247,8 +248,7 @@ def test_without_samples_the_summary_and_the_other_results_remain(store: Engine)
 
 def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
     whole, other = full_record(), make_record(1, measurements=[make_measurement(BACKWARD)])
-    ingest_record(store, whole)
-    ingest_record(store, other)
+    ingest_all(store, whole, other)
 
     with Session(store) as session:
         records = load_cases(session, RunRow.run_id.in_([whole.run_id, other.run_id]), CaseRow.name == BACKWARD)

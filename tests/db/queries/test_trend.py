@@ -161,8 +161,7 @@ def test_two_series_share_one_axis_and_each_keeps_its_own_runs(store: Engine) ->
 
 
 def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
-    ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1, commit=make_commit(1, branch="faster")))
+    ingest_all(store, make_record(0), make_record(1, commit=make_commit(1, branch="faster")))
     question = TrendQuestion(PROJECT, (make_series_key(),))
 
     assert [*trend_of(store, question).places] == [sha_of(0)]

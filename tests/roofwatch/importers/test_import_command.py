@@ -18,7 +18,6 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.session import reading_session
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
@@ -26,6 +25,7 @@ from roofwatch.db.values import Regression
 from roofwatch.importers import FileImportError
 from roofwatch.importers.records import import_file, to_records, turned
 from tests.builders import make_record, sha_of
+from tests.databases import ingest_all
 from tests.docs.markdown import ROOT, fences
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
@@ -85,8 +85,7 @@ def judged(store: Engine, *paths: Path, **directions: Better) -> list[Regression
     """Import files into a store, and judge their history."""
     for path in paths:
         run = turned(import_file(path)[1], directions)
-        for record in to_records(run, path, project="p", revision=None, folder=path.parent):
-            ingest_record(store, record)
+        ingest_all(store, *to_records(run, path, project="p", revision=None, folder=path.parent))
     return analyse_project(store, "p")
 
 

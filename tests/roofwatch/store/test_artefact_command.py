@@ -14,6 +14,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.store.transfer import fetch_records
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_commit, make_record, sha_of
+from tests.databases import ingest_all
 from tests.roofwatch.command import roofwatch
 
 
@@ -77,8 +78,7 @@ def test_the_latest_record_of_each_commit_is_fetched(
     store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, head = make_record(1), make_record(2)
-    for record in (make_record(1, started_at=base.started_at - timedelta(hours=1)), base, head):
-        ingest_record(store, record)
+    ingest_all(store, make_record(1, started_at=base.started_at - timedelta(hours=1)), base, head)
     ingest_record(store, make_record(commit=make_commit(1, is_dirty=True), started_at=head.started_at))
     token = token_of_today(store, Scope.READ)
     monkeypatch.setenv("ROOFWATCH_TOKEN", token)

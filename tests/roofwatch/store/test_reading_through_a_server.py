@@ -44,6 +44,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.ci.values import make_noisy_calibration
+from tests.databases import ingest_all
 
 OTHER = "other/project"
 
@@ -71,8 +72,7 @@ def filled(store: Engine) -> Filled:
         )
         ingest_record(store, record)
     aside = make_record(3)
-    for record in (*pair, *make_noisy_calibration(), make_record(0, project=OTHER)):
-        ingest_record(store, record)
+    ingest_all(store, *pair, *make_noisy_calibration(), make_record(0, project=OTHER))
     ingest_record(store, aside, is_quarantined=True)
     replace_regressions(store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)])
     decided = regression_id(make_regression(2))
