@@ -73,3 +73,8 @@ class Databases:
 def ingest_all(store: Engine, *records: RunRecord) -> None:
     for record in records:
         ingest_record(store, record)
+
+
+def text_of(url: URL, **query: str) -> str:
+    """The URL as text, with its password and these parameters."""
+    return url.update_query_dict(query).render_as_string(hide_password=False)

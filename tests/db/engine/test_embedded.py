@@ -38,15 +38,6 @@ sys.stdin.read()
 """
 
 
-def test_data_survives_a_restart(new_folder: Path) -> None:
-    with embedded.start(new_folder) as server:
-        ask(server.url, "CREATE TABLE kept AS SELECT 7 AS value")
-
-    assert not answers(server.url)
-    with embedded.start(new_folder) as server:
-        assert ask(server.url, "SELECT value FROM kept") == 7
-
-
 def test_server_is_durable_and_private(folder: Path) -> None:
     settings = {
         "fsync": "on",

@@ -25,6 +25,7 @@ from roofwatch.db.maintenance.backup import describe_server, restore_backup, wri
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_projects
 from tests.builders import PROJECT, make_record
+from tests.databases import text_of
 
 HOST = "127.0.0.1"
 _OPTIONS = "-c fsync=off -c max_connections=20 -c unix_socket_directories='' -c ssl={tls}"
@@ -142,10 +143,6 @@ def with_tls(server: Server) -> Server:
     if not server.has_tls:
         pytest.skip("no Postgres with TLS on this machine: install postgresql")
     return server
-
-
-def text_of(url: URL, **query: str) -> str:
-    return url.update_query_dict(query).render_as_string(hide_password=False)
 
 
 def test_engine_reconnects_after_server_restart(server: Server) -> None:

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, text
+from sqlalchemy import Engine, text
 
 from roofwatch.db.engine.session import ANALYSIS, analysis_lock, open_store
 from tests.builders import PROJECT
+from tests.databases import text_of
 from tests.db.engine.pgbouncer import pooling
 
 TIMEOUT_S = 60
@@ -37,10 +38,6 @@ def wait_until(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-
-
-def text_of(url: URL, **query: str) -> str:
-    return url.update_query_dict(query).render_as_string(hide_password=False)
 
 
 def holders(engine: Engine) -> list[Any]:

@@ -18,6 +18,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from tests.builders import PROJECT, make_record, make_regression
+from tests.databases import text_of
 
 PASSWORD = "p@ss 'word\\ %"
 
@@ -38,10 +39,6 @@ def role(store: Engine) -> Iterator[str]:
 def reader_url(store: Engine, database_url: URL, role: str) -> URL:
     assert grant_reader(store, role, password=PASSWORD, actor="a test")
     return database_url.set(username=role, password=PASSWORD)
-
-
-def text_of(url: URL) -> str:
-    return url.render_as_string(hide_password=False)
 
 
 def test_reader_reads_all_columns_except_secrets(store: Engine, reader_url: URL) -> None:

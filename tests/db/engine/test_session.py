@@ -14,10 +14,7 @@ from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import open_server, open_store, parse_url, reading_session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema import Base
-
-
-def text_of(url: URL, **query: str) -> str:
-    return url.update_query_dict(query).render_as_string(hide_password=False)
+from tests.databases import text_of
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
