@@ -13,6 +13,7 @@ from roofwatch.db.values import Regression, SeriesKey
 PARAMETERS: Mapping[str, str] = {
     "branch": "Branch",
     "class": "Runner class",
+    "filter_kernel": "Kernel",
     "family": "Kernel family",
     "dtype": "Dtype",
     "tag": "Tag",
@@ -53,7 +54,7 @@ class Filters:
         return tuple(self._of("branch"))
 
     def admits_case(self, case_id: str) -> bool:
-        """Check family, dtype, tag and owner."""
+        """Check kernel, family, dtype, tag and owner."""
         return self.case_ids is None or case_id in self.case_ids
 
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
@@ -106,14 +107,16 @@ class Filters:
     @cached_property
     def case_ids(self) -> frozenset[str] | None:
         """Return the admitted cases; None if all are."""
-        if not any(self._of(parameter) for parameter in ("family", "dtype", "tag", "owner")):
+        if not any(self._of(parameter) for parameter in ("filter_kernel", "family", "dtype", "tag", "owner")):
             return None
         return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
 
     def _is_within(self, case: CaseOption) -> bool:
         families, dtypes, tags, owners = (self._of(name) for name in ("family", "dtype", "tag", "owner"))
+        kernels = self._of("filter_kernel")
         return (
-            (not families or case.family in families)
+            (not kernels or case.kernel in kernels)
+            and (not families or case.family in families)
             and (not dtypes or case.dtype in dtypes)
             and all(not own.isdisjoint(case.tags) for own in _grouped(tags))
             and (not owners or not set(owners).isdisjoint(self.owners.get(case.kernel, ())))
@@ -125,6 +128,7 @@ def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> di
     return {
         "branch": sorted(facets.commits_by_branch),
         "class": list(facets.runner_classes),
+        "filter_kernel": sorted({case.kernel for case in facets.cases}),
         "family": sorted({case.family for case in facets.cases if case.family}),
         "dtype": sorted({case.dtype for case in facets.cases}),
         "tag": sorted({tag for case in facets.cases for tag in case.tags}),

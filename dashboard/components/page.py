@@ -16,6 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
 from roofwatch.dashboard.components.permalink import Permalink
+from roofwatch.dashboard.components.search import ask_for_text, show_found
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.db.queries import questions
@@ -125,7 +126,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     link = Permalink(name)
     st.set_page_config(page_title=f"{title} · roofwatch")
     zone = _reader_zone()
-    heading, choices = st.columns([3, 2], vertical_alignment="bottom")
+    heading, choices = st.columns([1, 1], vertical_alignment="bottom")
     with heading.container(gap=None):
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone}.")
@@ -135,12 +136,15 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
     try:
+        text = ask_for_text(line)
         panel = line.popover("Filters", icon=":material/filter_alt:")
         project = link.choose("Project", facets.projects, parameter="project", place=line)
         if project != (asked or facets.projects[0]):
             facets = data.ask(questions.read_filter_options, project)
         filters = _choose_filters(link, facets, panel)
         show_sign_in(line)
+        if text:
+            show_found(project, text)
         yield View(project, link, filters, zone, SourceLinks.of_project(load_settings().repository_url, project))
     finally:
         link.write()
@@ -174,7 +178,7 @@ def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerato
 def note_whole_runs(view: View) -> None:
     """Note that a filter of cases does not apply to what is shown next."""
     if view.filters.case_ids is not None:
-        st.caption("For whole runs, not per case: the filters kernel family, dtype, tag and owner do not apply.")
+        st.caption("For whole runs, not per case: the filters kernel, family, dtype, tag and owner do not apply.")
 
 
 def show_no_match(what_is_missing: str) -> None:

@@ -12,6 +12,7 @@ from roofwatch.db.auth.values import AuditEntry, TriagedRegression
 from roofwatch.db.queries import comparing, filter_options, fleet, pairs, records, runners, runs, series, trend
 from roofwatch.db.queries.question import Question, ResourceScope, Word
 from roofwatch.db.queries.results import FilterOptions
+from roofwatch.db.queries.search import search as find
 from roofwatch.db.queries.series_keys import list_series_keys as query_series_keys
 from roofwatch.db.regressions import judgements
 from roofwatch.db.regressions.triage import TRIAGE_ACTION
@@ -74,6 +75,7 @@ def _list_calibrations(session: Session, project: Word) -> list[Pair]:
 
 read_filter_options = Question(_read_filter_options, _of_project, known_projects="among")
 list_commits = Question(runs.list_commits, _of_project)
+search = Question(find, _of_project)
 list_series_keys = Question(_list_series_keys, _of_project)
 read_case_history = Question(series.read_case_history, _of_project)
 read_trend = Question(trend.read_trend, _of_trend)

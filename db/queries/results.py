@@ -123,6 +123,20 @@ class FilterOptions:
 
 
 @dataclass(frozen=True)
+class FoundCommit:
+    commit: CommitRef
+    run_id: str
+    """Newest run."""
+
+
+@dataclass(frozen=True)
+class SearchResults:
+    kernels: tuple[str, ...]
+    cases: tuple[str, ...]
+    commits: tuple[FoundCommit, ...]
+
+
+@dataclass(frozen=True)
 class Trend:
     """Series over the commits of one window, thinned for drawing."""
 

@@ -85,6 +85,7 @@ class Filled:
             "list_commits": {"project": project, "runner_classes": (runner_class,)},
             "read_runs_of_commits": commits,
             "read_runs": both,
+            "search": {"project": project, "text": "softmax"},
             "list_series_keys": {"project": project, "include_dirty": True, "include_branches": True},
             "read_trend": {"trend": trend},
             "list_window_ends": {"trend": trend},

@@ -36,13 +36,14 @@ def test_empty_filters_admit_everything() -> None:
 @pytest.mark.parametrize(
     ("parameter", "value", "admitted"),
     [
+        ("filter_kernel", "softmax", {SOFTMAX}),
         ("family", "reduction", {SOFTMAX}),
         ("dtype", "float32", {MATMUL}),
         ("tag", "smoke", {SOFTMAX}),
         ("tag", "full", {SOFTMAX, MATMUL}),
     ],
 )
-def test_cases_are_narrowed_by_family_dtype_and_tag(parameter: str, value: str, admitted: set[str]) -> None:
+def test_cases_are_narrowed_by_kernel_family_dtype_and_tag(parameter: str, value: str, admitted: set[str]) -> None:
     filters = narrowed(**{parameter: [value]})
     assert {case for case in (SOFTMAX, MATMUL) if filters.admits_case(case)} == admitted
 

@@ -169,6 +169,26 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
     watched.close()
 
 
+def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserContext, dashboard: str) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/fleet?filter_kernel=matmul", "example/project"))
+    watched.page.keyboard.press("/")
+    watched.page.keyboard.type("rms fwd")
+    watched.page.keyboard.press("Enter")
+    watched.main.get_by_role("row", name=f"case {RMS_NORM}").get_by_role("link", name="Trend").click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
+    watched.wait_until_shown()
+    assert f"case={quote(RMS_NORM, safe='')}" in watched.page.url
+
+    field = watched.page.get_by_role("searchbox", name="Search")
+    expect(field).to_have_value("")
+    field.fill(make_commit(SLOWER_AT).sha[:7])
+    field.press("Enter")
+    watched.main.get_by_role("link", name="Regression").click()
+    expect(watched.page).to_have_title("rms_norm +42.0% · Regression · roofwatch")
+    watched.close()
+
+
 def go_back(watched: Watched, title: str) -> None:
     watched.wait_until_shown()
     watched.page.go_back()
