@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,13 +16,31 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.app import create_app
 from roofwatch.api.limits import Limits
+from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import NewToken, Scope
-from tests.builders import PROJECT
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
+from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
+from tests.databases import ingest_all
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 MakeToken = Callable[..., NewToken]
+RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
+SECOND_RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
+RECORD = make_record(run_id=RUN_ID, artefacts=[make_artefact()])
+PARAMETERS = {
+    "project": PROJECT,
+    "run_id": str(RUN_ID),
+    "sha256": make_artefact().sha256,
+    "regression": str(regression_id(make_regression(1))),
+    "base": sha_of(0),
+    "head": sha_of(1),
+    "question": "list_commits",
+}
+"""Of routes, by name; `filled` has what they name."""
 UNLIMITED = Limits(requests="1000000 per 1 second", failures="1000000 per 1 second")
 
 
@@ -56,6 +76,16 @@ def headers_of(token: NewToken | str) -> dict[str, str]:
 
 def make_app(store: Engine, limits: Limits | None = None, *, analyses: bool = False, **fields: Any) -> FastAPI:
     return create_app(store, version="1", limits=limits, analyses=analyses, **{"now": lambda: NOW} | fields)
+
+
+@pytest.fixture
+def filled(store: Engine) -> Engine:
+    """Two runs with a regression, and a quarantined run with a file."""
+    ingest_record(store, RECORD, is_quarantined=True)
+    store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
+    ingest_all(store, make_record(0), make_record(1, run_id=SECOND_RUN_ID))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+    return store
 
 
 @pytest.fixture

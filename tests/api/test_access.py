@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,20 +12,21 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.access import revoke_token
 from roofwatch.db.auth.values import Scope
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import regression_id
-from tests.api.conftest import NOW, UNLIMITED, MakeToken, headers_of, make_app
-from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
-from tests.databases import ingest_all
+from tests.api.conftest import (
+    NOW,
+    PARAMETERS,
+    RECORD,
+    SECOND_RUN_ID,
+    UNLIMITED,
+    MakeToken,
+    headers_of,
+    make_app,
+)
+from tests.builders import PROJECT, sha_of
 
 OTHER = "other/project"
-RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
-SECOND_RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
-RECORD = make_record(run_id=RUN_ID, artefacts=[make_artefact()])
 PUBLIC = {("get", "/healthz"), ("get", "/readyz")}
 DESCRIPTION = ("get", "/v1/openapi.json")
 
@@ -43,14 +42,8 @@ class Route:
     """Status for a token of another project; None if it is allowed."""
 
     def ask(self, client: TestClient, headers: Any) -> Any:
-        path = self.path.format(
-            run_id=RUN_ID,
-            sha256=make_artefact().sha256,
-            regression=regression_id(make_regression(1)),
-            question="list_commits",
-        )
         body: dict[str, Any] = {"content" if isinstance(self.body, bytes) else "json": self.body}
-        return client.request(self.method, path, params=self.query, headers=headers, **body)
+        return client.request(self.method, self.path.format(**PARAMETERS), params=self.query, headers=headers, **body)
 
 
 DECISION = {"person": "Example Engineer", "reason": "because"}
@@ -77,15 +70,6 @@ ROUTES = [
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
 ]
-
-
-@pytest.fixture
-def filled(store: Engine) -> Engine:
-    ingest_record(store, RECORD, is_quarantined=True)
-    store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
-    ingest_all(store, make_record(0), make_record(1, run_id=SECOND_RUN_ID))
-    replace_regressions(store, PROJECT, [make_regression(1)])
-    return store
 
 
 @pytest.fixture

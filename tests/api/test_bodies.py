@@ -15,20 +15,10 @@ from starlette.types import Message
 from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.problems import ProblemError
 from roofwatch.db.auth.values import Scope
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import regression_id
-from tests.api.conftest import MakeToken, headers_of, make_app
-from tests.builders import PROJECT, make_artefact, make_record, make_regression
+from tests.api.conftest import PARAMETERS, MakeToken, headers_of, make_app
+from tests.builders import PROJECT
 
-RECORD = make_record(artefacts=[make_artefact()])
-NAMED = {
-    "run_id": str(RECORD.run_id),
-    "sha256": make_artefact().sha256,
-    "regression": str(regression_id(make_regression(1))),
-    "question": "list_commits",
-}
-QUESTION = f"/v1/questions/{NAMED['question']}"
+QUESTION = f"/v1/questions/{PARAMETERS['question']}"
 """Has a body and needs only the scope `read`."""
 KIB = 2**10
 LIMITS = Limits(body_bytes=256 * KIB, question_bytes=64 * KIB, silence_s=0.02)
@@ -83,12 +73,8 @@ class Sent:
 
 
 @pytest.fixture
-def app(store: Engine) -> FastAPI:
-    ingest_record(store, RECORD, is_quarantined=True)
-    for number in (0, 1):
-        ingest_record(store, make_record(number))
-    replace_regressions(store, PROJECT, [make_regression(1)])
-    return make_app(store, LIMITS)
+def app(filled: Engine) -> FastAPI:
+    return make_app(filled, LIMITS)
 
 
 def routes_with_body(app: FastAPI) -> Iterator[tuple[str, str]]:
@@ -96,7 +82,7 @@ def routes_with_body(app: FastAPI) -> Iterator[tuple[str, str]]:
     for path, operations in app.openapi()["paths"].items():
         for method in operations:
             if method not in {"get", "head"}:
-                yield method.upper(), path.format(**NAMED)
+                yield method.upper(), path.format(**PARAMETERS)
 
 
 def test_body_is_not_read_without_authentication(app: FastAPI) -> None:

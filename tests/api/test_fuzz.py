@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import uuid
 from collections import defaultdict
 from contextlib import suppress
 from typing import Any
@@ -27,23 +25,15 @@ from schemathesis.specs.openapi.checks import (
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import regression_id
-from tests.api.conftest import UNLIMITED, MakeToken, headers_of, make_app
+from tests.api.conftest import PARAMETERS, UNLIMITED, MakeToken, headers_of, make_app
 from tests.api.test_access import PUBLIC, ROUTES
 from tests.builders import (
-    PROJECT,
     make_accuracy,
     make_artefact,
     make_measurement,
     make_record,
-    make_regression,
     make_static_facts,
-    sha_of,
 )
-from tests.databases import ingest_all
 
 
 def repeatable(examples: int) -> settings:
@@ -58,8 +48,6 @@ def repeatable(examples: int) -> settings:
     )
 
 
-RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
-QUARANTINED_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
 RECORD: dict[str, Any] = make_record(
     artefacts=[make_artefact()],
     measurements=[make_measurement()],
@@ -97,15 +85,6 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-@pytest.fixture
-def filled(store: Engine) -> Engine:
-    ingest_all(store, make_record(0, run_id=RUN_ID, artefacts=[make_artefact()]), make_record(1))
-    ingest_record(store, make_record(2, run_id=QUARANTINED_ID), is_quarantined=True)
-    store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
-    replace_regressions(store, PROJECT, [make_regression(1)])
-    return store
-
-
 @pytest.mark.slow
 @repeatable(150)
 @given(
@@ -138,15 +117,6 @@ def test_random_bytes_are_refused(client: TestClient, body: bytes, pack: Any, en
     assert 400 <= answer.status_code < 500
 
 
-EXISTING = {
-    "project": PROJECT,
-    "run_id": str(RUN_ID),
-    "sha256": make_artefact().sha256,
-    "regression": str(regression_id(make_regression(1))),
-    "base": sha_of(0),
-    "head": sha_of(1),
-    "question": "list_commits",
-}
 INCOMPLETE_SCHEMAS = {"POST /v1/records", "POST /v1/questions/{question}", "PUT /v1/runs/{run_id}/artefacts/{sha256}"}
 """Routes whose schema does not describe the whole body; other tests send valid bodies."""
 WITHOUT_INPUT = {"GET /healthz", "GET /readyz"}
@@ -173,9 +143,8 @@ def test_responses_conform_to_openapi(filled: Engine, make_token: MakeToken, mod
         @given(case=cases)
         def ask(case: Case[Any]) -> None:
             if mode.is_positive:
-                known = EXISTING | {"run_id": str(QUARANTINED_ID)} if "/release" in case.path else EXISTING
-                case.path_parameters |= {name: known[name] for name in case.path_parameters}
-                case.query |= {name: known[name] for name in case.query if name in known}
+                case.path_parameters |= {name: PARAMETERS[name] for name in case.path_parameters}
+                case.query |= {name: PARAMETERS[name] for name in case.query if name in PARAMETERS}
             response = case.call(headers=headers)
             answered[case.operation.label].add(response.status_code // 100)
             case.validate_response(response, checks=CHECKS)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jwt
@@ -23,6 +21,7 @@ from roofwatch.api.auth import Workflows
 from roofwatch.db.auth.access import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
+from tests.http_server import Answer, Request, serve
 
 AUDIENCE = "https://roofwatch.example"
 REPOSITORY = "example/kernels"
@@ -69,25 +68,12 @@ def issuer() -> Iterator[Issuer]:
     issuer = Issuer()
     issuer.add_key("first")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            issuer.fetches += 1
-            body = issuer.to_jwks() if self.path == "/.well-known/jwks" else b"{}"
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: Request) -> Answer:
+        issuer.fetches += 1
+        return Answer(body=issuer.to_jwks() if request.path == "/.well-known/jwks" else b"{}")
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        issuer.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serve(answer) as issuer.url:
         yield issuer
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
