@@ -38,12 +38,12 @@ _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Retention(BaseModel):
-    """Days to keep data; unset, for ever. Regressions and medians are always kept."""
+    """Days to keep data; unset, for ever. Medians, and regressions that are found, are always kept."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     samples_days: int | None = Field(default=None, ge=1)
-    """Raw samples; medians and quartiles stay."""
+    """Raw samples, and regressions that are no longer found; medians and quartiles stay."""
     telemetry_days: int | None = Field(default=None, ge=1)
     """Device readings taken during runs."""
     artefacts_days: int | None = Field(default=None, ge=1)

@@ -22,6 +22,7 @@ WAIT_FOR_DISK = "set_config('synchronous_commit', 'on', true)"
 """SQL to select in a transaction whose commit must wait for the disk."""
 
 _DEFAULTS = {
+    "client_encoding": "utf8",
     "connect_timeout": "5",
     # detect a lost network within a minute; TCP's own defaults take hours
     "keepalives_idle": "30",
@@ -29,7 +30,7 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-"""Parameters of libpq unless the URL sets them: s, a count, and ms."""
+"""Parameters of libpq unless the URL sets them."""
 _POOL_WAIT_S = 10
 _DRIVER = "postgresql+psycopg"
 _NO_TIMEOUTS = text(
@@ -100,10 +101,13 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
     where = migrate.database_name(url)
     try:
         try:
-            engine.connect().close()
+            with engine.connect() as connection:
+                encoding = driver_connection(connection).info.parameter_status("server_encoding")
         except (OperationalError, InterfaceError) as error:
             hint = "start the server, or correct the database URL"
             raise StoreError(f"{where}: cannot be reached: {_first_line(error)}; {hint}") from None
+        if encoding not in {"UTF8", None}:
+            raise StoreError(f"{where}: has encoding {encoding}; create the database with ENCODING 'UTF8'")
         try:
             yield engine
         except (DBAPIError, PoolTimeoutError) as error:

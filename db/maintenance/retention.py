@@ -9,7 +9,21 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, Select, Text, cast, delete, exists, func, null, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Engine,
+    Select,
+    Text,
+    cast,
+    delete,
+    exists,
+    func,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.artefacts import drop_unlinked
@@ -19,6 +33,7 @@ from roofwatch.db.projects import QUARANTINE
 from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow
+from roofwatch.db.values import RegressionState
 
 _BATCH_RUNS = 200
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)
@@ -28,7 +43,7 @@ class Part(StrEnum):
     """What retention removes of old runs."""
 
     SAMPLES = "samples"
-    """Raw samples and facts of their blocks. Median, quartiles and counts stay."""
+    """Raw samples and facts of their blocks, and regressions no longer found. Median, quartiles and counts stay."""
     TELEMETRY = "telemetry"
     """Readings of the device during a run."""
     ARTEFACTS = "artefacts"
@@ -86,6 +101,9 @@ def prune(
                 size_bytes=total.size_bytes + sum(size for _, size in found),
             )
             on_progress(total)
+        if part is Part.SAMPLES and not is_dry_run:
+            with Session(engine) as session, session.begin():
+                session.execute(delete(RegressionRow).where(_ended_before(total.older_than)))
         pruned.append(total)
         if total.run_count and not is_dry_run:
             with Session(engine) as session, session.begin():
@@ -130,7 +148,9 @@ def _due(part: Part, older_than: datetime) -> Select[RunRow]:
         Part.TELEMETRY: RunRow.telemetry.is_not(None),
         Part.ARTEFACTS: has_file,
     }[part]
-    return select(RunRow).where(has_part, RunRow.started_at < older_than, ~_is_evidence(), ~_is_newest_of_a_series())
+    return select(RunRow).where(
+        has_part, RunRow.started_at < older_than, ~_is_evidence(older_than), ~_is_newest_of_a_series()
+    )
 
 
 def _size(part: Part) -> ColumnElement[int]:
@@ -148,13 +168,26 @@ def _size(part: Part) -> ColumnElement[int]:
     return cast(sizes.get(part, whole_run), BigInteger)
 
 
-def _is_evidence() -> ColumnElement[bool]:
-    """Whether a regression that is not settled names the run's commit.
+def _ended_before(older_than: datetime) -> ColumnElement[bool]:
+    """Whether a regression was no longer found at a commit before a time."""
+    document = RegressionRow.document
+    ended_at = func.coalesce(
+        *(document[commit]["committed_at"].as_string() for commit in ("recovered_at", "commit")), type_=Text
+    )
+    return (RegressionRow.state == RegressionState.NO_LONGER_FOUND) & (
+        cast(ended_at, DateTime(timezone=True)) < older_than
+    )
+
+
+def _is_evidence(older_than: datetime) -> ColumnElement[bool]:
+    """Whether a regression that is neither settled nor due to be removed names the run's commit.
 
     Regressions that a paired measurement dismissed count too: without that pair they would be open again.
     """
     is_settled = exists().where(TriageRow.regression_id == RegressionRow.regression_id, TriageRow.state.in_(_SETTLED))
-    return exists().where(RunRow.commit_id == func.any(RegressionRow.evidence_commit_ids), ~is_settled)
+    return exists().where(
+        RunRow.commit_id == func.any(RegressionRow.evidence_commit_ids), ~is_settled, ~_ended_before(older_than)
+    )
 
 
 def _is_newest_of_a_series() -> ColumnElement[bool]:

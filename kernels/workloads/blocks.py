@@ -256,6 +256,31 @@ def _tokens(case: Case) -> float:
     return case["B"] * case["T"]
 
 
+def weight_count(case: Case) -> int:
+    """Count the weights of a transformer block's linear layers."""
+    return case["hidden"] * (2 * (case["H"] + case["H_KV"]) * case["D"] + 3 * case["ffn"])
+
+
+def _transformer_flop_count(case: Case) -> float:
+    """Count the products of a forward pass, with both halves of the causal mask; a training step has three times."""
+    return _tokens(case) * (2 * weight_count(case) + 4 * case["T"] * case["H"] * case["D"])
+
+
+def _transformer_values(case: Case) -> float:
+    """Count weights, tokens in and tokens out. A training step also moves the gradient of each."""
+    return weight_count(case) + 2 * case["hidden"] + 2 * _tokens(case) * case["hidden"]
+
+
+def _dit_flop_count(case: Case) -> float:
+    hidden = case["hidden"]
+    return case["B"] * 12 * hidden**2 + _tokens(case) * (24 * hidden**2 + 4 * case["T"] * hidden)
+
+
+def _dit_values(case: Case) -> float:
+    hidden = case["hidden"]
+    return 18 * hidden**2 + 15 * hidden + (case["B"] + 2 * _tokens(case)) * hidden
+
+
 transformer_inference_spec = workload(
     "transformer_inference",
     module=TransformerBlock,
@@ -264,6 +289,8 @@ transformer_inference_spec = workload(
     cases=[*_transformer_cases("prefill")],
     token_count=_tokens,
     interpreted_shape={"T": 32},
+    flop_count=_transformer_flop_count,
+    memory_bytes=lambda case: _transformer_values(case) * case.itemsize + 8 * case["T"],
 )
 
 transformer_training_spec = workload(
@@ -275,6 +302,8 @@ transformer_training_spec = workload(
     token_count=_tokens,
     training=True,
     interpreted_shape={"T": 32},
+    flop_count=lambda case: 3 * _transformer_flop_count(case),
+    memory_bytes=lambda case: 2 * _transformer_values(case) * case.itemsize + 8 * case["T"],
 )
 
 dit_inference_spec = workload(
@@ -284,6 +313,8 @@ dit_inference_spec = workload(
     inputs=_dit_inputs,
     cases=[*_dit_cases()],
     token_count=_tokens,
+    flop_count=_dit_flop_count,
+    memory_bytes=lambda case: _dit_values(case) * case.itemsize,
 )
 
 dit_training_spec = workload(
@@ -294,6 +325,8 @@ dit_training_spec = workload(
     cases=[*_dit_cases()],
     token_count=_tokens,
     training=True,
+    flop_count=lambda case: 3 * _dit_flop_count(case),
+    memory_bytes=lambda case: 2 * _dit_values(case) * case.itemsize,
 )
 
 moe_inference_spec = workload(

@@ -14,7 +14,15 @@ from torch.nn import functional
 from roofwatch import Case, InputMaker, cases, workload
 from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write
-from roofwatch.kernels.workloads.blocks import ON_REQUEST, SMALL, TORCH, TRITON, TransformerBlock, block_shapes
+from roofwatch.kernels.workloads.blocks import (
+    ON_REQUEST,
+    SMALL,
+    TORCH,
+    TRITON,
+    TransformerBlock,
+    block_shapes,
+    weight_count,
+)
 
 _BLOCK_SIZE = 16
 Decoded = tuple[Tensor, Tensor, Tensor]
@@ -87,13 +95,13 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 def decode_flop_count(case: Case) -> float:
     """Count the projections of each token and the attention to its context."""
-    return case["B"] * (2 * _weight_count(case) + 4 * case["T"] * case["H"] * case["D"])
+    return case["B"] * (2 * weight_count(case) + 4 * case["T"] * case["H"] * case["D"])
 
 
 def decode_memory_bytes(case: Case) -> float:
     """Reads all weights, the tokens and their cached keys and values; writes the tokens."""
     cached = 2 * case["T"] * case["H_KV"] * case["D"]
-    return (_weight_count(case) + case["B"] * (cached + 2 * case["hidden"])) * case.itemsize
+    return (weight_count(case) + case["B"] * (cached + 2 * case["hidden"])) * case.itemsize
 
 
 def _weight_count(case: Case) -> int:

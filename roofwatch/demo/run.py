@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import tempfile
@@ -97,6 +98,7 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
     root = root.absolute()
     with claimed(root), open_store(folder=root / DATABASE) as engine:
         delete_project(engine, PROJECT)
+        write_text(root / "roofwatch.toml", settings_of(root))
         judged = _measure_and_judge(root, engine)
         print_table(outcomes_table(judged))
         all_well = all(outcome.is_correct for outcome in judged)
@@ -109,14 +111,25 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
         if serve:
             from roofwatch.dashboard.serve import serve as serve_dashboard
 
-            os.environ["ROOFWATCH_DATA_DIR"] = str(root / DATABASE)
-            os.environ.pop("ROOFWATCH_DATABASE_URL", None)
+            use_settings(root)
             serve_dashboard(
                 port=port, on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)")
             )
         else:
-            print_note(f"show it: ROOFWATCH_DATA_DIR={root / DATABASE} roofwatch dashboard")
+            print_note(f"show it: cd {root} && roofwatch dashboard")
     return 0 if all_well else 1
+
+
+def settings_of(root: Path) -> str:
+    """The settings file of the demo's folder."""
+    return f"data_dir = {json.dumps(str(root / DATABASE))}\n"
+
+
+def use_settings(root: Path) -> None:
+    """Use only the settings of the demo's folder in this process: its current folder may have others."""
+    for name in [name for name in os.environ if name.startswith("ROOFWATCH_")]:
+        del os.environ[name]
+    os.chdir(root)
 
 
 def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:

@@ -15,7 +15,7 @@ import pytest
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import run_git
 from roofwatch.db.values import CommitRef, RegressionState, Verdict
-from roofwatch.demo.run import DemoError, run_demo
+from roofwatch.demo.run import DemoError, run_demo, settings_of
 from roofwatch.demo.scenario import STEPS, MadeCommit, Step, make_repository, outcomes
 from tests.builders import make_commit_ref, make_regression
 
@@ -124,6 +124,26 @@ def test_a_demo_after_a_killed_demo_finds_the_planted_changes(
     assert "sm_90" in comment
     assert sorted(path.name for path in (tmp_path / "a folder").iterdir()) == ["demo"]
     assert list((folder / "work-trees").iterdir()) == []
+
+
+def test_the_demo_is_shown_with_no_other_settings(tmp_path: Path) -> None:
+    (tmp_path / "roofwatch.toml").write_text('database_url = "postgresql://other/database"')
+    demo = tmp_path / "demo"
+    demo.mkdir()
+    (demo / "roofwatch.toml").write_text(settings_of(demo))
+    asked = "use_settings(Path('demo')); settings = load_settings(); print(settings.data_dir, settings.database_url)"
+    source = f"from pathlib import Path; from roofwatch.demo.run import *; from roofwatch.settings import *; {asked}"
+
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=tmp_path,
+        env={**os.environ, "ROOFWATCH_DATABASE_URL": "postgresql://another/database"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == [str(demo / "database"), "None"]
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,19 @@ def test_store_without_schema_is_refused_until_upgraded(empty_database_url: URL)
         migrate.ensure_current(engine)
 
 
+def test_a_database_of_another_encoding_is_refused(empty_database_url: URL) -> None:
+    server = create_engine(empty_database_url, isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.execute(text("CREATE DATABASE of_bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
+        with (
+            pytest.raises(StoreError, match="has encoding SQL_ASCII; create the database with ENCODING 'UTF8'"),
+            open_server(text_of(empty_database_url.set(database="of_bytes"))),
+        ):
+            pass
+        connection.execute(text("DROP DATABASE of_bytes"))
+    server.dispose()
+
+
 def test_unreachable_server_is_named_without_the_password() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

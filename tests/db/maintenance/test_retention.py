@@ -19,8 +19,9 @@ from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.values import RegressionState
 from tests.builders import (
     NOON,
     PROJECT,
@@ -121,6 +122,23 @@ def test_runs_of_open_regressions_are_kept(store: Engine) -> None:
     set_triage(store, PROJECT, regression_id(found), TriageState.FIXED, person="p", reason="r", actor="a test")
     prune_all(store, Part.SAMPLES)
     assert with_samples(store, records) == [5]
+
+
+def test_old_regressions_that_are_no_longer_found_are_removed_with_their_samples(store: Engine) -> None:
+    records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
+    replace_regressions(store, PROJECT, [make_regression(2, change_points=(make_change_point(2),), is_alert=True)])
+    replace_regressions(store, PROJECT, [])
+
+    prune_all(store, Part.SAMPLES, days=200)
+    with Session(store) as session:
+        assert [one.regression.state for one in list_triaged(session, PROJECT)] == [RegressionState.NO_LONGER_FOUND]
+    (counted,) = prune_all(store, Part.SAMPLES, is_dry_run=True)
+    (pruned,) = prune_all(store, Part.SAMPLES)
+
+    with Session(store) as session:
+        assert list_triaged(session, PROJECT) == []
+    assert with_samples(store, records) == [5]
+    assert counted == pruned
 
 
 def test_telemetry_is_removed_from_records(store: Engine) -> None:

@@ -7,7 +7,13 @@ import pytest
 from roofwatch import Case, KernelSpec
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.registry import single_kernels, workloads
-from roofwatch.kernels.workloads.blocks import transformer_inference_spec, transformer_training_spec
+from roofwatch.kernels.workloads.blocks import (
+    dit_inference_spec,
+    dit_training_spec,
+    transformer_inference_spec,
+    transformer_training_spec,
+)
+from roofwatch.spec.workload import counted_cost
 from tests.kernels.builders import check
 
 SMALL = [
@@ -16,6 +22,8 @@ SMALL = [
     for case in spec.cases
     if "small" in case.tags
 ]
+
+BLOCKS = [transformer_inference_spec, transformer_training_spec, dit_inference_spec, dit_training_spec]
 
 
 @pytest.mark.parametrize(("spec", "case"), SMALL)
@@ -32,15 +40,11 @@ def test_each_workload_in_torch_agrees_with_the_float64_reference(spec: KernelSp
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
-def test_flop_are_those_of_the_products_and_a_training_step_has_three_times_as_many() -> None:
-    case = transformer_inference_spec.cases[0]
-    T, hidden, heads = case["T"], case["hidden"], (case["H"] + case["H_KV"]) * case["D"]
-    weights = hidden * (2 * heads + 3 * case["ffn"])
-    inference = 2 * T * weights + 4 * T * T * case["H"] * case["D"]  # torch counts both halves of a causal mask
-    assert transformer_inference_spec.flop_count(case) == inference
-
-    training = transformer_training_spec.flop_count(transformer_training_spec.cases[0])
-    assert training == 3 * inference
+@pytest.mark.parametrize("spec", BLOCKS, ids=lambda spec: spec.name)
+def test_declared_costs_are_those_that_torch_counts(spec: KernelSpec) -> None:
+    counted = counted_cost(spec.reference, spec.inputs)
+    for case in spec.cases:
+        assert counted(case) == (spec.flop_count(case), spec.memory_bytes(case))
 
 
 def test_workloads_are_measured_only_if_they_are_named() -> None:
