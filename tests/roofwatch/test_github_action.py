@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.messages import ForgeError
-from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import merge_base
 from roofwatch.github_action import Mode, commands_for
 from tests.builders import sha_of
@@ -107,10 +106,3 @@ def test_the_merge_base_is_fetched_into_a_shallow_checkout(checkout: Path, tmp_p
 
     assert merge_base(checkout, "main", head) == base
     assert merge_base(checkout, main, head) == base, "a merge queue names a commit"
-
-
-def test_a_base_that_cannot_be_fetched_is_an_error_with_a_way_out(checkout: Path, tmp_path: Path) -> None:
-    head = git(tmp_path / "origin", "rev-parse", "topic")
-
-    with pytest.raises(GitError, match="fetch-depth: 0"):
-        merge_base(checkout, "gone", head)

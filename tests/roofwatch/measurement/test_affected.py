@@ -8,25 +8,11 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.measurement.revisions import Affected, find_affected
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import roofwatch
-
-BENCHMARK = """
-from roofwatch import KernelSpec, cases
-from {module} import {module}_times
-
-{module} = KernelSpec(
-    name="{module}",
-    inputs=lambda case, make: {{"x": make.normal(case["n"])}},
-    reference=lambda x: x * 2.0,
-    cases=cases(shapes=[{{"n": 8}}], dtypes=["float32"]),
-    flop_count=lambda case: case["n"],
-    memory_bytes=lambda case: 8 * case["n"],
-)
+from tests.roofwatch.measurement.benchmark import benchmark
 
 
-@{module}.implementation("torch")
-def {module}_torch(x):
-    return {module}_times(x)
-"""
+def benchmark_of(module: str) -> str:
+    return benchmark(module, module=module, function=f"{module}_times")
 
 
 @pytest.fixture
@@ -36,7 +22,7 @@ def repository(tmp_path: Path) -> Path:
     (folder / "bench").mkdir(parents=True)
     for module, body in (("first", "from shared import FACTOR\n"), ("second", "FACTOR = 2.0\n")):
         (folder / f"{module}.py").write_text(f"{body}\n\ndef {module}_times(x):\n    return x * FACTOR\n")
-        (folder / "bench" / f"bench_{module}.py").write_text(BENCHMARK.format(module=module))
+        (folder / "bench" / f"bench_{module}.py").write_text(benchmark_of(module))
     (folder / "shared.py").write_text("FACTOR = 2.0\n")
     (folder / "body.cu").write_text("// one\n")
     (folder / "README.md").write_text("Two kernels\n")
@@ -57,7 +43,7 @@ def test_a_kernel_is_affected_if_an_imported_module_changed(repository: Path) ->
 
 def test_uncommitted_changes_and_new_kernels_count(repository: Path) -> None:
     (repository / "third.py").write_text("def third_times(x):\n    return x + x\n")
-    (repository / "bench" / "bench_third.py").write_text(BENCHMARK.format(module="third"))
+    (repository / "bench" / "bench_third.py").write_text(benchmark_of("third"))
 
     found = find_affected(repository / "bench", "HEAD", None)
 

@@ -42,20 +42,6 @@ def test_a_correct_kernel_exits_with_0(tmp_path: Path) -> None:
     assert "in other layouts: 1 ok, 1 refused" in done.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nothing.py",), "nothing.py: no such file or folder"),
-        (("no_such_kernel",), "no kernel matches no_such_kernel; the suite has attention"),
-        ((BROKEN, "--case", "gone"), "no case matches gone"),
-    ],
-)
-def test_an_impossible_check_exits_with_2(arguments: tuple[str | Path, ...], message: str) -> None:
-    done = roofwatch("check", *arguments)
-    assert done.status == 2
-    assert message in done.error
-
-
 def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bench_x.py").touch()

@@ -12,26 +12,10 @@ from roofwatch.collector.suite import replace_benchmarks
 from roofwatch.measurement.revisions import find_base
 from tests.git_repository import commit_all, git, make_repository
 from tests.roofwatch.command import Done, roofwatch
+from tests.roofwatch.measurement.benchmark import benchmark
 
 OPS = "def twice(x):\n    return x * 2.0\n"
-BENCHMARK = """
-from ops import twice
-from roofwatch import KernelSpec, cases
-
-double = KernelSpec(
-    name="double",
-    inputs=lambda case, make: {"x": make.normal(case["n"])},
-    reference=lambda x: x * 2.0,
-    cases=cases(shapes=[{"n": 8}], dtypes=["float32"]),
-    flop_count=lambda case: case["n"],
-    memory_bytes=lambda case: 8 * case["n"],
-)
-
-
-@double.implementation("torch")
-def double_torch(x):
-    return twice(x)
-"""
+BENCHMARK = benchmark("double", module="ops", function="twice")
 
 
 # --- the base

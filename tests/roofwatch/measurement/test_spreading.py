@@ -20,7 +20,7 @@ from roofwatch.collector.outbox.journal import journal_path
 from roofwatch.collector.record.record import RunRecord
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
-from tests.roofwatch.measurement.test_affected import BENCHMARK
+from tests.roofwatch.measurement.test_affected import benchmark_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def folder(place: Path) -> Iterator[Path]:
     """
     repository = place / "repository"
     repository.mkdir()
-    (repository / "bench_untouched.py").write_text(BENCHMARK.format(module="untouched"))
+    (repository / "bench_untouched.py").write_text(benchmark_of("untouched"))
     (repository / "untouched.py").write_text("def untouched_times(x):\n    return x * 2.0\n")
     commit_all(make_repository(repository))
     shutil.copy(SUITES / "bench_waiting.py", repository)
