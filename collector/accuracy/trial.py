@@ -62,7 +62,8 @@ class Trial:
     test: Test
     case: Case
     detail: str = ""
-    change: Callable[[str, torch.Tensor], torch.Tensor] = field(default=lambda _name, tensor: tensor, repr=False)
+    change: Callable[[str, Any], Any] = field(default=lambda _name, value: value, repr=False)
+    """Given the name and value of an input."""
 
     @property
     def name(self) -> str:
@@ -251,12 +252,12 @@ class Bench:
     def _draw(self, trial: Trial, case: Case, call: Callable[[Arguments], Returned]) -> Arguments:
         inputs = make_inputs(self.spec, case, self.device)
         gradients = differentiated_names(self.spec, case, inputs)
-        tensors = {
-            name: trial.change(name, value.detach())
+        changed = {
+            name: trial.change(name, value.detach() if isinstance(value, torch.Tensor) else value)
             for name, value in inputs.items()
-            if isinstance(value, torch.Tensor)
         }
-        values = {name: value for name, value in inputs.items() if name not in tensors}
+        tensors = {name: value for name, value in changed.items() if isinstance(value, torch.Tensor)}
+        values = {name: value for name, value in changed.items() if name not in tensors}
         odd = [name for name, value in values.items() if not isinstance(value, _PLAIN)]
         if odd:
             raise CollectorError(
@@ -312,7 +313,7 @@ def _is_prime(number: int) -> bool:
 
 
 def other_values(case: Case) -> Iterator[Trial]:
-    """The case with large, tiny, equal, repeated and zero values in its floating-point inputs."""
+    """The case with large, tiny, equal, repeated and zero values in its tensors, and with other numbers beside them."""
     changes: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "large": lambda wide: wide * 2.0**7,
         "tiny": lambda wide: wide * 2.0**-7,
@@ -321,11 +322,18 @@ def other_values(case: Case) -> Iterator[Trial]:
         "shifted": lambda wide: wide + 8.0,
     }
     for name, change in changes.items():
-        yield Trial(Test.VALUES, case, f"with {name} values", partial(_change_values, change))
+        yield Trial(Test.VALUES, case, f"with {name} values", partial(_change_tensor, change))
+    factor = secrets.SystemRandom().uniform(0.6, 0.9)
+    yield Trial(Test.VALUES, case, "with other numbers", partial(_change_number, factor))
 
 
-def _change_values(change: Callable[[torch.Tensor], torch.Tensor], _name: str, tensor: torch.Tensor) -> torch.Tensor:
-    return change(tensor.to(torch.float64)).to(tensor.dtype) if tensor.is_floating_point() else tensor
+def _change_tensor(change: Callable[[torch.Tensor], torch.Tensor], _name: str, value: Any) -> Any:
+    is_changed = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return change(value.to(torch.float64)).to(value.dtype) if is_changed else value
+
+
+def _change_number(factor: float, _name: str, value: Any) -> Any:
+    return value * factor if isinstance(value, float) else value
 
 
 def other_layouts(case: Case, inputs: Mapping[str, Any]) -> Iterator[Trial]:
@@ -341,5 +349,5 @@ def other_layouts(case: Case, inputs: Mapping[str, Any]) -> Iterator[Trial]:
         yield Trial(Test.LAYOUT, case, detail, partial(_rearrange, name, arrangement))
 
 
-def _rearrange(name: str, arrangement: Arrangement, tensor_name: str, tensor: torch.Tensor) -> torch.Tensor:
-    return rearranged(tensor, arrangement) if tensor_name == name else tensor
+def _rearrange(name: str, arrangement: Arrangement, input_name: str, value: Any) -> Any:
+    return rearranged(value, arrangement) if input_name == name else value

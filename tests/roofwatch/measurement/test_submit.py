@@ -20,6 +20,7 @@ ATTACKS = {
     "answers_twice": INVALID,
     "cache_by_shape": INCORRECT,
     "exits": INCORRECT,
+    "fixes_a_number": INCORRECT,
     "forges_answer": INVALID,
     "low_precision": INCORRECT,
     "only_listed_shapes": INCORRECT,
