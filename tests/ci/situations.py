@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.record.machine import Outcome
@@ -365,3 +366,12 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         *(one_of_200_slower, seven_of_200_faster, all_200_slower, hostile_names, huge),
     )
 }
+
+
+def write_records(folder: Path, records: Records) -> list[Path]:
+    """Write base and head into a folder; return the files."""
+    folder.mkdir(exist_ok=True)
+    files = [folder / "base-1.json", folder / "head-1.json"]
+    for record, file in zip(records, files, strict=True):
+        record.write(file)
+    return files

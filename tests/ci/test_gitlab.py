@@ -22,7 +22,7 @@ from roofwatch.ci.messages import ForgeError
 from roofwatch.posting import Posted, Report, post, report_on
 from tests.builders import sha_of
 from tests.ci.github.jobs import ROOT
-from tests.ci.situations import SITUATIONS
+from tests.ci.situations import SITUATIONS, write_records
 from tests.docs.markdown import fences
 from tests.http_server import Answer, Request, serve
 from tests.roofwatch.command import roofwatch
@@ -160,10 +160,8 @@ def variables(gitlab: GitLabStandIn, **others: str) -> dict[str, str]:
 
 def post_report(gitlab: GitLabStandIn, folder: Path, situation: str = "regression", **others: str) -> Posted:
     given = variables(gitlab, **others)
-    job, files = job_of(given), [folder / "base.json", folder / "head.json"]
-    for record, file in zip(SITUATIONS[situation](), files, strict=True):
-        record.write(file)
-    report = report_on(files, None, job)
+    job = job_of(given)
+    report = report_on(write_records(folder, SITUATIONS[situation]()), None, job)
     return post(GitLabProject(job, given), job, report, "roofwatch", with_comment=True, with_check=True)
 
 
@@ -220,12 +218,6 @@ def test_a_merge_request_has_one_note_that_is_kept_up_to_date_and_a_status(
     assert [(one["state"], one["pipeline_id"]) for one in gitlab.statuses] == [("failed", 1000), ("success", 1001)]
     assert gitlab.statuses[0]["description"].startswith("2 of 3 benchmarks slower")
     assert gitlab.statuses[0]["target_url"] == "https://gitlab.example/group/kernels/-/pipelines/1000"
-
-
-def test_an_older_pipeline_does_not_replace_a_newer_report(gitlab: GitLabStandIn, tmp_path: Path) -> None:
-    post_report(gitlab, tmp_path, CI_PIPELINE_ID="1001")
-
-    assert dict(post_report(gitlab, tmp_path, "all_well").comments) == {"7": "left as it is"}
 
 
 def test_a_note_whose_creation_failed_late_is_not_posted_twice(
@@ -304,10 +296,9 @@ def test_the_documented_pipeline_is_valid_and_keeps_the_token_from_measured_code
 
 
 def test_post_picks_the_forge_from_the_environment(gitlab: GitLabStandIn, tmp_path: Path) -> None:
-    for record, name in zip(SITUATIONS["regression"](), ("base.json", "head.json"), strict=True):
-        record.write(tmp_path / name)
+    files = write_records(tmp_path, SITUATIONS["regression"]())
 
-    done = roofwatch("post", "base.json", "head.json", "--json", cwd=tmp_path, **variables(gitlab))
+    done = roofwatch("post", *files, "--json", cwd=tmp_path, **variables(gitlab))
     refused = roofwatch("post", "--begin", cwd=tmp_path, **variables(gitlab, GITLAB_TOKEN="another"))
 
     assert done.status == 0, done.error

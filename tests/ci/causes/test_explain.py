@@ -23,7 +23,6 @@ OLD = RunSetting(
     machine=(("os", "Linux 6.1"),),
 )
 UNCHANGED = CodeChange(changed_targets=0, known_targets=2, facts="", is_worse=False)
-CHANGED = CodeChange(changed_targets=2, known_targets=2, facts="registers per thread 128 to 255", is_worse=False)
 
 
 def runs(first: int, value: float, *, count: int = 6, **fields: Any) -> list[SeriesPoint]:
@@ -91,20 +90,6 @@ def test_a_setting_that_changed_at_a_neighbouring_candidate_weighs_less() -> Non
     exact, nearby = weights(explain(step))[Cause.DRIVER], weights(explain(later))[Cause.DRIVER]
 
     assert exact > nearby > 0.4
-
-
-def test_equal_machine_code_excludes_the_code() -> None:
-    suspects = explain(around(code=UNCHANGED))
-
-    assert Cause.CODE not in weights(suspects)
-    assert "machine code unchanged on all 2 targets" in first(suspects).sentence
-
-
-def test_changed_machine_code_is_described_by_its_facts() -> None:
-    suspect = first(explain(around(code=CHANGED)))
-
-    assert suspect.cause is Cause.CODE
-    assert "2 of 2 targets: registers per thread 128 to 255" in suspect.sentence
 
 
 def test_a_confirming_pair_leaves_only_the_commit() -> None:

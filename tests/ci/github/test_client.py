@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -108,12 +109,30 @@ def test_a_long_wait_is_logged(github: GitHubStandIn, waits_s: list[float], capl
     ]
 
 
-def test_a_list_without_end_is_refused(github: GitHubStandIn) -> None:
-    following = {"Link": f'<{github.url}/next>; rel="next"'}
-    github.failing.append(Failing(LIST, Answer(200, b"[]", following), times=1_000))
+VALIDATION = {"message": "Validation Failed", "errors": [{"message": "body is too long"}, "and more"], "status": "422"}
 
-    with pytest.raises(ForgeError, match="has more than 100 pages"):
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (Answer(200, b"[]", {"Link": '<{url}/next>; rel="next"'}), "has more than 100 pages"),
+        (Answer(200, b"<html>Log in first</html>"), "is GITHUB_API_URL correct"),
+        (Answer(301, b"{}", {"Location": "https://elsewhere.example"}), "is GITHUB_REPOSITORY an old name"),
+        (Answer(422, json.dumps(VALIDATION).encode()), "422: Validation Failed; body is too long; and more; GitHub"),
+        (Answer(429, b"{}", {"Retry-After": "3000"}), f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most"),
+    ],
+    ids=["list without end", "not GitHub", "redirect", "refusal", "long rate limit"],
+)
+def test_an_answer_that_cannot_be_used_ends_the_job_at_once(
+    github: GitHubStandIn, waits_s: list[float], answer: Answer, complaint: str
+) -> None:
+    headers = {name: value.replace("{url}", github.url) for name, value in answer.headers.items()}
+    github.failing.append(Failing(LIST, replace(answer, headers=headers), times=1_000))
+
+    with pytest.raises(ForgeError, match=complaint):
         post(github)
+
+    assert waits_s == []
 
 
 def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
@@ -125,41 +144,6 @@ def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
         post(github)
 
     assert len(waits_s) == 6
-
-
-def test_a_refusal_is_quoted_in_words(github: GitHubStandIn) -> None:
-    document = {
-        "message": "Validation Failed",
-        "errors": [{"message": "body is too long"}, "and more"],
-        "status": "422",
-    }
-    github.failing.append(Failing(LIST, Answer(422, json.dumps(document).encode())))
-
-    with pytest.raises(ForgeError, match="HTTP 422: Validation Failed; body is too long; and more; GitHub rejects"):
-        post(github)
-
-
-def test_a_rate_limit_that_is_too_long_ends_the_job(github: GitHubStandIn, waits_s: list[float]) -> None:
-    github.fail(LIST, 429, "API rate limit exceeded", headers={"Retry-After": "3000"})
-
-    with pytest.raises(ForgeError, match=f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most"):
-        post(github)
-
-    assert waits_s == []
-
-
-def test_an_answer_that_is_not_github_s_is_refused(github: GitHubStandIn) -> None:
-    github.failing.append(Failing(LIST, Answer(body=b"<html>Log in first</html>")))
-
-    with pytest.raises(ForgeError, match="is GITHUB_API_URL correct"):
-        post(github)
-
-
-def test_a_redirect_is_not_followed(github: GitHubStandIn) -> None:
-    github.fail(LIST, 301, "Moved Permanently", headers={"Location": "https://elsewhere.example"})
-
-    with pytest.raises(ForgeError, match="is GITHUB_REPOSITORY an old name"):
-        post(github)
 
 
 @pytest.mark.parametrize("url", ["http://github.example/api/v3", "ftp://127.0.0.1", "github.example"])

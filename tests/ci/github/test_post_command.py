@@ -13,16 +13,13 @@ from packaging.utils import canonicalize_name
 from tests.builders import sha_of
 from tests.ci.github.jobs import ROOT, actions_variables, workflow_run_event
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
-from tests.ci.situations import SITUATIONS
+from tests.ci.situations import SITUATIONS, write_records
 from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> list[Path]:
-    files = [tmp_path / "base.json", tmp_path / "head.json"]
-    for record, file in zip(SITUATIONS["regression"](), files, strict=True):
-        record.write(file)
-    return files
+    return write_records(tmp_path, SITUATIONS["regression"]())
 
 
 def post(github: GitHubStandIn, folder: Path, *arguments: str | Path, **variables: str) -> Done:
