@@ -1,7 +1,6 @@
 """The full check: real wrong kernels in real workers, each found and explained."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ pytestmark = pytest.mark.usefixtures("forked_servers")
 SUITES = Path(__file__).parents[2] / "suites"
 X_ROWS_APART = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
 X_TRANSPOSED = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
 
 
 def check(fork_server: ForkServer, suite: str, **plan: Any) -> tuple[CheckReport, ...]:

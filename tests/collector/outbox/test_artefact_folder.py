@@ -42,15 +42,6 @@ def test_a_text_file_is_redacted(folder: ArtefactFolder, tmp_path: Path) -> None
     assert (folder.folder / artefact.sha256).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
 
 
-def test_a_trace_is_redacted(folder: ArtefactFolder, tmp_path: Path) -> None:
-    (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "of jdoe", "ts": 1, "dur": 2}]}')
-
-    artefact = folder.add(tmp_path / "trace.json", redaction=REDACTION)
-
-    assert artefact.kind == ArtefactKind.TRACE
-    assert b"jdoe" not in (folder.folder / artefact.sha256).read_bytes()
-
-
 @pytest.mark.parametrize("name", ["report.ncu-rep", "dump.bin"])
 def test_a_binary_file_is_refused_unless_everything_is_kept(folder: ArtefactFolder, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"NVR\0\xff\xfe")

@@ -49,11 +49,3 @@ def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)
-
-
-def test_kept_kinds_are_not_redacted(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
-
-    [report] = check_suite(TELLS.source, RunPlan(implementations=("raises",)), fork_server=fork_server)
-
-    assert "/home/alice/secret-project/weights.bin of alice@example.com with --token <secret>" in (report.message or "")

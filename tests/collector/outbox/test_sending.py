@@ -61,22 +61,6 @@ def test_the_reason_of_a_refusal_is_one_harmless_line(server: FakeServer) -> Non
     assert server.sender().send(make_record()) == Refused("HTTP 422: no such [31m project")
 
 
-def test_a_token_without_the_scope_ends_the_delivery_and_one_of_another_project_does_not(server: FakeServer) -> None:
-    lacking = 'Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"'
-    server.answers = [answer(403, b"no", WWW_Authenticate=lacking), answer(403, b"not ours")]
-    record = make_record()
-    sender = server.sender()
-
-    with pytest.raises(SpoolError, match="accepts no records from here: HTTP 403: no"):
-        sender.send(record)
-    found = sender.send(record)
-
-    assert isinstance(found, Unavailable)
-    assert not found.is_retried
-    assert f"the token may not send records of project {record.project}" in found.reason
-    assert f"roofwatch token create NAME --project {record.project} --scope ingest (HTTP 403: not ours)" in found.reason
-
-
 @pytest.mark.parametrize("status", [301, 308])
 def test_a_redirect_is_not_followed(server: FakeServer, status: int) -> None:
     server.answers = [answer(status, Location=f"{server.url}/elsewhere")]

@@ -76,15 +76,6 @@ def test_a_label_that_names_no_column_gives_nan(device: str, label: int):
     assert logits.grad.isnan().all(dim=1).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("n_cols", VOCABULARIES)
-def test_the_gradient_of_the_mean_is_read_right_from_one_expanded_scalar(device: str, n_cols: int):
-    logits, labels = make_logits_and_labels(3, n_cols, device)
-    logits.requires_grad_()
-    (actual,) = torch.autograd.grad(cross_entropy(logits, labels).mean(), logits)
-    (expected,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, labels), logits)
-    torch.testing.assert_close(actual, expected)
-
-
 def test_the_loss_of_half_precision_logits_is_float32(device: str):
     logits, labels = make_logits_and_labels(2, 63, device)
     assert cross_entropy(logits.bfloat16(), labels).dtype is torch.float32
