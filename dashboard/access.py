@@ -92,8 +92,9 @@ def show_sign_in(place: DeltaGenerator) -> None:
     if person is None:
         place.button("Sign in", icon=":material/login:", on_click=st.login)
         return
-    place.caption(f"Signed in as {code_span(shortened(person.shown_as, length=60))}")
-    place.button("Sign out", icon=":material/logout:", on_click=st.logout)
+    with place.popover("Account", icon=":material/account_circle:"):
+        st.caption(f"Signed in as {code_span(shortened(person.shown_as, length=60))}")
+        st.button("Sign out", icon=":material/logout:", on_click=st.logout)
 
 
 def sign_in_secrets(settings: Settings) -> dict[str, Any]:

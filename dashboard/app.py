@@ -27,11 +27,12 @@ _STYLE = """<style>
 .stMainBlockContainer {padding: 4rem 2.5rem 3rem}
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {color: inherit; opacity: 1}
 [data-testid="stCaptionContainer"] {opacity: 0.85}
-.stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em}
+.stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em; padding: 0; background: none}
 [data-testid="stMetricValue"] {font-size: 1.6rem}
 [class*="st-key-row-"] {padding: 0.35rem 0.8rem}
 .rw-row {display: grid; grid-template-columns: 5fr 3fr 140px 4fr 6fr; gap: 0 1rem; align-items: center;
   font-size: 0.8rem; line-height: 1.35; overflow-wrap: anywhere}
+.rw-row > div {display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden}
 .rw-what b, .rw-size b {font-size: 1.05rem}
 .rw-badge {border: 1px solid #888; border-radius: 0.6rem; padding: 0 0.4rem; margin-right: 0.3rem; font-size: 0.75rem;
   white-space: nowrap}

@@ -39,7 +39,7 @@ _OPTIONS: dict[str, object] = {
     "client.showErrorDetails": "none",
     # magic would print attribute docstrings on the page
     "runner.magicEnabled": False,
-    "theme.headingFontSizes": ["1.9rem", "1.4rem", "1.2rem"],
+    "theme.headingFontSizes": ["1.9rem", "1.3rem", "1.15rem"],
     "theme.light.primaryColor": "#0072B2",
     # contrast with white text
     "theme.dark.primaryColor": "#0077BB",

@@ -52,6 +52,10 @@ TRIAGE_MARKS: Mapping[TriageState, Mark] = {
 }
 
 
+def verdict_text(verdict: Verdict) -> str:
+    return VERDICT_MARKS[verdict].text
+
+
 def outcome_text(outcome: Outcome) -> str:
     """Write an outcome as `✕ timed out`."""
     symbols = {Outcome.OK: "✓", Outcome.UNSUPPORTED: "○"}

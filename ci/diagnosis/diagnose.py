@@ -98,7 +98,7 @@ _MEANINGS = {
     Limit.MEMORY: "limited by memory bandwidth",
     Limit.CACHE: "limited by cache bandwidth",
     Limit.COMPUTE: "limited by arithmetic throughput",
-    Limit.LATENCY: "neither memory nor arithmetic is busy, so the kernel mostly waits",
+    Limit.LATENCY: "neither memory nor compute is saturated",
     Limit.LAUNCH: "most of the time is launch overhead",
     Limit.HOST: "the host issues work more slowly than the device runs it",
     Limit.LINKS: "limited by the links between devices",

@@ -110,7 +110,7 @@ class CompiledHistory:
 def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
     old, new = before.point.setting, after.point.setting
     if old is None or new is None or old.toolchain == new.toolchain:
-        return weigh({Cause.CODE: Odds(_CODE_ODDS, "one toolchain compiled other machine code from it")})
+        return weigh({Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")})
     known = dict(old.toolchain)
     moved = [f"{name} {known.get(name, 'unset')} → {to}" for name, to in new.toolchain if known.get(name) != to]
     sentence = f"{', '.join(moved) or 'a setting was dropped'} between the two compilations"

@@ -29,7 +29,7 @@ _STYLES = (
 )
 NAMED_PARTS = len(_STYLES)
 """Parts with a colour of their own; all others are drawn together."""
-OTHERS, UNCOUNTED = "all others", "not counted"
+OTHERS, UNCOUNTED = "all others", "unattributed"
 """Names of the parts together that have no colour, and of time that no activity claims."""
 _PATTERNS = ("", "/", ".", "\\", "-", "|")
 DOUBTFUL = "x"

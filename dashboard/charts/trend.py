@@ -70,7 +70,7 @@ def trend_figure(
     """Draw series over commits, oldest to newest, one row per metric.
 
     Points have whiskers at the quartiles. Failed runs are in a row of their own, by outcome. Change points are vertical
-    lines with a marker on top. A shaded band starts where the measurement setting changed. The metric of the first
+    lines with a marker on top. A shaded band starts where the measurement setup changed. The metric of the first
     series gets the tallest row, `values_px` high. `places` has the position of each commit by sha; None for
     consecutive positions.
     """
@@ -253,7 +253,7 @@ def _add_bands(
     ends = [*starts[1::2], commit_count]
     for left, right in zip(starts[::2], ends, strict=False):
         figure.add_vrect(x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below")
-    title = "measurement setting changed"
+    title = "measurement setup changed"
     figure.add_scatter(
         x=[position[change.commit.sha] for change in shown],
         y=[0.85] * len(shown),

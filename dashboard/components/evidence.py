@@ -17,8 +17,8 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
 from roofwatch.dashboard.components.page import View
-from roofwatch.dashboard.components.table import NO_VALUE, Column, show_table
-from roofwatch.dashboard.wording import VERDICT_MARKS, code_span, counter_text, natural_order, outcome_text, percent
+from roofwatch.dashboard.components.table import Column, show_table
+from roofwatch.dashboard.wording import code_span, counter_text, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.values import ChangePoint, Verdict
@@ -58,13 +58,20 @@ def show_evidence(view: View, change: ChangePoint) -> None:
         _show_code(view, found, base, head)
     _show_launches(found.launches)
     _show_counters(found.counters)
-    left, right = st.columns(2)
-    with left:
-        st.subheader("Clocks and throttling", anchor=False)
-        conditions = condition_rows(found.base, found.head)
-        _show_base_and_head(conditions, if_empty="No device readings on either side; there are none on a CPU.")
-    with right:
-        _show_environment(found)
+    conditions = condition_rows(found.base, found.head)
+    _show_base_and_head("Clocks and throttling", conditions)
+    _show_base_and_head("Environment", {one.name: one.values for one in found.environment})
+    for choice in found.choices:
+        st.markdown(_inert(choice))
+    have_counters = all(any(one.implementation == series.implementation for one in side.counters) for side in sides)
+    same_code = f"The machine code of {found.unchanged_code_count} compiled functions is the same."
+    empty = {
+        same_code if found.unchanged_code_count else "No compiled code.": found.code,
+        "No counter changed." if have_counters else "No counter data.": found.counters,
+        "No GPU telemetry.": conditions,
+        "The same machine, driver and toolchain on both sides.": found.environment,
+    }
+    st.caption(" ".join(sentence for sentence, rows in empty.items() if not rows))
 
 
 def _inert(remark: Remark) -> str:
@@ -108,39 +115,29 @@ def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
     if rows:
         throttled = [sorted({reason for one in side for reason in one.clock_event_reasons}) for side in states]
         degraded = [sum(bool(one.degraded_by) for one in side) for side in states]
-        rows["throttled by"] = [", ".join(reasons).replace("_", " ") or NO_VALUE for reasons in throttled]
-        rows["blocks throttled or shared"] = [
+        rows["throttled by"] = [", ".join(reasons).replace("_", " ") or "nothing" for reasons in throttled]
+        rows["blocks throttled or contended"] = [
             f"{count} of {len(side)}" for count, side in zip(degraded, blocks, strict=True)
         ]
     return rows
 
 
-def _show_environment(found: SideBySide) -> None:
-    st.subheader("Environment", anchor=False)
-    _show_base_and_head(
-        {one.name: one.values for one in found.environment},
-        if_empty="The same machine, driver and toolchain on both sides.",
-    )
-    for choice in found.choices:
-        st.markdown(f"◆ {_inert(choice)}")
-
-
-def _show_base_and_head(rows: Mapping[str, Sequence[str]], *, if_empty: str) -> None:
+def _show_base_and_head(title: str, rows: Mapping[str, Sequence[str]]) -> None:
+    if not rows:
+        return
+    st.subheader(title, anchor=False)
     show_table(
         rows,
         Column("", str),
         Column("base", lambda name: rows[name][0]),
         Column("head", lambda name: rows[name][1]),
-        if_empty=if_empty,
     )
 
 
 def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) -> None:
-    st.subheader("Machine code", anchor=False)
     if not found.code:
-        same = found.unchanged_code_count
-        st.text(f"The same on all {same} compiled functions." if same else "No compiled code is stored for it.")
         return
+    st.subheader("Machine code", anchor=False)
     show_table(worst_first(found.code), *code_columns(found.code))
     targets_of: dict[str, list[str]] = {}
     for judged in worst_first(found.code):
@@ -167,7 +164,7 @@ def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgeme
         Column(
             "judged",
             # a change that is neither better nor worse has no verdict
-            lambda one: one.word if one.verdict is Verdict.UNCHANGED else VERDICT_MARKS[one.verdict].text,
+            lambda one: one.word if one.verdict is Verdict.UNCHANGED else one.verdict,
             help="By facts that always cost time, such as spills. Other facts may change without harm.",
         ),
         *(fact_column(name) for name in FACT_TITLES if name in moved),
@@ -231,6 +228,8 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
 
 
 def _show_counters(moves: Sequence[Change]) -> None:
+    if not moves:
+        return
     st.subheader("Hardware counters", anchor=False)
     show_table(
         moves[:_COUNTERS_SHOWN],
@@ -238,8 +237,7 @@ def _show_counters(moves: Sequence[Change]) -> None:
         Column("kernel of the device", lambda move: move.part),
         Column("base", lambda move: counter_text(move.metric, move.base)),
         Column("head", lambda move: counter_text(move.metric, move.head)),
-        Column("change", lambda move: percent(move.relative_change) if move.base else "from nothing"),
-        if_empty="None changed, or none were read on both sides.",
+        Column("change", lambda move: move.relative_change if move.base else None, percent),
     )
     if len(moves) > _COUNTERS_SHOWN:
         st.caption(f"The {_COUNTERS_SHOWN} of {len(moves)} that moved most.")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import streamlit as st
 
@@ -15,14 +14,12 @@ from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
-from roofwatch.dashboard.wording import age_text, code_span, outcome_text, percent
+from roofwatch.dashboard.wording import age_text, code_span, duration_text, percent
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RecentRuns, RunnerCoverage
-from roofwatch.db.values import CommitRef, Regression
-
-Row = TypeVar("Row")
+from roofwatch.db.values import Regression
 
 _NOISY = 0.05
 _POSSIBLE_SHOWN = 5
@@ -44,7 +41,7 @@ def show_quarantine(view: View) -> None:
     count = f"{len(waiting)} or more" if len(waiting) == _MAX_COUNTED else str(len(waiting))
     view.page_link(
         "run",
-        f"In quarantine, from an untrusted source: {count} {'run' if len(waiting) == 1 else 'runs'}",
+        f"Quarantined (unverified) runs: {count}",
         icon=":material/gpp_maybe:",
         run=waiting[0].run_id,
     )
@@ -60,29 +57,54 @@ def read_noise(view: View) -> dict[str, RunnerNoise]:
     }
 
 
-def interval_text(interval: ReportInterval, now: datetime) -> str:
+def _interval_text(interval: ReportInterval, now: datetime) -> str:
     """Describe whether results arrive as usual."""
     if interval.silent_from is None:
-        return "○ too few results to tell"
-    return "✕ silent" if interval.is_silent(now) else "✓ on schedule"
+        return "too few results to tell"
+    if interval.is_silent(now):
+        return f"no results for {age_text(interval.last_at, now=now).removesuffix(' ago')}"
+    return "on schedule"
 
 
-def noise_columns(
-    noise: Mapping[str, RunnerNoise], history: Mapping[str, HistoryNoise], runner_class: Callable[[Row], str]
-) -> list[Column[Row]]:
-    """Return the calibrated noise, and that of the newest runs, of the runner class of a row."""
+def health_columns(
+    intervals: Mapping[str, ReportInterval],
+    degraded_share: Callable[[str], float | None],
+    noise: Mapping[str, RunnerNoise],
+    history: Mapping[str, HistoryNoise],
+) -> list[Column[str]]:
+    """Return whether runner classes report, how often their device is disturbed, and their noise."""
+    now = datetime.now(UTC)
 
-    def from_history(row: Row) -> float | None:
-        known = history.get(runner_class(row))
+    def gap_ns(runner: str) -> float | None:
+        gap = intervals[runner].usual_gap
+        return None if gap is None else gap.total_seconds() * 1e9
+
+    def from_history(runner: str) -> float | None:
+        known = history.get(runner)
         return None if known is None else known.deviation
 
-    def calibrated(row: Row) -> float | None:
-        known = noise.get(runner_class(row))
+    def calibrated(runner: str) -> float | None:
+        known = noise.get(runner)
         return None if known is None else known.median_floor
 
     from_runs = "Median over its series of the standard deviation from run to run, in its newest runs."
     from_pairs = "Median over its cases of the deviation between blocks of the same code. See `roofwatch calibrate`."
     return [
+        Column("runner class", str),
+        Column(
+            "state",
+            lambda runner: _interval_text(intervals[runner], now),
+            help="No results: none for three times its longest usual interval.",
+        ),
+        Column("last result", lambda runner: age_text(intervals[runner].last_at, now=now)),
+        Column("usually every", gap_ns, duration_text),
+        Column(
+            "throttled or contended",
+            degraded_share,
+            "{:.1%}".format,
+            "Share of measurements in which the device was throttled, or shared with another process.",
+            warn_above=_NOISY,
+        ),
         Column("noise from history", from_history, "±{:.1%}".format, from_runs, warn_above=_NOISY),
         Column("calibrated noise", calibrated, "±{:.2%}".format, from_pairs, warn_above=_NOISY),
     ]
@@ -92,7 +114,7 @@ def show_newest(
     view: View, runners: Sequence[RunnerCoverage], recent: Sequence[RecentRuns], regressions: Sequence[Regression]
 ) -> None:
     """Show the newest commit of each runner, and times that left their level but cannot be judged yet."""
-    st.subheader("Newest commits", anchor=False)
+    st.header("Newest commits", anchor=False)
     admitted = [
         replace(one, series=tuple(own for own in one.series if view.filters.admits_series(own.key))) for one in recent
     ]
@@ -120,43 +142,25 @@ def show_newest(
         revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
         st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language="bash")
     newest = {one.runner_class: one.commits[-1] for one in recent}
-    noise, now = read_noise(view), datetime.now(UTC)
+    cases = {runner.runner_class: runner.cases for runner in runners}
 
-    def commit_of(runner: RunnerCoverage) -> CommitRef | None:
-        return newest.get(runner.runner_class)
+    def degraded_share(runner: str) -> float | None:
+        count = sum(case.measurement_count for case in cases[runner])
+        return sum(case.degraded_count for case in cases[runner]) / count if count else None
 
-    def cases_text(runner: RunnerCoverage) -> str:
-        return f"{sum(bool(case.outcomes) for case in runner.cases)} of {len(runner.cases)}"
-
-    columns: list[Column[RunnerCoverage]] = [
-        Column("runner class", lambda runner: runner.runner_class),
-        Column("state", lambda runner: interval_text(report_interval(runner.result_times), now)),
-        Column("last result", lambda runner: age_text(runner.result_times[0], now=now)),
-        Column("commit", lambda runner: (commit := commit_of(runner)) and commit.short_sha),
-        Column("subject", lambda runner: (commit := commit_of(runner)) and commit.subject),
-        Column("cases measured", cases_text, help="In its newest run of a clean work tree."),
-        Column(
-            "throttled or contended",
-            _degraded_share,
-            "{:.1%}".format,
-            "Share of measurements of its newest run in which the device was throttled, or shared with another "
-            "process.",
-            warn_above=_NOISY,
-        ),
-    ]
-    noisy: list[Column[RunnerCoverage]] = noise_columns(
-        noise, noise_from_history(admitted), lambda runner: runner.runner_class
+    intervals = {runner.runner_class: report_interval(runner.result_times) for runner in runners}
+    show_table(
+        cases,
+        *health_columns(intervals, degraded_share, read_noise(view), noise_from_history(admitted)),
+        Column("cases", lambda runner: f"{sum(bool(case.outcomes) for case in cases[runner])} of {len(cases[runner])}"),
+        Column("commit", lambda runner: newest[runner].short_sha if runner in newest else None),
+        Column("subject", lambda runner: newest[runner].subject if runner in newest else None),
     )
-    show_table(runners, *columns, *noisy)
-
-
-def _degraded_share(runner: RunnerCoverage) -> float | None:
-    count = sum(case.measurement_count for case in runner.cases)
-    return sum(case.degraded_count for case in runner.cases) / count if count else None
+    st.caption("Cases and throttling: newest run of a clean work tree.")
 
 
 def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
-    st.subheader("Missing or failing cases", anchor=False)
+    st.header("Missing or failing cases", anchor=False)
     covered = {
         runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
         for runner in runners
@@ -168,16 +172,16 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
         Column("kernel", lambda one: one.kernel),
         Column("runner class", lambda one: one.runner_class),
         Column("cases", lambda one: f"{len(one.case_ids)} of {one.case_count}"),
-        Column("outcome", lambda one: ", ".join(map(outcome_text, one.outcomes))),
+        Column("outcome", lambda one: ", ".join(one.outcomes).replace("_", " ")),
         Column("example", lambda one: one.case_ids[0]),
         Column("help", lambda one: one.outcomes[0].url if one.outcomes else None, link="what to do"),
         if_empty="Nothing: every case works in the newest run of every runner.",
     )
-    st.caption("In the newest run of a clean work tree on each runner, compared with the cases of all these runs.")
+    st.caption("Newest clean run per runner, compared with all known cases.")
 
 
 def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None) -> None:
-    st.subheader("False alarms", anchor=False)
+    st.header("Alert accuracy", anchor=False)
     counted = count_false_alarms(
         [one.regression for one in found],
         called_none={one.regression.key for one in found if one.triage.state is TriageState.INVALID},
@@ -190,13 +194,12 @@ def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None
     certainty = None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson)."
     show_numbers(
         ("False-alarm rate", "not known yet" if counted.rate is None else f"{counted.rate:.0%}", certainty),
-        ("Reported", counted.reported_count, None),
+        ("Alerts", counted.reported_count, None),
         ("False", counted.false_count, None),
-        ("Not triaged", counted.reported_count - counted.decided_count, None),
+        ("Untriaged", counted.reported_count - counted.decided_count, None),
     )
     st.caption(
-        f"Of the regressions reported in the time range above, {counted.refuted_count} were not confirmed when "
-        f"measured again, and {counted.invalid_count} were marked invalid: these are false. "
-        f"{counted.true_count} were confirmed by a measurement or accepted by a person: these are true. "
-        "The rate is false ÷ (false + true)."
+        f"In the time range above. False: not reproduced when measured again ({counted.refuted_count}) or marked "
+        f"invalid ({counted.invalid_count}). True: confirmed by a measurement or accepted ({counted.true_count}). "
+        "Rate: false ÷ (false + true)."
     )

@@ -11,7 +11,7 @@ from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.collector.record.metrics import METRICS, metric
+from roofwatch.collector.record.metrics import METRICS, format_ns, metric
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import code_span, counter_text, natural_order, outcome_text, percent
@@ -34,10 +34,10 @@ _CONSTANT_COLUMNS = ("case", "implementation", "function", "outcome", "configura
 """Columns that are left out if all rows have the same value."""
 _NOT_CHANGED = ("same machine code", "first commit")
 _LEADS = {
-    Verdict.IMPROVED: "● clearly faster",
-    Verdict.UNCHANGED: "= as fast",
-    Verdict.REGRESSED: "◆ slower in paired blocks",
-    Verdict.INCONCLUSIVE: "? within the noise",
+    Verdict.IMPROVED: "faster",
+    Verdict.UNCHANGED: "as fast",
+    Verdict.REGRESSED: "slower",
+    Verdict.INCONCLUSIVE: "within the noise",
 }
 """Text of the verdict on the best implementation against the second best."""
 
@@ -83,12 +83,12 @@ class _Case:
         if measurement is None:
             return "not in this run"
         median_ns = measurement.median_ns
-        return outcome_text(measurement.outcome) if median_ns is None else metric("median_ns").format(median_ns)
+        return measurement.outcome.replace("_", " ") if median_ns is None else format_ns(median_ns)
 
 
 def show_best(measurements: Sequence[Measurement]) -> None:
     """Show the best implementation of each case, its lead, and the time of each implementation."""
-    st.subheader("Best implementation by case", anchor=False)
+    st.header("Best implementation by case", anchor=False)
     best = {one.case_id: one for one in find_best(measurements)}
     by_case: dict[str, dict[str, Measurement]] = {}
     for one in measurements:
@@ -101,8 +101,8 @@ def show_best(measurements: Sequence[Measurement]) -> None:
         [_Case(case_id, best.get(case_id), by_case[case_id]) for case_id in sorted(by_case, key=natural_order)],
         Column("case", lambda one: one.case_id),
         Column("best", lambda one: "none was measured" if one.best is None else one.best.implementation),
-        Column("time", lambda one: one.fastest and one.fastest.median_ns, metric("median_ns").format),
-        Column("lead", lambda one: one.lead, help="How much slower the second best is, from paired blocks."),
+        Column("time", lambda one: one.fastest and one.fastest.median_ns, format_ns),
+        Column("speedup", lambda one: one.lead, help="How much slower the second best is, from paired blocks."),
         Column(
             "significant?",
             lambda one: one.significance,
@@ -139,7 +139,7 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         Column("implementation", lambda one: one.implementation),
         Column("function", lambda one: one.function),
         Column("changed", lambda one: changes[_key(one)]),
-        Column("outcome", lambda one: outcome_text(one.outcome)),
+        Column("outcome", lambda one: one.outcome, outcome_text),
         Column("limited by", lambda one: ", ".join(one.occupancy_limits), help="What prevents more blocks on an SM."),
         Column("threads", lambda one: one.thread_count),
         *map(fact_column, FACT_TITLES),
@@ -165,13 +165,13 @@ def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
 def _changes_text(before: StaticFacts | None, now: StaticFacts) -> str:
     """Describe the difference between two compilations of one function."""
     if before is None:
-        return "◆ new"
+        return "new"
     if before.outcome is not now.outcome:
-        return f"◆ {before.outcome.replace('_', ' ')} → {now.outcome.replace('_', ' ')}"
+        return f"{before.outcome.replace('_', ' ')} → {now.outcome.replace('_', ' ')}"
     if before.code_hash == now.code_hash:
         return "same machine code"
     facts = facts_in_words(fact_values(before), fact_values(now))
-    return f"◆ code changed, {facts}" if facts else "◆ code changed"
+    return f"code changed, {facts}" if facts else "code changed"
 
 
 def show_tried(tuned: Autotuning) -> None:
@@ -182,15 +182,15 @@ def show_tried(tuned: Autotuning) -> None:
 
     def status(one: AutotuneTiming) -> str:
         if one.time_ns is None:
-            return "✕ could not run"
-        return "★ chosen" if one.configuration == tuned.chosen else "tried"
+            return "could not run"
+        return "chosen" if one.configuration == tuned.chosen else "tried"
 
     def setting_column(name: str) -> Column[AutotuneTiming]:
         return Column(name, lambda one: str(one.configuration.get(name, "")))
 
     show_table(
         sorted(tuned.timings, key=lambda one: math.inf if one.time_ns is None else one.time_ns),
-        Column("time", lambda one: one.time_ns, metric("median_ns").format),
+        Column("time", lambda one: one.time_ns, format_ns),
         Column("result", status),
         *map(setting_column, differing),
     )
@@ -207,12 +207,12 @@ def show_counters(counters: Sequence[Counters]) -> None:
             lambda name: counter_text(name, launch.values[name]) if name in launch.values else "not read",
         )
 
-    st.subheader("Hardware counters", anchor=False)
+    st.header("Hardware counters", anchor=False)
     show_table(
         dict.fromkeys(name for one in counters for name in one.values),
         Column("counter", lambda name: name.replace("_", " ")),
         *map(launch_column, counters),
-        if_empty="This run has none. On a machine with Nsight Compute, run: roofwatch ncu KERNEL",
+        if_empty="No hardware counters in this run. On a machine with Nsight Compute: roofwatch ncu KERNEL",
     )
     findings = [(one.function, finding) for one in counters for finding in one.findings]
     if findings:
@@ -247,19 +247,19 @@ class _Checked:
 
 def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
     """Show the error of each tensor."""
-    st.subheader("Accuracy against the float64 reference", anchor=False)
+    st.header("Accuracy against the float64 reference", anchor=False)
     error, largest = metric("rmse_ratio"), metric("max_abs_error")
     show_table(
         [_Checked(one, tensor) for one in accuracies for tensor in one.tensors or (None,)],
         Column("case", lambda one: one.check.case_id),
         Column("implementation", lambda one: one.check.implementation),
-        Column("outcome", lambda one: outcome_text(one.outcome)),
+        Column("outcome", lambda one: one.outcome, outcome_text),
         Column("tensor", lambda one: one.tensor.tensor if one.tensor else ""),
         Column(error.title, lambda one: one.tensor and one.tensor.rmse_ratio, error.format),
         Column("torch's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format),
         Column("relative to torch", lambda one: one.relative_to_torch, "{:.2f}×".format),
         Column(largest.title, lambda one: one.tensor and one.tensor.max_abs_error, largest.format),
-        Column("where", lambda one: one.check.executor),
+        Column("executed on", lambda one: one.check.executor),
         Column("message", lambda one: one.check.message or ""),
         if_empty="No accuracy check is stored for this kernel in this run.",
     )

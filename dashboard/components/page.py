@@ -15,7 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
-from roofwatch.dashboard.components.permalink import Permalink
+from roofwatch.dashboard.components.permalink import Permalink, clear_filters
 from roofwatch.dashboard.components.search import ask_for_text, show_found
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.wording import code_span, shortened
@@ -93,7 +93,7 @@ class View:
             **further,
         )
         if not runs and self.filters.is_narrow:
-            show_no_match("No run matches the filters")
+            show_no_match("runs")
             st.stop()
         if not runs:
             show_first_steps(NO_RUNS)
@@ -181,8 +181,9 @@ def note_whole_runs(view: View) -> None:
         st.caption("For whole runs, not per case: the filters kernel, family, dtype, tag and owner do not apply.")
 
 
-def show_no_match(what_is_missing: str) -> None:
-    st.info(f"{what_is_missing}: widen them.", icon=":material/filter_alt_off:")
+def show_no_match(what: str) -> None:
+    st.info(f"No {what} for these filters.", icon=":material/filter_alt_off:")
+    st.button("Clear filters", on_click=clear_filters)
 
 
 def show_first_steps(what_is_missing: str) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard.filters import PARAMETERS
 from roofwatch.dashboard.wording import code_span, shortened
 
@@ -32,7 +33,7 @@ class Permalink:
         options: Sequence[str],
         *,
         parameter: str,
-        title: Callable[[str], str] = str,
+        title: Callable[[str], str] = on_one_line,
         default: str | None = None,
         place: DeltaGenerator | None = None,
     ) -> str:
@@ -53,7 +54,7 @@ class Permalink:
         options: Sequence[str],
         *,
         parameter: str,
-        title: Callable[[str], str] = str,
+        title: Callable[[str], str] = on_one_line,
         default: Sequence[str] = (),
         placeholder: str = "all",
         place: DeltaGenerator | None = None,
@@ -145,13 +146,19 @@ class Permalink:
         for value in values:
             if value not in options:
                 st.warning(
-                    f"The address asks for the {label.lower()} {code_span(shortened(value))}, which is not here.",
+                    f"{label} {code_span(shortened(value))} of the address not found; showing another.",
                     icon=":material/link_off:",
                 )
         return [value for value in values if value in options]
 
     def _key(self, parameter: str) -> str:
         return parameter if parameter in _SHARED else f"{self._view}:{parameter}"
+
+
+def clear_filters() -> None:
+    """Remove the filters of all views; a callback."""
+    for parameter in PARAMETERS:
+        st.session_state[parameter] = []
 
 
 def _persistence(parameter: str) -> Literal["session"] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from roofwatch.ci.history.finding import ALL_KERNELS
+from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
@@ -17,11 +18,11 @@ from roofwatch.dashboard.wording import (
     Mark,
     age_text,
     certainty_text,
-    change_text,
     confirmation_text,
     date_written,
     headline_text,
     natural_order,
+    percent,
     shortened,
     transition_text,
 )
@@ -68,15 +69,14 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
             escape(shortened(commit.author, length=40)),
         ]
     if view.filters.owners:
-        where.append(f"Owner: {escape(', '.join(owners_of(view, regression)) or 'none')}")
+        where[-1] += f" · Owner: {escape(', '.join(owners_of(view, regression)) or 'none')}"
     more = len(regression.change_points) - 1
     series = shortened(best.series.label.removeprefix(f"{best.series.kernel}/"), length=60)
     extent = f"{series}{f', and {more} more' if more else ''}"
     cells = {
         "what": [
-            f"<b>{escape(kernel_text(regression.kernel))}</b> {escape(', '.join(families))}",
-            escape(extent),
-            marks,
+            f"<b>{escape(kernel_text(regression.kernel))}</b> {marks}",
+            escape(" · ".join([*families, extent])),
         ],
         "size": [f"<b>{escape(headline_text(best))}</b>", escape(f"{best.series.definition.title}{levels}")],
         "line": [sparkline(regression.outline, regression.verdict)],
@@ -139,7 +139,7 @@ def _suspect_text(regression: Regression) -> str:
 
 
 def kernel_text(kernel: str) -> str:
-    return "every kernel" if kernel == ALL_KERNELS else kernel
+    return "every kernel" if kernel == ALL_KERNELS else on_one_line(kernel)
 
 
 def trend_of(change_point: ChangePoint) -> dict[str, str]:
@@ -185,7 +185,7 @@ def _show_table(view: View, found: Sequence[TriagedRegression], now: datetime) -
         ),
         Column("kernel", lambda one: one.regression.kernel),
         Column("what", lambda one: one.regression.summary),
-        Column("change", lambda one: change_text(one.regression.change_points[0])),
+        Column("change", lambda one: one.regression.change_points[0].relative_change, percent),
         Column("commit", lambda one: one.regression.commit.short_sha),
         Column("subject", lambda one: one.regression.commit.subject),
         Column("age", lambda one: age_text(one.regression.commit.committed_at, now=now)),

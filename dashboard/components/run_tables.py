@@ -33,7 +33,7 @@ def show_failures(record: RunRecord) -> None:
         show_table(
             failures,
             Column("what", lambda one: _KINDS[type(one)]),
-            Column("outcome", lambda one: outcome_text(one.outcome)),
+            Column("outcome", lambda one: one.outcome, outcome_text),
             Column("case", lambda one: one.case_id),
             Column("implementation", lambda one: one.implementation),
             Column("function and target", compiled),
@@ -62,7 +62,7 @@ def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceili
 
 def show_ceilings(record: RunRecord) -> None:
     """Show measured ceilings next to those of the datasheet."""
-    st.subheader("Ceilings", anchor=False)
+    st.header("Ceilings", anchor=False)
     at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
     found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
     suspicious = {ceiling_name(one.measured) for one in found if one.is_suspicious}
@@ -72,15 +72,16 @@ def show_ceilings(record: RunRecord) -> None:
         Column("of", lambda one: one.level or one.dtype or ""),
         Column("measured", lambda one: rate_text(one.resource, one.per_s)),
         *datasheet_columns(found),
-        Column("warning", lambda one: "◆ above the datasheet" if ceiling_name(one) in suspicious else ""),
+        Column("warning", lambda one: "above the datasheet" if ceiling_name(one) in suspicious else ""),
         Column("method", lambda one: one.method),
         if_empty="This run measured no ceilings.",
+        omit_empty=True,
     )
 
 
 def show_spent_time(run: FleetRun) -> None:
     """Show the wall time of each activity, and of what no activity claims."""
-    st.subheader("Time breakdown", anchor=False)
+    st.header("Time breakdown", anchor=False)
     rest_ns = max(run.wall_ns - sum(run.spent_ns.values()), 0)
     parts = {**run.spent_ns, UNCOUNTED: rest_ns} if run.spent_ns else {}
     whole_ns = sum(parts.values()) or 1
@@ -102,7 +103,7 @@ def show_launches(record: RunRecord) -> None:
     def memory_column(title: str, name: str, write: Callable[[Any], str], help_text: str) -> Column[Measurement]:
         return Column(title, lambda one: getattr(one.memory, name, None), write, help_text)
 
-    st.subheader("Host time and memory per launch", anchor=False)
+    st.header("Host time and memory per launch", anchor=False)
     show_table(
         known,
         Column("case", lambda one: one.case_id),

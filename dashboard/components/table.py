@@ -1,4 +1,4 @@
-"""Show rows as a table."""
+"""Show rows as a table, whose download has the raw values."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,6 +7,10 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 import streamlit as st
+
+from roofwatch.ci.messages import on_one_line
+from roofwatch.collector.record.metrics import format_bytes, format_ns
+from roofwatch.dashboard.wording import duration_text, energy_text
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")
@@ -17,6 +21,8 @@ _WARNING, _MUTED = "background-color: rgba(213, 94, 0, 0.3)", "color: #888888"
 _ROWS_SHOWN = 25
 _SCROLLED_PX = 900
 """Height of a table with more rows."""
+_UNITS = {format_ns: "ns", duration_text: "ns", format_bytes: "bytes", energy_text: "J"}
+"""Unit of the values that a function writes."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Column(Generic[RowRead]):
 
     title: str
     value: Callable[[RowRead], object]
-    """Value of a row; None if it is not known."""
+    """Raw value of a row; None if it is not known."""
     write: Callable[[Any], str] | None = None
     """Text of a value that is not None."""
     help: str | None = None
@@ -38,20 +44,31 @@ class Column(Generic[RowRead]):
     """Values above this are coloured."""
 
     @property
+    def name(self) -> str:
+        """Title in a downloaded file, with the unit of the values."""
+        unit = None if self.write is None else _UNITS.get(self.write)
+        return self.title if unit is None else f"{self.title} ({unit})"
+
+    @property
     def config(self) -> Any:
         if self.link is not None:
-            return st.column_config.LinkColumn(help=self.help, display_text=self.link)
+            return st.column_config.LinkColumn(self.title, help=self.help, display_text=self.link)
         if self.is_share:
-            return st.column_config.ProgressColumn(help=self.help, format="percent")
-        return st.column_config.Column(help=self.help)
+            return st.column_config.ProgressColumn(self.title, help=self.help, format="percent")
+        return st.column_config.Column(self.title, help=self.help)
+
+    def read(self, row: RowRead) -> object:
+        """Return the value of a row, its text on one line and without characters that reorder it."""
+        value = self.value(row)
+        return on_one_line(value) if isinstance(value, str) else value
 
 
 def frame_of(rows: Iterable[Row], columns: Iterable[Column[Row]], *, omit_empty: bool = False) -> pd.DataFrame:
     """Return the values, on request without columns in which no row has any."""
     shown = list(rows)
-    values = {column.title: [column.value(row) for row in shown] for column in columns}
+    values = {column.name: [column.read(row) for row in shown] for column in columns}
     return pd.DataFrame(
-        {title: own for title, own in values.items() if not omit_empty or any(one not in (None, "") for one in own)}
+        {name: own for name, own in values.items() if not omit_empty or any(one not in (None, "") for one in own)}
     )
 
 
@@ -96,19 +113,19 @@ def show_table(
     if frame.empty and if_empty is not None:
         st.text(if_empty)
         return
-    shown = [column for column in columns if column.title in frame]
-    formats: dict[Any, Any] = {column.title: column.write for column in shown if column.write is not None}
+    shown = [column for column in columns if column.name in frame]
+    formats: dict[Any, Any] = {column.name: column.write for column in shown if column.write is not None}
     style = frame.style.format(formats, na_rep=NO_VALUE)
     for column in shown:
         if column.warn_above is not None:
-            style.map(partial(_warn_above, column.warn_above), subset=[column.title])
+            style.map(partial(_warn_above, column.warn_above), subset=[column.name])
     if is_muted is not None:
         muted = [_MUTED if is_muted(row) else "" for row in rows]
         style.apply(lambda _: muted)
     st.dataframe(
         style,
         hide_index=True,
-        column_config={column.title: column.config for column in shown},
+        column_config={column.name: column.config for column in shown},
         placeholder=NO_VALUE,
         height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
         key=key,

@@ -10,12 +10,13 @@ from roofwatch.dashboard.charts.trend import changes_of, commits_of, series_name
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (
-    VERDICT_MARKS,
     change_text,
     code_span,
     confirmation_text,
     outcome_text,
+    percent,
     transition_text,
+    verdict_text,
     written,
 )
 from roofwatch.db.values import CommitRef, Regression, Series, SeriesPoint
@@ -49,7 +50,7 @@ def show_picked_commit(
     with st.container(border=True):
         st.markdown(f"{view.commit_line(commit)}, {written(commit.committed_at, view.zone)}")
         for change in changes:
-            st.text(f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}")
+            st.text(f"{verdict_text(change.verdict)} {change_text(change)}: {change.evidence}")
         show_table(
             [
                 _Value(name, one.key.definition, point)
@@ -84,11 +85,11 @@ def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_
 
 
 def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) -> None:
-    st.subheader("Change points", anchor=False)
+    st.header("Change points", anchor=False)
     show_table(
         changes_of(series, regressions),
-        Column("verdict", lambda one: VERDICT_MARKS[one.change.verdict].text),
-        Column("change", lambda one: change_text(one.change)),
+        Column("verdict", lambda one: one.change.verdict, verdict_text),
+        Column("change", lambda one: one.change.relative_change, percent),
         Column("commit", lambda one: one.change.commit.short_sha),
         Column("subject", lambda one: one.change.commit.subject),
         Column("author", lambda one: one.change.commit.author),
@@ -111,7 +112,7 @@ def show_values(view: View, series: Sequence[Series]) -> None:
             shown,
             Column("commit", lambda point: point.commit.short_sha),
             Column("subject", lambda point: point.commit.subject),
-            Column("outcome", lambda point: outcome_text(point.outcome)),
+            Column("outcome", lambda point: point.outcome, outcome_text),
             Column("value", lambda point: point.value, write),
             Column("first quartile", lambda point: point.low, write),
             Column("third quartile", lambda point: point.high, write),

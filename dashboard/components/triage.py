@@ -80,7 +80,7 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
         Column("from", lambda entry: entry.before or ""),
         Column("to", lambda entry: entry.after or ""),
         Column("reason", lambda entry: entry.reason or ""),
-        Column("signed in as", lambda entry: entry.actor),
+        Column("authenticated as", lambda entry: entry.actor),
         if_empty="No triage decisions yet.",
     )
 

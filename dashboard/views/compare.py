@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci.report import markdown
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.comparison import (
@@ -137,7 +137,7 @@ def _choose_sides(
 ) -> tuple[str, str]:
     """Choose base and head, at first the two newest; without two choices, say so and end the view."""
     if len(titles) < 2 and view.filters.is_narrow:
-        show_no_match(f"Comparing takes two {by}, and within the filters there are runs of {len(titles)}")
+        show_no_match(f"two {by}")
         st.stop()
     if len(titles) < 2:
         show_first_steps(
@@ -160,7 +160,7 @@ def _choose_sides(
 
 
 def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, head: RunDetail) -> None:
-    st.subheader("Samples of one case", anchor=False)
+    st.header("Samples of one case", anchor=False)
     timed = {
         f"{row.case_id} {row.implementation}": row
         for row in rows
@@ -170,7 +170,7 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
         st.text("None of these cases has a time on either side.")
         return
     if not view.link.switch("Show the samples", parameter="samples"):
-        st.caption("Reads every sample of this case in both runs.")
+        st.caption("Loads all samples of this case in both runs.")
         return
     row = timed[view.link.choose("Samples of", list(timed), parameter="of")]
     base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
@@ -184,7 +184,6 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
 
 def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase]]:
     """Return the columns of a comparison; why rows are not compared and further metrics only if any row has them."""
-    write_ns = metric("median_ns").format
 
     def metric_column(name: str) -> Column[ComparedCase]:
         return Column(metric(name).title, lambda row: _metric_text(name, row), help=_METRICS[name])
@@ -197,14 +196,9 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
         Column("verdict", _verdict_text, help="Stored change points of this case between the two commits."),
         Column("case", lambda row: row.case_id),
         Column("implementation", lambda row: row.implementation),
-        Column("base time", lambda row: row.base and row.base.median_ns, write_ns, _TIME_HELP),
-        Column("head time", lambda row: row.head and row.head.median_ns, write_ns, _TIME_HELP),
-        Column(
-            "change",
-            lambda row: row.relative_change,
-            percent,
-            "(head − base) / base of the two medians.",
-        ),
+        Column("base time", lambda row: row.base and row.base.median_ns, format_ns, _TIME_HELP),
+        Column("head time", lambda row: row.head and row.head.median_ns, format_ns, _TIME_HELP),
+        Column("change", lambda row: row.relative_change, percent, "(head − base) / base of the two medians."),
         Column("95 % interval", _interval_text, help="Of the change, from the noise of the newest runs."),
         Column("significance", lambda row: row.significance),
         *(column for column in further if any(map(column.value, rows))),
@@ -225,12 +219,11 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
 def offer_files(table: pd.DataFrame, name: str) -> None:
     """Show download buttons; a file is written when its button is clicked."""
     place = st.container(horizontal=True)
-    titles = {"base time": "base time (ns)", "head time": "head time (ns)", "change": "relative change"}
     writers = {"CSV": ("csv", to_csv), "Parquet": ("parquet", to_parquet), "Markdown": ("md", to_markdown)}
     for kind, (ending, write) in writers.items():
         place.download_button(
             kind,
-            partial(write, table.rename(columns=titles)),
+            partial(write, table),
             file_name=f"roofwatch-{name}.{ending}",
             icon=":material/download:",
             on_click="ignore",

@@ -34,7 +34,7 @@ _TITLES = {
     "family": "timed seconds by kernel family",
     "runner-energy": "energy by runner class",
     "family-energy": "energy of timed launches by kernel family",
-    "runner-money": "money by runner class",
+    "runner-money": "cost by runner class",
 }
 """What the bars show, by name in the address."""
 
@@ -117,8 +117,8 @@ def _show_sums(spent: Spent) -> None:
     show_numbers(
         ("Device time", duration_text(spent.device_ns), f"{len(spent.runs)} runs of {spent.commit_count} commits."),
         ("Device time per commit", duration_text(spent.device_ns / spent.commit_count), None),
-        ("Energy of the devices", "not read" if energy_j is None else energy_text(energy_j), read_in),
-        ("Energy per commit", "not read" if per_commit is None else energy_text(per_commit), None),
+        ("Device energy", "n/a" if energy_j is None else energy_text(energy_j), read_in),
+        ("Energy per commit", "n/a" if per_commit is None else energy_text(per_commit), None),
         (
             "Cost",
             "no price set" if money is None else money_text(money, spent.currency),
@@ -128,14 +128,15 @@ def _show_sums(spent: Spent) -> None:
 
 
 def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
-    st.subheader("Over commits", anchor=False)
+    st.header("Over commits", anchor=False)
     known = {
         "runner-energy": spent.energy_j is not None,
         "family-energy": any(cost.energy_j is not None for cost in costs),
         "runner-money": spent.money is not None,
     }
     offered = [name for name in _TITLES if known.get(name, True)]
-    name = view.link.choose("Show", offered, parameter="show", title=lambda name: _TITLES[name])
+    place = st.container(width=360)
+    name = view.link.choose("Show", offered, parameter="show", title=lambda name: _TITLES[name], place=place)
     if not name.startswith("family"):
         note_whole_runs(view)
     amounts, axis, unit = _amounts(name, spent, costs)
@@ -167,21 +168,21 @@ def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.D
         case "runner-energy":
             return by_runner(lambda run: spent.energies_j.get(run.run_id)), "energy of the devices (J)", "J"
         case "runner-money":
-            return by_runner(spent.money_of), f"money ({spent.currency})", spent.currency
+            return by_runner(spent.money_of), f"cost ({spent.currency})", spent.currency
         case "runner":
             return in_readable_time(by_runner(hours_of))
     return in_readable_time(summed(hours_by_activity(spent.runs)))
 
 
 def _show_runners(spent: Spent) -> None:
-    st.subheader("By runner class", anchor=False)
+    st.header("By runner class", anchor=False)
     by_class = [replace(spent, runs=own) for own in grouped(spent.runs, lambda run: run.runner_class).values()]
 
     def share_column(title: str, activity: str) -> Column[Spent]:
         help_text = "Share of the wall time of the runs."
         return Column(title, lambda own: own.share_of(activity), "{:.0%}".format, help_text)
 
-    money = Column[Spent]("money", lambda own: own.money, lambda amount: money_text(amount, spent.currency))
+    money = Column[Spent]("cost", lambda own: own.money, lambda amount: money_text(amount, spent.currency))
     show_table(
         sorted(by_class, key=lambda own: -own.device_ns),
         Column("runner class", lambda own: own.runs[0].runner_class),
@@ -199,7 +200,7 @@ def _show_runners(spent: Spent) -> None:
 
 
 def _show_families(costs: Sequence[KernelCost]) -> None:
-    st.subheader("By kernel family", anchor=False)
+    st.header("By kernel family", anchor=False)
     families = grouped(costs, lambda cost: cost.family)
     timed_ns = {family: sum(cost.timed_ns for cost in own) for family, own in families.items()}
     whole_ns = sum(timed_ns.values())
@@ -215,7 +216,7 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
 
 
 def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
-    st.subheader("Most expensive cases", anchor=False)
+    st.header("Most expensive cases", anchor=False)
     cases = data.ask(questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
     show_table(
         cases,

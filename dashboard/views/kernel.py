@@ -91,20 +91,20 @@ def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator)
 
 
 def _show_where(view: View, record: RunRecord, kernel: str) -> None:
-    st.caption(f"Measured on {code_span(record.environment.runner_class)}, {written(record.started_at, view.zone)}")
     sources = [
         f"{view.sources.line(record.commit.sha, one.file, one.line)} {code_span(one.function)}"
         for one in record.source_lines
         if one.kernel == kernel
     ]
     owners = view.filters.owners_of([kernel])
-    parts = [f"Source: {', '.join(sources)}"] if sources else []
+    parts = [f"Measured on {code_span(record.environment.runner_class)}, {written(record.started_at, view.zone)}"]
+    parts += [f"Source: {', '.join(sources)}"] if sources else []
     parts += [f"Owner: {code_span(', '.join(owners))}"] if owners else []
-    st.markdown("  \n".join(parts))
+    st.caption("  \n".join(parts))
 
 
 def _show_roofline(view: View, part: RunRecord) -> None:
-    st.subheader("Roofline", anchor=False)
+    st.header("Roofline", anchor=False)
     if not any(measurement.blocks for measurement in part.measurements):
         st.info("This run has no measurement of this kernel.", icon=":material/show_chart:")
         return
@@ -154,7 +154,9 @@ def _show_bandwidth(moves: Sequence[roofline.Point], ceilings: Sequence[Ceiling]
 def _choose_path(view: View, part: RunRecord) -> Series | None:
     """Return the times of a chosen case over commits, if requested."""
     timed = {f"{one.case_id} {one.implementation}": one for one in part.measurements if one.blocks}
-    chosen = view.link.choose("History on the roofline", [_NO_PATH, *timed], parameter="path")
+    chosen = view.link.choose(
+        "History on the roofline", [_NO_PATH, *timed], parameter="path", place=st.container(width=480)
+    )
     if chosen == _NO_PATH:
         return None
     measurement = timed[chosen]
@@ -164,7 +166,7 @@ def _choose_path(view: View, part: RunRecord) -> Series | None:
 
 
 def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
-    st.subheader("What limits it", anchor=False)
+    st.header("What limits it", anchor=False)
     # diagnosis uses the rest of the record too
     subjects = [
         (one.case_id, one.implementation) for one in part.measurements if one.outcome is not Outcome.UNSUPPORTED
@@ -188,7 +190,7 @@ def _diagnosis_text(one: Diagnosis) -> str:
 
 
 def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> None:
-    st.subheader("Compiled code by target", anchor=False)
+    st.header("Compiled code by target", anchor=False)
     if not part.static_facts:
         st.text("No compiled code is stored for this kernel in this run.")
         return
@@ -210,7 +212,7 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
     }
     if not tuned:
         return
-    st.subheader("What the autotuner tried", anchor=False)
+    st.header("What the autotuner tried", anchor=False)
     chosen = tuned[view.link.choose("Choice", list(tuned), parameter="tuned")]
     landscape = autotune.landscape_figure(chosen)
     if landscape is None:

@@ -62,21 +62,21 @@ def show() -> None:
             show_gaps(runners)
             show_quarantine(view)
         else:
-            show_no_match("No run matches the filters")
+            show_no_match("runs")
         show_false_alarms(found, since)
 
 
 def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) -> None:
-    st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
+    line = st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom")
+    line.header(f"Open regressions: {len(waiting)}", anchor=False, width="content")
     if not waiting:
         st.success("No open regressions.", icon=":material/check:")
     may_triage = find_triager(view.project)[0] is not None
     limit, order = _ROWS_AT_FIRST, next(iter(ORDERS))
     if len(waiting) > 1:
-        line = st.container(horizontal=True, vertical_alignment="bottom")
-        order = view.link.choose("Sort", list(ORDERS), parameter="order", place=line.container(width=200))
         if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all", place=line):
             limit = len(waiting)
+        order = view.link.choose("Sort", list(ORDERS), parameter="order", place=line.container(width=200))
     selected = []
     with st.container(gap="xsmall"):
         for one in in_order(waiting, order)[:limit]:
@@ -94,13 +94,14 @@ def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) 
 
 def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | None:
     """Return the start of the window, counted from the newest commit so a link stays stable."""
-    st.subheader("Kernel changes", anchor=False)
+    line = st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom")
+    line.header("Changes by kernel and runner", anchor=False, width="content")
     chosen = view.link.choose(
         "Time range",
         list(_WINDOWS),
         parameter="window",
         default=_WINDOW_AT_FIRST,
-        place=st.container(width=200),
+        place=line.container(width=200),
     )
     days = _WINDOWS[chosen]
     newest = max((runner.newest_commit_at for runner in runners), default=None)

@@ -54,7 +54,7 @@ def show() -> None:
             if view.filters.admits_regression(one.regression)
         ]
         if not found and view.filters.is_narrow:
-            show_no_match("No regression matches the filters")
+            show_no_match("regressions")
             return
         if not found:
             st.info("No changes were found in this project.", icon=":material/check:")
@@ -70,10 +70,10 @@ def show() -> None:
             _show_trend(view, one.regression, change)
         _show_changes(view, one.regression, change)
         show_evidence(view, change)
-        st.subheader("Bisection", anchor=False)
+        st.header("Bisection", anchor=False)
         regression_id = one.triage.regression_id
         _show_bisection(data.ask(questions.read_newest_bisection, regression_id), regression_id)
-        st.subheader("Decisions", anchor=False)
+        st.header("Decisions", anchor=False)
         decided = data.ask(questions.list_decisions, view.project, regression_id)
         show_trail(decided, view.zone)
 
@@ -102,7 +102,7 @@ def _show_head(view: View, one: TriagedRegression) -> None:
     title = f"{kernel_text(regression.kernel)} {headline_text(best)}"
     st.set_page_config(page_title=f"{shortened(title)} · Regression · roofwatch")
     marks = [VERDICT_MARKS[regression.verdict], *standing_marks(one)]
-    st.subheader(f"{code_span(kernel_text(regression.kernel))} {headline_text(best)}", anchor=False)
+    st.header(f"{code_span(kernel_text(regression.kernel))} {headline_text(best)}", anchor=False)
     st.markdown(" ".join(mark.badge for mark in marks))
     st.text(regression.summary)
     _show_extent(regression)
@@ -144,7 +144,7 @@ def _show_extent(regression: Regression) -> None:
 
 
 def _show_suspects(regression: Regression) -> None:
-    st.subheader("Why", anchor=False)
+    st.header("Why", anchor=False)
     if not regression.suspects:
         st.text(f"Cause: {regression.cause}. No causes were weighed.")
         return
@@ -224,7 +224,7 @@ def _show_changes(view: View, regression: Regression, chosen: ChangePoint) -> No
             if change is not None:
                 view.link.choose_next("change", _key_of(change))
 
-    st.subheader("Evidence", anchor=False)
+    st.header("Evidence", anchor=False)
     st.dataframe(
         pd.DataFrame(
             {
@@ -257,7 +257,7 @@ def _cell_text(change: ChangePoint | None, chosen: ChangePoint) -> str:
 def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:
     """Show the state of the newest bisection, or how to request one."""
     if bisection is None:
-        st.text("None requested. On a machine of this runner class, run:")
+        st.text("Not bisected. Run on this runner class:")
         st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language="bash")
         return
     st.text(f"{_BISECTION_MARKS[bisection.state]}, {bisection.progress.measurement_count} blocks measured")

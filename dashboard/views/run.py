@@ -95,12 +95,12 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
     energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]
-    energy = energy_text(max(energies)) if energies else "not read"
+    energy = energy_text(max(energies)) if energies else "n/a"
     show_numbers(
-        ("Took", duration_text(run.wall_ns), f"From {written(record.started_at, view.zone)} on."),
+        ("Duration", duration_text(run.wall_ns), f"From {written(record.started_at, view.zone)} on."),
         ("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
         ("Failed", failed, None),
-        ("Energy of the device", energy, "From the device's counter, first to last reading."),
+        ("Device energy", energy, "From the device's counter, first to last reading."),
     )
 
 
@@ -133,7 +133,7 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
 
 
 def _show_outcomes(record: RunRecord) -> None:
-    st.subheader("Outcomes and errors", anchor=False)
+    st.header("Outcomes and errors", anchor=False)
     counts = _outcome_counts(record)
     if not counts:
         st.info("This run timed nothing.", icon=":material/timer_off:")
@@ -143,7 +143,7 @@ def _show_outcomes(record: RunRecord) -> None:
 
 
 def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
-    st.subheader("Device timeline", anchor=False)
+    st.header("Device timeline", anchor=False)
     telemetry = record.telemetry
     has_readings = telemetry is not None and bool(telemetry.offset_ms)
     if not has_readings and not any(measurement.blocks for measurement in record.measurements):
@@ -151,21 +151,21 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
         return
     st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
-        "Each bar is one block of samples, as long as their total time; in a crossed one the device was "
-        f"throttled or contended. The {MAX_KERNELS} longest kernels are drawn; of thousands of blocks, crossed ones "
-        "and the longest. The device is read 20 times per second; lines keep their extremes."
+        "One bar per block of samples; crossed: throttled or contended. "
+        f"The {MAX_KERNELS} longest kernels are drawn; of thousands of blocks, crossed ones and the longest. "
+        "The device is read 20 times per second; lines keep their extremes."
     )
     if telemetry is None:
-        st.caption("No device readings; there are none on a CPU.")
+        st.caption("No GPU telemetry.")
     elif telemetry.message:
         st.caption(f"Not all was read: {code_span(telemetry.message)}")
 
 
 def _show_profile(view: View, record: RunRecord) -> None:
     """Show the kernels that calls of one case launched, with their share of device time."""
-    st.subheader("Kernels launched", anchor=False)
+    st.header("Kernels launched", anchor=False)
     if not record.profiles:
-        st.text("This run has no profiles. To record some: roofwatch run --profile")
+        st.text("Not profiled. Use: roofwatch run --profile")
         return
     profiles = {f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles}
     profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
@@ -186,7 +186,7 @@ def _profile_text(profile: CaseProfile) -> str:
 def _show_artefacts(view: View, record: RunRecord) -> None:
     """Show device activities from traces, and all files."""
     stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
-    st.subheader("Profiles and other files", anchor=False)
+    st.header("Profiles and other files", anchor=False)
     if not stored:
         st.text("This run has no files. To profile a program: roofwatch profile -- python program.py")
         return

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from uuid import UUID
 
 import streamlit as st
 
 from roofwatch.ci.ab.comparable import Difference, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
-from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
+from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
@@ -17,11 +16,11 @@ from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name, runner_history_figure
 from roofwatch.dashboard.charts.trend import changes_of
-from roofwatch.dashboard.components.health import interval_text, noise_columns, read_noise
+from roofwatch.dashboard.components.health import health_columns, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
-from roofwatch.dashboard.components.table import NO_VALUE, Column, grouped, show_table
-from roofwatch.dashboard.wording import VERDICT_MARKS, duration_text, natural_order, rate_text, written
+from roofwatch.dashboard.components.table import Column, grouped, show_table
+from roofwatch.dashboard.wording import natural_order, rate_text, verdict_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 
@@ -54,7 +53,7 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         measured[cost.run_id] += cost.measurement_count
         degraded[cost.run_id] += cost.degraded_count
     intervals = {one: report_interval(run.finished_at for run in own) for one, own in runs.items()}
-    noise, now = read_noise(view), datetime.now(UTC)
+    noise = read_noise(view)
     classes = view.filters.runner_classes
     recent = data.ask(questions.read_recent_runs, view.project, runner_classes=classes)
     history = noise_from_history(recent)
@@ -68,49 +67,30 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         known = noise.get(runner)
         return "not calibrated" if known is None else f"{known.false_alarm_count} of {known.comparison_count}"
 
-    st.subheader("Every runner class", anchor=False)
+    st.header("Every runner class", anchor=False)
     show_table(
         noisiest_first,
-        Column("runner class", str),
+        *health_columns(intervals, degraded_share, noise, history),
         Column("runs", lambda runner: len(runs[runner])),
-        Column("last result", lambda runner: written(intervals[runner].last_at, view.zone)),
-        Column("usually every", lambda runner: _gap_text(intervals[runner])),
-        Column(
-            "state",
-            lambda runner: interval_text(intervals[runner], now),
-            help="Silent: no result for three times its longest usual interval.",
-        ),
-        Column(
-            "throttled or contended",
-            degraded_share,
-            "{:.1%}".format,
-            "Share of measurements in which the device was throttled by a fault, or shared with another process.",
-        ),
-        *noise_columns(noise, history, str),
         Column("false alarms", false_alarms, help="Verdicts of a change in A/A calibrations, over all cases."),
         key=MAIN_FIGURE,
     )
-    st.subheader("Noise by case", anchor=False)
+    st.header("Noise by case", anchor=False)
     known = noise.get(runner_class)
     if known is not None and known.cases:
         _show_noise(known.cases)
     elif known is not None and view.filters.case_ids is not None:
-        show_no_match("No calibrated case matches the filters")
+        show_no_match("calibrated cases")
     else:
-        st.info("Not calibrated: no commit was measured against itself on this runner class.", icon=":material/tune:")
+        st.info("Not calibrated (no A/A run on this runner class).", icon=":material/tune:")
         st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
-
-
-def _gap_text(interval: ReportInterval) -> str:
-    gap = interval.usual_gap
-    return NO_VALUE if gap is None else duration_text(gap.total_seconds() * 1e9)
 
 
 def _show_noise(cases: Sequence[CaseNoise]) -> None:
     """Show the noise of each case, noisiest first."""
 
     def detectable_column(blocks: int) -> Column[CaseNoise]:
-        title = f"detectable with {blocks} blocks"
+        title = f"min. detectable change ({blocks} blocks)"
         return Column(title, lambda case: case.detectable_change.get(blocks), "{:.2%}".format)
 
     show_table(
@@ -120,14 +100,14 @@ def _show_noise(cases: Sequence[CaseNoise]) -> None:
         Column("blocks", lambda case: case.block_count),
         Column("noise floor", lambda case: case.noise_floor, "{:.2%}".format),
         *map(detectable_column, DETECTABLE_AT),
-        Column("A/A verdict", lambda case: "◆ false alarm" if case.is_false_alarm else "✓ none"),
+        Column("A/A verdict", lambda case: "false alarm" if case.is_false_alarm else "no change"),
     )
 
 
 def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
     cases = {case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)}
     if not cases:
-        show_no_match("No case matches the filters")
+        show_no_match("cases")
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose("Case", sorted(cases, key=natural_order), parameter="case", place=choices)
@@ -148,20 +128,20 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
         return
     implementation = view.link.choose("Implementation", list(history), parameter="implementation", place=choices)
     series = history[implementation]
-    st.subheader("Time, clock and temperature", anchor=False)
+    st.header("Time, clock and temperature", anchor=False)
     st.plotly_chart(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
     timed = [point for point in series.points if point.value is not None]
     doubtful = sum(bool(point.degraded_by) for point in timed)
     st.caption(
         f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
-        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or shared. Clock and "
+        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or contended. Clock and "
         "temperature are those of the blocks of this case, if they were read."
     )
-    st.subheader("Stored change points", anchor=False)
+    st.header("Stored change points", anchor=False)
     show_table(
         changes_of([series], data.list_regressions(view.project)),
         Column("what", lambda one: "drift" if one.change.is_gradual else "step"),
-        Column("verdict", lambda one: VERDICT_MARKS[one.change.verdict].text),
+        Column("verdict", lambda one: one.change.verdict, verdict_text),
         Column("cause", lambda one: str(one.regression.cause)),
         Column("state", lambda one: str(one.regression.state)),
         Column("commit", lambda one: one.change.commit.short_sha),
@@ -173,7 +153,7 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
 
 def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
     """Show the newest ceilings next to the range of all and the datasheet."""
-    st.subheader("Measured ceilings over time", anchor=False)
+    st.header("Measured ceilings over time", anchor=False)
     note_whole_runs(view)
     own = runs[runner_class]
     measured = [[one for one in run.ceilings if one.source == "measured"] for run in own]
@@ -201,7 +181,7 @@ def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
 
 
 def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
-    st.subheader("Comparable groups", anchor=False)
+    st.header("Comparable groups", anchor=False)
     note_whole_runs(view)
     groups = grouped(
         (run for own in runs.values() for run in own),
@@ -218,7 +198,7 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
         key=MAIN_FIGURE,
     )
     st.caption("Times are comparable within a row if timer and cache state are equal too, but not between rows.")
-    st.subheader("Differences within comparable runs", anchor=False)
+    st.header("Environment differences within a group", anchor=False)
     environments = _by_environment(runs[runner_class])
 
     def environment_column(at: int, own: Sequence[FleetRun]) -> Column[Difference]:
@@ -229,7 +209,7 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
     show_table(
         differences_of([own[0].environment for own in environments]),
         Column("what", lambda one: one.name),
-        Column("may move times", lambda one: "◆ toolchain" if one.may_move_times else ""),
+        Column("may move times", lambda one: "toolchain" if one.may_move_times else ""),
         *(environment_column(at, own) for at, own in enumerate(environments)),
         if_empty="All runs on this runner class had the same environment.",
     )

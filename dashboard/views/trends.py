@@ -52,7 +52,7 @@ def show() -> None:
             )
         admitted = [key for key in every_key if view.filters.admits_series(key)]
         if not admitted:
-            show_no_match("No series matches the filters")
+            show_no_match("series")
             return
         regressions = data.list_regressions(view.project)
         kernel = view.link.asked_or_chosen("kernel")
@@ -179,11 +179,11 @@ def _narrow(
     cases = _cases_of(keys, kernel, metric)
     start_case = None if begun is None else begun.case_id
     case = link.choose("Case", cases, parameter="case", default=start_case, place=at_case)
-    further = choose_further("More metrics", [one for one in metrics if one != metric], "further", title=_title_of)
-    further_kernels = choose_further("More kernels", [one for one in kernels if one != kernel], "kernels")
+    further = choose_further("Add metric", [one for one in metrics if one != metric], "further", title=_title_of)
+    further_kernels = choose_further("Add kernel", [one for one in kernels if one != kernel], "kernels")
     cases_of = {one: _cases_of(keys, one, metric) for one in (kernel, *further_kernels)}
     other_cases = [one for own in cases_of.values() for one in own if one != case]
-    beside = choose_further("Second series", other_cases, "beside", placeholder="no other")
+    beside = choose_further("Add case", other_cases, "beside", placeholder="none")
     # a kernel without a chosen case shows its first
     first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]
     shown_cases = {case, *beside, *first_cases}

@@ -17,6 +17,7 @@ def texts(app: AppTest) -> str:
     """Return all text outside tables and charts."""
     kinds = (
         app.title,
+        app.header,
         app.subheader,
         app.caption,
         app.markdown,
@@ -34,8 +35,9 @@ def texts(app: AppTest) -> str:
 
 
 def table(app: AppTest, column: str) -> Any:
-    """Return the table that has the column."""
-    return next(one.value for one in app.dataframe if column in one.value.columns)
+    """Return the table that has the column; names of columns without their units."""
+    tables = (one.value.rename(columns=lambda name: re.sub(r" \((ns|bytes|J)\)$", "", name)) for one in app.dataframe)
+    return next(one for one in tables if column in one.columns)
 
 
 def many(app: AppTest, label: str) -> Any:

@@ -128,7 +128,7 @@ def test_changed_code_has_one_row_per_target_worst_first() -> None:
     )
     frame = frame_of(worst_first(rows), code_columns(rows))
     assert frame["target"].tolist() == ["sm_100", "sm_120", "sm_80"]
-    assert frame["judged"].tolist() == ["◆ regressed", "◆ regressed", "changed"]
+    assert frame["judged"].tolist() == ["regressed", "regressed", "changed"]
     assert frame["registers"].tolist() == ["64", "64 → 255", "64 → 72"]
     assert frame["local memory"].tolist() == ["0 B → 32 B", "0 B → 96 B", "0 B"]
 

@@ -186,7 +186,7 @@ def test_a_change_names_both_limits_and_the_new_findings() -> None:
     (change,) = bottleneck_changes(AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"](), [SUBJECT])
 
     assert (change.base, change.head) == (Limit.MEMORY, Limit.LATENCY)
-    assert str(change.headline).startswith("400 µs: neither memory nor arithmetic is busy")
+    assert str(change.headline).startswith("400 µs: neither memory nor compute is saturated")
     assert change.news
     assert all(": " in str(news) for news in change.news)
 

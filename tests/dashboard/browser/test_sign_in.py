@@ -94,7 +94,13 @@ def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> No
     watched.open(setting.path)
     left = watched.page.url
     watched.page.get_by_role("button", name="Sign in").click()
-    expect(watched.page.get_by_role("button", name="Sign out")).to_be_visible()
+    account = watched.page.get_by_role("button", name="Account")
+    expect(account).to_be_visible()
+    # the header stays on one line
+    filters = watched.page.get_by_role("button", name="Filters")
+    assert filters.evaluate("one => one.getBoundingClientRect().top") == account.evaluate(
+        "one => one.getBoundingClientRect().top"
+    )
     expect(watched.page).to_have_url(left)
     watched.wait_until_shown()
 

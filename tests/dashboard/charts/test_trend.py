@@ -106,7 +106,7 @@ def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again
     figure = drawn([measured_with(OLD, hostile, hostile, OLD, OLD)], [])
     (band,) = figure.layout.shapes
     assert (band.x0, band.x1) == (0.5, 2.5)
-    mark = trace(figure, "measurement setting changed")
+    mark = trace(figure, "measurement setup changed")
     assert list(mark.x) == [1, 3]
     assert "driver 550.1 → &lt;b&gt;3.7.0" in mark.hovertext[0]
 

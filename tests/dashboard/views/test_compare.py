@@ -156,7 +156,7 @@ def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engi
     for number in (0, 1):
         ingest_record(store, make_record(number))
 
-    assert "Reads every sample of this case in both runs" in texts(open_view("compare"))
+    assert "Loads all samples of this case in both runs" in texts(open_view("compare"))
     assert open_view("compare", samples="yes").get("plotly_chart")
 
 

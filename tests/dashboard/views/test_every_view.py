@@ -122,7 +122,7 @@ def test_text_from_records_is_markdown_only_inside_code(
     app = open_view(view, **asked)
     assert not app.exception
     assert not any("<img src='x'" in one.proto.body or "<script" in one.proto.body for one in app.get("html"))
-    for kind in (app.markdown, app.caption, app.info, app.warning, app.success, app.subheader, app.metric):
+    for kind in (app.markdown, app.caption, app.info, app.warning, app.success, app.header, app.subheader, app.metric):
         for element in kind:
             outside = re.sub(r"(`+).*?\1", "", str(element.value))
             assert "<img" not in outside

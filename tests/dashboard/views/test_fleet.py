@@ -19,11 +19,11 @@ def test_the_fleet_adds_up_device_time_and_energy(open_view: OpenView, records: 
     said = texts(app)
     # six runs and two sides of a pair, of 30 s each
     assert "Device time 4 min" in said
-    assert "Energy of the devices 71.9 kJ" in said
+    assert "Device energy 71.9 kJ" in said
     assert "no price set" in said
     runners = table(app, "per commit")
     assert runners["runs"].tolist() == [RUN_COUNT + 2]
-    assert "money" not in runners.columns
+    assert "cost" not in runners.columns
     assert runners["checks"].item() == pytest.approx(9 / 30)
 
 
@@ -35,7 +35,7 @@ def test_a_price_turns_hours_into_money(
     app = open_view("fleet", show="runner-money")
     assert not app.exception
     assert "Cost 0.40 EUR" in texts(app)
-    assert table(app, "money")["money"].item() == pytest.approx(4 / 60 * 6.0)
+    assert table(app, "cost")["cost"].item() == pytest.approx(4 / 60 * 6.0)
     assert address(app)["show"] == ["runner-money"]
 
 
@@ -56,8 +56,8 @@ def test_time_without_an_activity_is_not_counted() -> None:
     commit = make_commit_ref()
     assert list(hours_by_activity(runs)) == [
         (commit, "timing", 0.25),
-        (commit, "not counted", 0.25),
-        (commit, "not counted", 0.5),
+        (commit, "unattributed", 0.25),
+        (commit, "unattributed", 0.5),
     ]
 
 

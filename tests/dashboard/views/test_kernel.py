@@ -32,7 +32,7 @@ def test_the_kernel_view_names_the_fastest_implementation_and_every_failure(open
     assert times.loc[RMS_NORM, "best"] == "compile"
     assert times.loc[RMS_NORM, "utilisation"] == pytest.approx(0.5)
     assert times.loc[RMS_NORM_BWD, "best"] == "none was measured"
-    assert times.loc[RMS_NORM_BWD, "torch, time"] == "✕ incorrect"
+    assert times.loc[RMS_NORM_BWD, "torch, time"] == "incorrect"
 
 
 def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(
@@ -41,7 +41,7 @@ def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_com
     store_history(store)
     changed = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT)), "changed")
     assert set(changed["changed"]) == {
-        "◆ code changed, local memory per thread 0 B to 96 B, registers per thread 64 to 255"
+        "code changed, local memory per thread 0 B to 96 B, registers per thread 64 to 255"
     }
     quiet = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT + 1)), "changed")
     assert set(quiet["changed"]) == {"same machine code"}
@@ -53,16 +53,16 @@ def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_com
 def test_the_kernel_view_shows_the_error_of_every_check(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     checks = table(open_view("kernel", kernel="rms_norm"), "error (RMSE / RMS)").set_index(["case", "implementation"])
-    assert checks.loc[(RMS_NORM, "torch"), "outcome"] == "✓ ok"
+    assert checks.loc[(RMS_NORM, "torch"), "outcome"] == "ok"
     assert checks.loc[(RMS_NORM_BWD, "torch"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
 
 
 def test_the_kernel_view_compares_the_best_with_the_second_best(open_view: OpenView, records: list[RunRecord]) -> None:
     best = table(open_view("kernel", kernel="softmax"), "significant?").set_index("case")
     assert best.loc[SOFTMAX, "best"] == "triton"
-    assert best.loc[SOFTMAX, "lead"] == "+55.0% against torch"
-    assert best.loc[SOFTMAX, "significant?"] == "● clearly faster"
-    assert best.loc[SOFTMAX_SMALL, "significant?"] == "= as fast"
+    assert best.loc[SOFTMAX, "speedup"] == "+55.0% against torch"
+    assert best.loc[SOFTMAX, "significant?"] == "faster"
+    assert best.loc[SOFTMAX_SMALL, "significant?"] == "as fast"
 
 
 def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
@@ -82,7 +82,7 @@ def test_the_kernel_view_shows_autotuning_counters_and_errors(open_view: OpenVie
     assert figures(app) == 2
     tried = table(app, "result")
     assert tried["time"].dropna().is_monotonic_increasing
-    assert tried["result"].tolist().count("★ chosen") == 1
+    assert tried["result"].tolist().count("chosen") == 1
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
     assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]

@@ -16,7 +16,6 @@ from roofwatch.dashboard.access import Person
 from roofwatch.dashboard.components import triage
 from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
-from roofwatch.dashboard.components.table import NO_VALUE
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.values import TriageState
@@ -78,7 +77,7 @@ def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView,
         slower.commit.sha,
         slower.commit.subject,
         "the machine code differs",
-        "None requested",
+        "Not bisected",
     ):
         assert part in said
     assert address(app)["regression"] == [of(slower)]
@@ -237,6 +236,6 @@ def test_conditions_have_the_median_clock_the_highest_temperature_and_the_reason
     assert condition_rows(make_measurement(), make_measurement(blocks=blocks)) == {
         "SM clock": ["not read", "1,300 MHz"],
         "highest temperature": ["not read", "86 °C"],
-        "throttled by": [NO_VALUE, "sw power cap"],
-        "blocks throttled or shared": ["0 of 2", "1 of 2"],
+        "throttled by": ["nothing", "sw power cap"],
+        "blocks throttled or contended": ["0 of 2", "1 of 2"],
     }

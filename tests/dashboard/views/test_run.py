@@ -35,17 +35,17 @@ TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
 def test_a_run_shows_its_duration_outcomes_and_failures(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("run", run=str(records[-1].run_id))
     said = texts(app)
-    assert "Took 30 s" in said
+    assert "Duration 30 s" in said
     assert "Measured 5 of 6" in said
     assert "Failed 1" in said
-    assert "Energy of the devices" not in said
-    assert "Energy of the device 12 kJ" in said
+    assert "Device energy n/a" not in said
+    assert "Device energy 12 kJ" in said
     spent = table(app, "share of the run")
-    assert spent["activity"].tolist()[-1] == "not counted"
+    assert spent["activity"].tolist()[-1] == "unattributed"
     assert spent["share of the run"].sum() == pytest.approx(1)
     failures = table(app, "message")
     assert failures["case"].tolist() == [GEMM]
-    assert failures["outcome"].tolist() == ["✕ out of memory"]
+    assert failures["outcome"].tolist() == ["out_of_memory"]
     assert failures["help"].str.endswith("how-to/outcomes.html#out_of_memory").all()
 
 
@@ -105,10 +105,10 @@ def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: 
 def test_a_run_on_a_cpu_has_no_device_readings(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record())
     app = open_view("run")
-    assert "No device readings" in texts(app)
+    assert "No GPU telemetry" in texts(app)
     assert "Not recorded" in texts(app)
     assert "no recent run" in texts(app)
-    assert "no profiles" in texts(app)
+    assert "Not profiled" in texts(app)
 
 
 def test_an_older_run_opens_by_its_address(
@@ -228,18 +228,16 @@ def test_a_quarantined_run_is_marked_and_opens_by_its_link(open_view: OpenView, 
     linked = open_view("run", run=str(DOUBTED.run_id))
     assert address(linked)["run"] == [str(DOUBTED.run_id)]
     assert "in quarantine: it is from an untrusted source" in linked.warning[0].value
-    assert "Took 5 min" in texts(linked)
+    assert "Duration 5 min" in texts(linked)
     assert not linked.get("page_link")
 
 
 def test_the_overview_counts_quarantined_runs_and_links_to_them(open_view: OpenView, half_trusted: Engine) -> None:
     def links(**asked: str) -> list[str]:
-        told = [one.proto for one in open_view("overview", **asked).get("page_link") if "quarantine" in one.proto.label]
+        told = [one.proto for one in open_view("overview", **asked).get("page_link") if "uarantine" in one.proto.label]
         return [f"{one.label} {one.page}?{one.query_string}" for one in told]
 
-    assert links() == [
-        f"In quarantine, from an untrusted source: 1 run run?project=example%2Fproject&run={DOUBTED.run_id}"
-    ]
+    assert links() == [f"Quarantined (unverified) runs: 1 run?project=example%2Fproject&run={DOUBTED.run_id}"]
     assert links(branch="main") == []
 
 
