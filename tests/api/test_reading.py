@@ -147,8 +147,7 @@ def test_points_of_a_page_are_limited(store: Engine, make_token: MakeToken) -> N
 
 @pytest.fixture
 def judged(store: Engine) -> Engine:
-    for number in range(4):
-        ingest_record(store, make_record(number))
+    ingest_all(store, *map(make_record, range(4)))
     replace_regressions(store, PROJECT, [make_regression(number) for number in (1, 2, 3)])
     return store
 

@@ -7,20 +7,7 @@ import time
 import torch
 import triton
 import triton.language as tl
-from roofwatch import KernelSpec, cases
-
-
-def declare(name, launch, language="torch"):
-    spec = KernelSpec(
-        name=name,
-        inputs=lambda case, make: {"x": make.normal(case["n"])},
-        reference=lambda x: x + 1,
-        cases=cases(shapes=[{"n": 64}]),
-        flop_count=lambda case: case["n"],
-        memory_bytes=lambda case: 8 * case["n"],
-    )
-    spec.implementation(language)(launch)
-    return spec
+from plus_one import declare
 
 
 def _mutate(x):

@@ -4,8 +4,8 @@ import os
 import signal
 import time
 
+import plus_one
 import torch
-from roofwatch import KernelSpec, cases
 
 CHECKED = 40
 """More launches than a check makes, and fewer than a block of samples."""
@@ -21,16 +21,7 @@ def declare(name, go_wrong):
             go_wrong()
         return x + 1
 
-    spec = KernelSpec(
-        name=name,
-        inputs=lambda case, make: {"x": make.normal(case["n"])},
-        reference=lambda x: x + 1,
-        cases=cases(shapes=[{"n": 64}]),
-        flop_count=lambda case: case["n"],
-        memory_bytes=lambda case: 8 * case["n"],
-    )
-    spec.implementation("torch")(launch)
-    return spec
+    return plus_one.declare(name, launch)
 
 
 def _assert():

@@ -1,9 +1,11 @@
 """Kernels that really break a GPU's context, each followed by one that needs it to work."""
 
+from functools import partial
+
+import plus_one
 import torch
 import triton
 import triton.language as tl
-from roofwatch import KernelSpec, cases
 
 
 @triton.jit
@@ -56,18 +58,7 @@ def _never_compiles(x):
     return y
 
 
-def declare(name, launch):
-    spec = KernelSpec(
-        name=name,
-        inputs=lambda case, make: {"x": make.normal(case["n"])},
-        reference=lambda x: x + 1,
-        cases=cases(shapes=[{"n": 64}]),
-        flop_count=lambda case: case["n"],
-        memory_bytes=lambda case: 8 * case["n"],
-    )
-    spec.implementation("triton")(launch)
-    return spec
-
+declare = partial(plus_one.declare, language="triton")
 
 illegal_access = declare("illegal_access", _write_far_away)
 works_first = declare("works_first", _add_one)

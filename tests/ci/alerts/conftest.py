@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Engine
 
 from roofwatch.ci.alerts.channels import SIGNATURE
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_record, make_regression
+from tests.databases import ingest_all
 from tests.http_server import Answer, Request, serve
 
 
@@ -51,7 +51,6 @@ def hook() -> Iterator[Hook]:
 @pytest.fixture
 def judged(store: Engine) -> Engine:
     """A store with a regression that raises an alert."""
-    for number in range(3):
-        ingest_record(store, make_record(number))
+    ingest_all(store, *map(make_record, range(3)))
     replace_regressions(store, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
     return store

@@ -12,22 +12,21 @@ from tests.ci.changepoint.noises import NOISES
 Values = NDArray[np.float64]
 
 
-def half_a_percent_a_week(
-    seed: int, *, per_week: int = 7, noise: float = 0.01, quiet_after: int = 0
-) -> tuple[Values, Values]:
+def half_a_percent_a_week(seed: int, *, quiet_after: int = 0) -> tuple[Values, Values]:
     """Eight quiet weeks, then ten in which it gets slower by half a percent each, then quiet ones; times in weeks."""
-    weeks = np.arange((18 + quiet_after) * per_week) / per_week
-    logs = noise * np.random.default_rng(seed).standard_normal(len(weeks))
+    weeks = np.arange((18 + quiet_after) * 7) / 7
+    logs = 0.01 * np.random.default_rng(seed).standard_normal(len(weeks))
     return np.asarray(1_000 * np.exp(logs + math.log(1.005) * np.clip(weeks - 8, 0, 10))), weeks
 
 
+def drifts_found(seed_count: int, *, quiet_after: int = 0) -> list[tuple[Drift, Values]]:
+    """The drifts of those histories in which one is found, with the times in weeks."""
+    histories = [half_a_percent_a_week(seed, quiet_after=quiet_after) for seed in range(seed_count)]
+    return [(drift, weeks) for values, weeks in histories if (drift := find_drift(values, weeks)) is not None]
+
+
 def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate() -> None:
-    found: list[tuple[Drift, Values]] = []
-    for seed in range(40):
-        values, weeks = half_a_percent_a_week(seed)
-        drift = find_drift(values, weeks)
-        if drift is not None:
-            found.append((drift, weeks))
+    found = drifts_found(40)
 
     assert len(found) >= 38
     assert all(drift.end is None for drift, _ in found)
@@ -38,12 +37,7 @@ def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate()
 
 @pytest.mark.parametrize("quiet_after", [8, 16])
 def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(quiet_after: int) -> None:
-    found: list[tuple[Drift, Values]] = []
-    for seed in range(12):
-        values, weeks = half_a_percent_a_week(seed, quiet_after=quiet_after)
-        drift = find_drift(values, weeks)
-        if drift is not None:
-            found.append((drift, weeks))
+    found = drifts_found(12, quiet_after=quiet_after)
 
     assert len(found) >= 11
     assert np.median([drift.rate for drift, _ in found]) == pytest.approx(0.005, rel=0.1)

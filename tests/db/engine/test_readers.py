@@ -14,11 +14,10 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from tests.builders import PROJECT, make_record, make_regression
-from tests.databases import text_of
+from tests.databases import ingest_all, text_of
 
 PASSWORD = "p@ss 'word\\ %"
 
@@ -76,8 +75,7 @@ def test_reader_cannot_write(reader_url: URL) -> None:
 def test_role_with_triage_rights_writes_only_triage(store: Engine, database_url: URL, role: str) -> None:
     grant_reader(store, role, password=PASSWORD, actor="a test", writes_decisions=True)
     decider_url = database_url.set(username=role, password=PASSWORD)
-    for number in range(2):
-        ingest_record(store, make_record(number))
+    ingest_all(store, *map(make_record, range(2)))
     replace_regressions(store, PROJECT, [make_regression(1)])
 
     with open_store(text_of(decider_url)) as engine:

@@ -22,10 +22,10 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import CommitStatus, claim_bisection, read_bisection, request_bisection
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
+from tests.databases import ingest_all
 from tests.git_repository import commit_all, git, make_repository
 from tests.roofwatch.bisection.slowed_repository import (
     BENCHMARK,
@@ -185,8 +185,7 @@ def test_an_invalid_request_is_one_line(
 
 
 def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_url: URL, tmp_path: Path) -> None:
-    for number in range(8):
-        ingest_record(store, make_record(number))
+    ingest_all(store, *map(make_record, range(8)))
     replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])
     with Session(store) as session:
         (found,) = list_triaged(session, PROJECT)
