@@ -147,11 +147,27 @@ def timing_of(timer: str, cache: str) -> str:
     return f"{timer}, {cache}"
 
 
+@dataclass(frozen=True, slots=True)
+class BandPoint:
+    """Quantiles of a stretch of runs, at the commit in its middle."""
+
+    commit: CommitRef
+    low: float
+    """5 % of the runs are below."""
+    median: float
+    high: float
+    """5 % of the runs are above."""
+    run_count: int
+    """Runs with a value."""
+
+
 @dataclass(frozen=True)
 class Series:
     key: SeriesKey
     points: tuple[SeriesPoint, ...]
     """By commit, then by time."""
+    band: tuple[BandPoint, ...] = ()
+    """All runs of a long series, if only some of its points were read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,10 @@ def trend_figure(
 ) -> go.Figure:
     """Draw series over commits, oldest to newest, one row per metric.
 
-    Points have whiskers at the quartiles. Failed runs are in a row of their own, by outcome. Change points are vertical
-    lines with a marker on top. A shaded band starts where the measurement setup changed. The metric of the first
-    series gets the tallest row, `values_px` high. `places` has the position of each commit by sha; None for
-    consecutive positions.
+    Points have whiskers at the quartiles; a long series is a median with a band. Failed runs are in a row of their own,
+    by outcome. Change points are vertical lines with a marker on top. A shaded band starts where the measurement
+    setup changed. The metric of the first series gets the tallest row, `values_px` high. `places` has the position of
+    each commit by sha; None for consecutive positions.
     """
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
@@ -86,7 +86,8 @@ def trend_figure(
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
     figure = go.Figure()
     for one, name in zip(series, names, strict=True):
-        _add_values(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
+        add = _add_band if one.band else _add_values
+        add(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
     _add_failures(figure, failed, position, zone)
     _add_bands(figure, setting_changes(series), position, commit_count, zone)
     _add_changes(figure, changes_of(series, regressions), position, commit_count, zone)
@@ -176,9 +177,7 @@ def _add_values(
     scale: Scale,
     zone: tzinfo,
 ) -> None:
-    factor = AXES.get(series.key.definition.unit, Axis()).scale
-    if scale is Scale.RELATIVE:
-        factor = 1 / next((point.value for point in series.points if point.value), 1.0)
+    factor = _factor(series, scale, [point.value for point in series.points])
     colour, symbol, dash = style_of(index)
     is_short = len(series.points) <= _MAX_WHISKERS
     whiskers = {
@@ -205,6 +204,65 @@ def _add_values(
         marker={"color": colour, "symbol": symbol, "size": 8 if is_short else 4, "line": {"color": GREY, "width": 0.5}},
         hovertext=[_point_hover(series, point, zone) for point in series.points],
     )
+
+
+def _add_band(
+    figure: go.Figure,
+    series: Series,
+    name: str,
+    position: Mapping[str, int],
+    index: int,
+    axis: str,
+    scale: Scale,
+    zone: tzinfo,
+) -> None:
+    factor = _factor(series, scale, [one.median for one in series.band])
+    colour, symbol, dash = style_of(index)
+    places = [position[one.commit.sha] for one in series.band]
+    figure.add_scatter(
+        x=[*places, *reversed(places)],
+        y=[*(one.high * factor for one in series.band), *(one.low * factor for one in reversed(series.band))],
+        yaxis=axis,
+        mode="lines",
+        fill="toself",
+        fillcolor=colour,
+        opacity=0.25,
+        line={"width": 0},
+        hoverinfo="skip",
+        legendgroup=str(index),
+        showlegend=False,
+    )
+    write = series.key.definition.format
+    figure.add_scatter(
+        x=places,
+        y=[one.median * factor for one in series.band],
+        yaxis=axis,
+        mode="lines+markers",
+        name=escape(name),
+        unselected={"marker": {"opacity": 1}},
+        legendgroup=str(index),
+        showlegend=axis == _VALUES,
+        line={"color": colour, "width": 1.5, "dash": dash},
+        marker={"color": colour, "symbol": symbol, "size": 4},
+        hovertext=[
+            "<br>".join(
+                [
+                    f"<b>{escape(write(one.median))}</b>, median of {one.run_count:,} runs",
+                    f"5 % to 95 %: {escape(write(one.low))} to {escape(write(one.high))}",
+                    escape(series.key.label),
+                    *commit_lines(one.commit, zone),
+                ]
+            )
+            for one in series.band
+        ],
+    )
+
+
+def _factor(series: Series, scale: Scale, values: Sequence[float | None]) -> float:
+    """Return what values are multiplied by to be drawn."""
+    if scale is Scale.RELATIVE:
+        return 1 / next(filter(None, values), 1.0)
+    return AXES.get(series.key.definition.unit, Axis()).scale
 
 
 def _length(lower: float | None, upper: float | None) -> float:

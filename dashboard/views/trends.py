@@ -95,7 +95,8 @@ def show() -> None:
 
 def _explain(trend: Trend) -> None:
     thinned = (
-        f" Of {trend.run_count:,} runs, only extreme values and failures are drawn; a shorter window shows every run."
+        f" With {trend.run_count:,} runs, the line is a median, and the band reaches from 5 % to 95 % of the runs; a "
+        "shorter window shows every run."
         if trend.is_thinned
         else ""
     )

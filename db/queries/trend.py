@@ -1,7 +1,4 @@
-"""Series for drawing: long ones are thinned by the database to as many points as draw the same line.
-
-Source: Jugel, Jerzak, Hackenbroich, Markl, M4: A Visualization-Oriented Time Series Data Aggregation (VLDB 2014).
-"""
+"""Series for drawing: long ones become a median and a band, which the database computes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,9 +6,27 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
-from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select, true
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    ColumnElement,
+    Double,
+    Integer,
+    Select,
+    Subquery,
+    and_,
+    cast,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    type_coerce,
+)
 from sqlalchemy.orm import Session, aliased
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import is_metric
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Limit
@@ -19,13 +34,16 @@ from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.queries.series import COMMIT_COLUMNS, POINT_COLUMNS, setting_of
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import OUTCOMES, CommitRef, Series, SeriesKey, SeriesPoint
+from roofwatch.db.values import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 
-MAX_POINTS = 600
-"""About the maximum of one series: one point for every two pixels of a wide screen."""
+MAX_POINTS = 2_000
+"""Maximum of all series together that are drawn run by run."""
 _MIN_POINTS = 200
-_MAX_POINTS_IN_ALL = 1_800
-_KEPT_PER_STRETCH = 4
+"""A series of so few is always drawn run by run."""
+BAND_QUANTILES = (0.05, 0.5, 0.95)
+_MAX_STRETCHES = 150
+_LEAST_RUNS = 4
+"""About the minimum runs of a stretch."""
 _MAX_KEYS = 2_000
 
 
@@ -70,7 +88,15 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     query = (
         select(
             *COMMIT_COLUMNS,
-            *(kept.c.number, kept.c.place, kept.c.run_count, RunRow.run_id, RunRow.started_at),
+            *(
+                kept.c.number,
+                kept.c.place,
+                kept.c.run_count,
+                kept.c.quantiles,
+                kept.c.value_count,
+                RunRow.run_id,
+                RunRow.started_at,
+            ),
             *(kept.c.runner_class, kept.c.environment_id, kept.c.harness_version, EnvironmentRow),
             *(kept.c[name] for name in POINT_COLUMNS),
         )
@@ -168,11 +194,12 @@ def _commit_ids(trend: TrendQuestion, condition: ColumnElement[bool]) -> Select[
 
 
 def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
-    """Thin each series: of each stretch of runs keep the first, last, lowest and highest point.
+    """Thin each long series: of each stretch of runs keep the one in the middle, with quantiles of the stretch.
 
-    Also keep the first of each kind of failure, runs with another setting than the run before, and requested commits.
+    Also keep the newest run, the first of each kind of failure, runs with another setting than the run before, and
+    requested commits.
     """
-    max_points = max(_MIN_POINTS, min(MAX_POINTS, _MAX_POINTS_IN_ALL // len(trend.keys)))
+    max_points = max(_MIN_POINTS, MAX_POINTS // len(trend.keys))
     one = points.c
     in_series: dict[str, Any] = {"partition_by": one.number, "order_by": one.rank}
     setting_changes = [
@@ -187,27 +214,48 @@ def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
         func.lead(one.commit_id).over(**in_series).label("next_commit_id"),
         func.count().over(partition_by=one.number).label("run_count"),
     ).subquery("numbered")
-    stretch = numbered.c.at * (max_points // _KEPT_PER_STRETCH) // numbered.c.run_count
-    stretched = select(numbered, stretch.label("stretch")).subquery("stretched")
+    stretch_count = min(_MAX_STRETCHES, max_points // _LEAST_RUNS)
+    stretch = numbered.c.at * stretch_count // numbered.c.run_count
+    stretched = select(numbered, stretch.label("stretch")).cte("stretched")
     one = stretched.c
     own = (one.number, one.stretch)
+    quantiles = func.percentile_cont(literal(BAND_QUANTILES, ARRAY(Double))).within_group(one.value)
+    band = (
+        select(
+            *own,
+            type_coerce(quantiles, ARRAY(Double)).label("quantiles"),
+            func.count(one.value).label("value_count"),
+            ((func.min(one.at) + func.max(one.at)) // 2).label("middle_at"),
+        )
+        .where(one.run_count > max_points)
+        .group_by(*own)
+        .cte("band")
+    )
     requested = _commit_ids(trend, CommitRow.sha.in_(trend.kept_commits))
-    # failed runs have no value: the first of each outcome comes first
-    lowest_first, highest_first = (one.value, one.at), (one.value.desc().nulls_last(), one.at)
-    marked = select(
-        stretched,
-        or_(
-            one.run_count <= max_points,
-            one.is_other_setting,
-            one.is_other_timing,
-            one.commit_id.in_(requested),
-            one.next_commit_id.in_(requested),
-            one.at == func.min(one.at).over(partition_by=own),
-            one.at == func.max(one.at).over(partition_by=own),
-            func.row_number().over(partition_by=(*own, one.outcome), order_by=lowest_first) == 1,
-            func.row_number().over(partition_by=(*own, one.outcome), order_by=highest_first) == 1,
-        ).label("is_kept"),
-    ).subquery("marked")
+    of_outcome = func.row_number().over(partition_by=(*own, one.outcome), order_by=one.at)
+    marked = (
+        select(
+            stretched,
+            band.c.quantiles,
+            band.c.value_count,
+            or_(
+                one.run_count <= max_points,
+                one.is_other_setting,
+                one.is_other_timing,
+                one.commit_id.in_(requested),
+                one.next_commit_id.in_(requested),
+                one.at == one.run_count - 1,
+                band.c.middle_at.is_not(None),
+                and_(one.outcome != Outcome.OK.value, of_outcome == 1),
+            ).label("is_kept"),
+        )
+        .outerjoin_from(
+            stretched,
+            band,
+            and_(band.c.number == one.number, band.c.stretch == one.stretch, band.c.middle_at == one.at),
+        )
+        .subquery("marked")
+    )
     return select(marked).where(marked.c.is_kept).subquery("kept")
 
 
@@ -218,6 +266,7 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         if row.EnvironmentRow is not None
     }
     points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
+    bands: defaultdict[int, list[BandPoint]] = defaultdict(list)
     places: dict[str, int] = {}
     for row in rows:
         run = CommitRef(*row[: len(COMMIT_COLUMNS)]), str(row.run_id), row.started_at
@@ -225,10 +274,15 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         setting = settings[row.environment_id, row.harness_version]
         places[run[0].sha] = row.place
         points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *(*values, setting)))
+        if row.value_count:
+            low, median, high = row.quantiles
+            bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))
     return Trend(
-        series=tuple(Series(trend.keys[number], tuple(points[number])) for number in sorted(points)),
+        series=tuple(
+            Series(trend.keys[number], tuple(points[number]), tuple(bands[number])) for number in sorted(points)
+        ),
         places=places,
-        # the newest commit is the end of a stretch, so it was kept
+        # the newest commit was kept
         commit_count=max((row.place + 1 for row in rows), default=0),
         run_count=max((row.run_count for row in rows), default=0),
     )

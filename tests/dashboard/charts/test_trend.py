@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from roofwatch.dashboard.charts.trend import Scale, series_names, setting_changes, trend_figure
-from roofwatch.db.values import RunSetting, Series
+from roofwatch.db.values import BandPoint, RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import HOSTILE, as_html, make_point, make_series, trace
 
@@ -117,6 +117,18 @@ def test_points_of_a_thinned_series_keep_their_positions() -> None:
     assert list(figure.data[0].x) == [0, 700, 4_999]
     assert figure.layout.xaxis.range[1] == pytest.approx(4_999.6)
     assert figure.layout.xaxis.tickvals[-1] == 4_999
+
+
+def test_a_long_series_is_a_median_with_a_band() -> None:
+    band = tuple(BandPoint(make_commit_ref(at), 1e6 + at, 2e6 + at, 3e6 + at, 40) for at in (0, 1))
+    figure = drawn([replace(make_series([9e6, None]), band=band)], [], scale=Scale.RELATIVE)
+    area, median, *_ = figure.data
+    assert (list(median.x), list(area.x)) == ([0, 1], [0, 1, 1, 0])
+    assert list(median.y) == pytest.approx([1, 1 + 5e-7])
+    assert list(area.y) == pytest.approx([1.5, 1.5, 0.5, 0.5], abs=1e-5)
+    assert "median of 40 runs" in median.hovertext[0]
+    assert make_commit_ref(0).short_sha in median.hovertext[0]
+    assert list(trace(figure, "failed run").x) == [1]
 
 
 def test_a_long_history_keeps_few_tick_labels_and_the_newest_commit() -> None:

@@ -1,10 +1,11 @@
-"""Series as they are drawn: thinned by the database, with everything that tells."""
+"""Series as they are drawn: long ones as a median with a band."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
@@ -17,8 +18,8 @@ from roofwatch.db.queries import trend
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.queries.trend import MAX_POINTS, TrendQuestion, list_window_ends, read_trend
-from roofwatch.db.values import Series, SeriesKey
+from roofwatch.db.queries.trend import BAND_QUANTILES, TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     PROJECT,
     make_commit,
@@ -87,22 +88,24 @@ def test_short_series_of_every_layer_are_those_that_are_read_whole(store: Engine
     assert (trend.commit_count, trend.is_thinned) == (len(commits), False)
 
 
-def test_thinning_keeps_extremes_failures_and_other_settings(long_history: Engine) -> None:
+def test_a_long_series_is_a_band_with_its_failures_and_other_settings(long_history: Engine) -> None:
     whole = whole_series(long_history)
     trend = trend_of(long_history, TrendQuestion(KEY.project, (KEY,)))
 
     (thinned,) = trend.series
-    assert len(thinned.points) <= MAX_POINTS * 1.05
+    assert len(thinned.points) <= 160
     assert trend.is_thinned
     assert (trend.run_count, trend.commit_count) == (LONG.run_count, LONG.run_count)
     assert [point.outcome for point in thinned.points if point.value is None] == [Outcome.CRASHED]
-    kept = {point.value for point in thinned.points}
-    stretches: dict[int, list[float]] = {}
+    stretches: dict[int, list[SeriesPoint]] = {}
     for place, point in enumerate(whole.points):
-        if point.value is not None:
-            stretches.setdefault(place * (MAX_POINTS // 4) // len(whole.points), []).append(point.value)
-    for stretch in stretches.values():
-        assert {min(stretch), max(stretch), stretch[0], stretch[-1]} <= kept
+        stretches.setdefault(place * 150 // len(whole.points), []).append(point)
+    assert len(thinned.band) == len(stretches) == 150
+    for drawn, stretch in zip(thinned.band, stretches.values(), strict=True):
+        values = [point.value for point in stretch if point.value is not None]
+        assert [drawn.low, drawn.median, drawn.high] == pytest.approx(np.quantile(values, BAND_QUANTILES))
+        assert (drawn.commit, drawn.run_count) == (stretch[(len(stretch) - 1) // 2].commit, len(values))
+    assert thinned.points[-1] == whole.points[-1]
     of_run = dict(enumerate(whole.points, start=1))
     assert of_run[UPDATED_AT].commit.sha in {point.commit.sha for point in thinned.points}
     assert {dict(point.setting.toolchain)["torch"] for point in thinned.points if point.setting} == {"2.13", "2.14"}
