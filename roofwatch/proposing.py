@@ -41,6 +41,7 @@ def {name}_triton({parameters}):
 """
 _GUESSES = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""'}
 """Inputs by annotation; others are matrices."""
+_PIPELINE, _INCLUDED = ".gitlab-ci.yml", ".gitlab/roofwatch.yml"
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,23 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     setup = "pip install ." if (root / "pyproject.toml").exists() else "pip install -r requirements.txt"
     files = {benchmark: "".join([_BENCHMARK, *map(_spec_of, kernels)])} if kernels else {}
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
+    if _is_on_gitlab(root):
+        pipeline = _template("gitlab-ci.yml", suite=benchmark.name, setup=setup)
+        existing = root / _PIPELINE
+        if existing.exists() and "roofwatch" not in existing.read_text():
+            files[root / _INCLUDED] = pipeline.partition("\n")[2]  # its list of stages would replace the existing one
+        else:
+            files[existing] = pipeline
+        return kernels, files
     for name in ("roofwatch.yml", "roofwatch-report.yml"):
         files[root / ".github" / "workflows" / name] = _template(name, suite=benchmark.name, setup=setup)
     return kernels, files
+
+
+def _is_on_gitlab(root: Path) -> bool:
+    """Whether the remote `origin` is on GitLab; on an own server, whether there is a pipeline."""
+    remote = run_git(root, "config", "--default", "", "--get", "remote.origin.url")
+    return "gitlab" in remote or ("github" not in remote and (root / _PIPELINE).exists())
 
 
 def propose_instructions(folder: Path) -> dict[Path, str]:
@@ -177,5 +192,10 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
         f"next: write the references in {path} and correct its inputs; then: roofwatch check {path}"
         for path in states
         if PurePosixPath(path).name.startswith("bench_")
+    ]
+    lines += [
+        f"next: add to {_PIPELINE}: include: [{{ local: {_INCLUDED} }}], and the stages measure and report"
+        for path in states
+        if path.endswith(_INCLUDED)
     ]
     return [*lines, "kernels launched elsewhere: roofwatch init --capture TEST.py"]

@@ -384,8 +384,10 @@ def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": scratch / "inductor",
     }
     threads = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    # with an empty cache, probing the vector instructions and precompiling headers take longer than a kernel
+    compiler = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     interpreter = {"TRITON_INTERPRET": "1"} if is_interpreted else {}
-    return kept | {name: str(folder) for name, folder in folders.items()} | threads | interpreter
+    return kept | {name: str(folder) for name, folder in folders.items()} | threads | compiler | interpreter
 
 
 def _extent(byte_count: int) -> int:

@@ -40,7 +40,7 @@ def init(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the Triton kernels of a repository and propose a benchmark file, settings and workflows for them.
+    """Find the Triton kernels of a repository and propose a benchmark file, settings and CI jobs for them.
 
     Existing files are never changed.
     """

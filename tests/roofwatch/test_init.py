@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
+from roofwatch.collector.git import run_git
 from roofwatch.proposing import find_kernels, propose
 from tests.docs.command_line import check_line
 from tests.docs.markdown import ROOT, code_spans, fences
@@ -87,6 +89,22 @@ def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path)
     shown = [fence.text for fence in fences(ROOT / "docs" / "how-to" / "github.md") if fence.language == "yaml"]
 
     assert [text.replace("bench_my_kernels", "bench_layers") for text in workflows] == shown[:2]
+
+
+def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(repository: Path) -> None:
+    (repository / "requirements.txt").touch()
+    run_git(repository, "remote", "add", "origin", "git@gitlab.example.com:owner/my-kernels.git")
+    (shown,) = [fence.text for fence in fences(ROOT / "docs" / "how-to" / "gitlab.md") if fence.language == "yaml"]
+    _, files = propose(repository)
+    proposed = {path.name: text.replace("bench_my_kernels", "bench_layers") for path, text in files.items()}
+    assert proposed[".gitlab-ci.yml"] == shown
+    assert not {path for path in files if ".github" in path.parts}
+
+    (repository / ".gitlab-ci.yml").write_text("stages: [test]\n")
+    done = roofwatch("init", "--yes", cwd=repository)
+    assert "include: [{ local: .gitlab/roofwatch.yml }]" in done.output
+    assert (repository / ".gitlab-ci.yml").read_text() == "stages: [test]\n"
+    assert yaml.safe_load((repository / ".gitlab" / "roofwatch.yml").read_text()).keys() == {"measure", "report"}
 
 
 def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository: Path) -> None:
