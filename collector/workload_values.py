@@ -15,7 +15,8 @@ from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better
 from roofwatch.collector.record.results import CaseProfile, ImportedValue
 
-_FAMILY = "workloads"
+WORKLOADS = "workloads"
+"""Family of all workloads."""
 _DECODE, _PREFILL = "llama_decode", "transformer_inference"
 _MOST_TTFT_MS, _MOST_TPOT_MS = 200, 50
 """Bounds of a good request."""
@@ -114,7 +115,7 @@ def workload_values(
 
     Values that only follow the time have no direction, so that one slowdown is judged once.
     """
-    by_id = {case.case_id: case for case in cases if case.family == _FAMILY}
+    by_id = {case.case_id: case for case in cases if case.family == WORKLOADS}
     of_calls = {(profile.case_id, profile.implementation): profile for profile in profiles}
     measured = [one for one in measurements if one.case_id in by_id and one.outcome is Outcome.OK]
     for one in measured:

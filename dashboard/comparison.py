@@ -115,6 +115,11 @@ class ComparedCase:
         return self.base is None or self.head is None
 
     @property
+    def is_profiled(self) -> bool:
+        """Whether both sides have a profile, of times that compare."""
+        return bool(self.base and self.head and self.base.is_profiled and self.head.is_profiled and not self.refusal)
+
+    @property
     def is_within_noise(self) -> bool:
         return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
 

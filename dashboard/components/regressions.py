@@ -27,7 +27,7 @@ from roofwatch.dashboard.wording import (
     transition_text,
 )
 from roofwatch.db.auth.values import TriagedRegression, TriageState
-from roofwatch.db.values import ChangePoint, Outline, Regression, RegressionState, Verdict
+from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
 
 _SPARK_PX = (140, 48)
 
@@ -79,7 +79,7 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
             escape(" · ".join([*families, extent])),
         ],
         "size": [f"<b>{escape(headline_text(best))}</b>", escape(f"{best.series.definition.title}{levels}")],
-        "line": [sparkline(regression.outline, regression.verdict)],
+        "line": [_outline_image(regression)],
         "where": where,
         "why": [escape(_suspect_text(regression)), escape(certainty_text(regression))],
     }
@@ -87,27 +87,34 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
     return f"<div class='rw-row'>{''.join(parts)}</div>"
 
 
-def sparkline(outline: Outline | None, verdict: Verdict) -> str:
-    """Draw the shape of a series, with a line where it changed, as an image; empty without a shape."""
-    if outline is None or len(outline.values) < 2:
+def _outline_image(regression: Regression) -> str:
+    colour = VERMILLION if regression.verdict is Verdict.REGRESSED else BLUE
+    outline = regression.outline
+    return "" if outline is None else sparkline(outline.values, changed_at=outline.changed_at, colour=colour)
+
+
+def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour: str = BLUE) -> str:
+    """Draw the shape of a series as an image, from its change on in a colour; empty without a shape."""
+    if len(values) < 2:
         return ""
     width, height = _SPARK_PX
-    low, high = min(outline.values), max(outline.values)
-    step = (width - 4) / (len(outline.values) - 1)
+    low, high = min(values), max(values)
+    step = (width - 4) / (len(values) - 1)
     places = [
         f"{2 + at * step:.1f},{height - 3 - (value - low) / (high - low or 1) * (height - 6):.1f}"
-        for at, value in enumerate(outline.values)
+        for at, value in enumerate(values)
     ]
-    at = 2 + (outline.changed_at - 0.5) * step
-    colour = VERMILLION if verdict is Verdict.REGRESSED else BLUE
+    after = ""
+    if changed_at is not None:
+        after = (
+            f"<path d='M{2 + (changed_at - 0.5) * step:.1f} 0V{height}' stroke-dasharray='3 2'/>"
+            f"<polyline points='{' '.join(places[max(changed_at - 1, 0) :])}' stroke='{colour}' stroke-width='2'/>"
+        )
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' fill='none' stroke='{GREY}'>"
-        f"<path d='M{at:.1f} 0V{height}' stroke-dasharray='3 2'/>"
-        f"<polyline points='{' '.join(places[: outline.changed_at])}' stroke-width='1.5'/>"
-        f"<polyline points='{' '.join(places[max(outline.changed_at - 1, 0) :])}' stroke='{colour}' stroke-width='2'/>"
-        "</svg>"
+        f"<polyline points='{' '.join(places[:changed_at])}' stroke-width='1.5'/>{after}</svg>"
     )
-    return f'<img src="data:image/svg+xml,{quote(svg)}" alt="The series around the change" width="{width}">'
+    return f'<img src="data:image/svg+xml,{quote(svg)}" alt="The shape of the series" width="{width}">'
 
 
 def owners_of(view: View, regression: Regression) -> list[str]:

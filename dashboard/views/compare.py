@@ -27,6 +27,7 @@ from roofwatch.dashboard.comparison import (
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.table import Column, frame_of, show_table
+from roofwatch.dashboard.components.workloads import show_step_changes
 from roofwatch.dashboard.wording import choice_text, code_span, percent, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import MeasuredCase, RunDetail
@@ -105,6 +106,7 @@ def show() -> None:
                 icon=":material/block:",
             )
         offer_files(frame_of(rows, columns), f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
+        show_step_changes(view, rows, *(UUID(side.summary.run_id) for side in (base, head)))
         _show_samples(view, rows, base, head)
 
 

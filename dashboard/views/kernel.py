@@ -11,6 +11,7 @@ from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.workload_values import WORKLOADS
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import autotune, roofline
 from roofwatch.dashboard.components.kernel_tables import (
@@ -22,6 +23,7 @@ from roofwatch.dashboard.components.kernel_tables import (
     show_tried,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
+from roofwatch.dashboard.components.workloads import show_step_values
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
@@ -48,7 +50,10 @@ def show() -> None:
         kernel = view.link.choose("Kernel", kernels, parameter="kernel", place=choices)
         part = view.filters.narrowed(record, kernel=kernel)
         _show_where(view, record, kernel)
-        _show_roofline(view, part)
+        if any(case.family == WORKLOADS for case in part.cases):
+            show_step_values(part)
+        else:
+            _show_roofline(view, part)
         _show_diagnoses(view, record, part)
         show_best(part.measurements)
         _show_static(part, previous, kernel)

@@ -16,6 +16,7 @@ from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, 
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.regressions import ORDERS, in_order, row_html, show_others, trend_of
 from roofwatch.dashboard.components.triage import find_triager, show_selected
+from roofwatch.dashboard.components.workloads import show_workloads
 from roofwatch.dashboard.wording import movement_text, shortened
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries import questions
@@ -56,6 +57,7 @@ def show() -> None:
         recent = data.ask(questions.read_recent_runs, view.project, runner_classes=admits.runner_classes)
         if runners:
             show_newest(view, runners, recent, [one.regression for one in found])
+        show_workloads(view, recent)
         since = _choose_window(view, runners)
         _show_movements(view, found, runners, since, now)
         if runners:

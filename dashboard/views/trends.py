@@ -12,11 +12,13 @@ from streamlit.elements.plotly_chart import PlotlyState
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, metric
+from roofwatch.collector.workload_values import WORKLOADS
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
-from roofwatch.dashboard.wording import date_written, natural_order
+from roofwatch.dashboard.components.workloads import CPU_NOTE
+from roofwatch.dashboard.wording import code_span, date_written, natural_order
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.trend import TrendQuestion
@@ -89,6 +91,10 @@ def show() -> None:
         with beside:
             show_picked_commit(view, pin, series, regressions)
         _explain(trend)
+        workloads = {case.kernel for case in view.filters.facets.cases if case.family == WORKLOADS}
+        on_a_cpu = {one.key.runner_class for one in series} & view.filters.facets.cpu_classes
+        if on_a_cpu and not workloads.isdisjoint(one.key.kernel for one in series):
+            st.caption(f"{', '.join(map(code_span, sorted(on_a_cpu)))}: a CPU. {CPU_NOTE}")
         show_changes(series, regressions)
         view.link.unfold("The values as a table", lambda: show_values(view, series), parameter="values")
 

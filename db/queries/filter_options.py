@@ -32,18 +32,24 @@ def read_filter_options(session: Session, project: str | None) -> FilterOptions:
     for lines in session.scalars(select(recent.c.source_lines).order_by(recent.c.started_at)):
         source_files |= source_files_of(lines or ())
     newest = (
-        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags)
+        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags, CaseVersionRow.token_count)
         .join(recent, CaseVersionRow.id == func.any(recent.c.case_version_ids))
         .order_by(CaseVersionRow.case_id, recent.c.started_at.desc())
         .ext(distinct_on(CaseVersionRow.case_id))
         .cte("newest")
     )
     cases = (
-        select(CaseRow.name, CaseRow.kernel, CaseRow.dtype, newest.c.family, newest.c.tags)
+        select(CaseRow.name, CaseRow.kernel, CaseRow.dtype, newest.c.family, newest.c.tags, newest.c.token_count)
         .outerjoin(newest, newest.c.case_id == CaseRow.id)
         .where(CaseRow.project_id == wanted)
     )
-    classes = select(EnvironmentRow.runner_class).join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+    classes = (
+        select(EnvironmentRow.runner_class, EnvironmentRow.device_kind)
+        .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+        .where(RunRow.project_id == wanted)
+        .distinct()
+    )
+    kinds = dict(session.execute(classes).all())
     measured = (
         select(RunRow.branch, CommitRow.sha)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
@@ -56,11 +62,12 @@ def read_filter_options(session: Session, project: str | None) -> FilterOptions:
     commit_count = select(func.count()).select_from(CommitRow).where(CommitRow.project_id == wanted)
     return FilterOptions(
         cases=tuple(
-            CaseOption(case_id, kernel, dtype, family or "", tuple(tags or ()))
-            for case_id, kernel, dtype, family, tags in session.execute(cases)
+            CaseOption(case_id, kernel, dtype, family or "", tuple(tags or ()), token_count)
+            for case_id, kernel, dtype, family, tags, token_count in session.execute(cases)
         ),
         commits_by_branch={branch: frozenset(shas) for branch, shas in commits_by_branch.items()},
-        runner_classes=tuple(sorted(session.scalars(classes.where(RunRow.project_id == wanted).distinct()))),
+        runner_classes=tuple(sorted(kinds)),
+        cpu_classes=frozenset(name for name, kind in kinds.items() if kind == "cpu"),
         commit_count=session.scalar(commit_count) or 0,
         source_files=source_files,
         projects=projects,

@@ -65,6 +65,7 @@ class MeasuredCase:
     accuracy_outcome: Outcome | None = None
     rmse_ratio: float | None = None
     """Largest error of any tensor."""
+    is_profiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ class CaseOption:
     """Empty if no recent run has the case."""
     tags: tuple[str, ...]
     """`smoke`, `full` and others; empty if no recent run has the case."""
+    token_count: float | None = None
+    """Tokens of one launch; None if it has none, or no recent run has the case."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,8 @@ class FilterOptions:
     """Path from the repository root by kernel, from the newest run."""
     projects: tuple[str, ...] = ()
     """All projects by name."""
+    cpu_classes: frozenset[str] = frozenset()
+    """Runner classes whose device is a CPU."""
 
 
 @dataclass(frozen=True)

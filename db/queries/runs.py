@@ -35,6 +35,7 @@ from roofwatch.db.schema.measurements import (
     CompilationRow,
     ImportedRow,
     MeasurementRow,
+    ProfileRow,
     SeriesRow,
     StaticFactRow,
     TensorErrorRow,
@@ -195,7 +196,8 @@ def projects_of_bisections(session: Session, regression_ids: Collection[UUID]) -
 def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[MeasuredCase, ...]]:
     """Read the measurements of runs by run number. All runs of a series share its description."""
     numbers = [run.number for run in runs]
-    descriptions, checks = _descriptions(session, runs), _checks(session, numbers)
+    descriptions, profiled = _descriptions(session, runs), _profiled(session, numbers)
+    checks = _checks(session, numbers)
     row = MeasurementRow
     query = select(row.run_number, row.series_id, row.outcome, row.is_memory_bound, *_MEASURED_COLUMNS)
     cases = {}
@@ -203,9 +205,10 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
     rows = session.connection().execute(query.where(row.run_number.in_(numbers))).all()
     for run_number, series_id, outcome, is_memory_bound, *measured in rows:
         case_row_id, implementation, description = descriptions[series_id]
-        check = checks.get((run_number, case_row_id, implementation), ())
+        key = run_number, case_row_id, implementation
         cases[run_number, series_id] = MeasuredCase(
-            *(*description, OUTCOMES[outcome], BOUNDS[is_memory_bound]), *measured, *check
+            *(*description, OUTCOMES[outcome], BOUNDS[is_memory_bound]),
+            *(*measured, *checks.get(key, (None, None)), key in profiled),
         )
     return {run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids) for run in runs}
 
@@ -236,6 +239,12 @@ def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, 
         (run_number, case_id, implementation): (OUTCOMES[outcome], rmse_ratio)
         for run_number, case_id, implementation, outcome, rmse_ratio in session.execute(query)
     }
+
+
+def _profiled(session: Session, numbers: Collection[int]) -> set[tuple[int, int, str]]:
+    """List what was profiled, by run number, case row id and implementation."""
+    query = select(ProfileRow.run_number, ProfileRow.case_id, ProfileRow.implementation)
+    return set(session.execute(query.where(ProfileRow.run_number.in_(numbers))))
 
 
 def _ceilings(session: Session, runs: Sequence[RunRow]) -> defaultdict[UUID, list[Ceiling]]:

@@ -127,21 +127,22 @@ def read(store: Engine, project: str | None = PROJECT) -> FilterOptions:
 
 def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: Engine) -> None:
     for number, tags in enumerate((("smoke",), ("smoke", "full"))):
-        case = make_case(SOFTMAX, family=f"family {number}", tags=tags)
+        case = make_case(SOFTMAX, family=f"family {number}", tags=tags, token_count=8 + number)
         ingest_record(store, make_record(number, measurements=[], cases=(case,)))
-    assert read(store).cases == (CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full")),)
+    assert read(store).cases == (CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full"), 9),)
 
 
 def test_branches_have_their_commits_and_runner_classes_are_named_once(store: Engine) -> None:
-    another = make_environment(device_name="Another CPU")
-    for number, environment in enumerate((make_environment(), make_environment(), another)):
+    gpu = make_environment(device_kind="cuda", device_name="A GPU")
+    for number, environment in enumerate((make_environment(), make_environment(), gpu)):
         ingest_record(store, make_record(number, environment=environment))
     ingest_record(store, make_record(commit=make_commit(3, branch="feature")))
 
     found = read(store)
 
     assert found.commits_by_branch == {"main": set(map(sha_of, range(3))), "feature": {make_commit(3).sha}}
-    assert (found.runner_classes, found.commit_count) == ((another.runner_class, make_environment().runner_class), 4)
+    assert (found.runner_classes, found.commit_count) == ((gpu.runner_class, make_environment().runner_class), 4)
+    assert found.cpu_classes == {make_environment().runner_class}
 
 
 def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(

@@ -26,6 +26,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_pair_of_records,
+    make_profile,
     make_record,
     make_static_facts,
     make_tensor_error,
@@ -136,6 +137,7 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
             ),
         ],
         static_facts=[make_static_facts(target="sm_90", code="a"), make_static_facts(target="gfx942", code="b")],
+        profiles=(make_profile(implementation="torch"),),
         ceilings=(
             make_ceiling(),
             make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e11),
@@ -176,6 +178,7 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
         accuracy_outcome=Outcome.OK,
         timer="perf_counter",
         cache="hot",
+        is_profiled=True,
     )
     assert [row.target for row in detail.static_rows] == ["sm_90", "gfx942"]
     assert detail.static_rows[0] == StaticRow(
