@@ -164,4 +164,5 @@ def metric(key: str) -> Metric:
             return _format_share(value)
         return f"{value:.4g} {unit}".rstrip()
 
-    return Metric(key, title, unit, Better(better), Layer.IMPORTED, write)
+    write_known = {"share": _format_share, "bytes": format_bytes}.get(unit, write)
+    return Metric(key, title, unit, Better(better), Layer.IMPORTED, write_known)

@@ -1,0 +1,57 @@
+"""Workloads on Overview, Kernel and Compare."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.builders import make_environment, sha_of
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.gpu_history import gpu
+from tests.dashboard.seen import table, texts
+from tests.dashboard.workload_history import COMMIT_COUNT, DECODE, FORMULA, store_workloads
+
+
+@pytest.fixture
+def workloads(store: Engine) -> None:
+    store_workloads(store)
+
+
+@pytest.mark.usefixtures("workloads")
+def test_the_newest_rate_of_each_runner_is_compared_with_the_run_before(open_view: OpenView) -> None:
+    seen = re.sub(r"\s+", " ", texts(open_view("overview")))
+    rows = seen[seen.index("workload runner token rate") :]
+
+    assert "8 k tokens/s → 6.67 k tokens/s 1 ms → 1.2 ms -16.7% Trend" in rows
+    assert (
+        f"{make_environment().runner_class} CPU 200 tokens/s → 200 tokens/s 40 ms → 40 ms +0.0%, within noise" in rows
+    )
+    assert rows.index(gpu().runner_class) < rows.index(make_environment().runner_class)
+    assert "Rates and times of a CPU say nothing about a GPU." in seen
+
+
+@pytest.mark.usefixtures("workloads")
+def test_the_kernel_view_of_a_workload_shows_formulas_instead_of_a_roofline(open_view: OpenView) -> None:
+    app = open_view("kernel", kernel="llama_decode", runner=gpu().runner_class)
+
+    values = table(app, "formula").set_index(["implementation", "metric"])
+    assert values.loc[("triton", "MFU"), ["value", "formula"]].tolist() == ["0.2%", FORMULA]
+    assert values.loc[("triton", "token rate"), "value"] == "6.67 k tokens/s"
+    assert values.loc[("torch", "token rate"), "formula"] == "8 tokens / 2 ms"
+    assert "Roofline" not in [heading.value for heading in app.subheader]
+
+
+@pytest.mark.usefixtures("workloads")
+def test_comparing_explains_the_change_of_a_profiled_step(open_view: OpenView) -> None:
+    sides = {"base": sha_of(COMMIT_COUNT - 2), "head": sha_of(COMMIT_COUNT - 1)}
+    app = open_view("compare", **sides, runner=gpu().runner_class)
+
+    changes = table(app, "term").set_index("term")["change"]
+    assert changes["step"] == "+200 µs"
+    assert changes["+ added launches"] == "+200 µs"
+    assert changes["residual"] == "0 ns"
+    assert table(app, "kernels")["kernels"].tolist() == ["added: copy"]
+    assert "Not explained" not in texts(app)
+    assert f"{DECODE} triton" in app.selectbox(key="compare:step").options
