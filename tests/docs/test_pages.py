@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import timedelta
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, get_args
@@ -11,14 +12,19 @@ from typing import Any, get_args
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.rules import MetricRule, Rule, parse_rules
+from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
+from roofwatch.ci.alerts.rules import Rule, parse_rules
 from roofwatch.ci.diagnosis.diagnose import RULES
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.spec import TOLERANCES
+from tests.builders import NOON, PROJECT, make_case, make_environment, make_measurement, make_record
 from tests.docs.markdown import DOCUMENTS, ROOT, anchors, code_spans, is_generated, name_of, table_under, targets
 
 DOCS = ROOT / "docs"
@@ -133,14 +139,24 @@ def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_mea
     assert spec.flop_count(spec.cases[0]) == 3 * 2 * 256 * 2 * 128 * 512
 
 
-def test_the_page_on_workloads_has_a_rule_on_tokens_per_second_in_three_lines() -> None:
+def test_the_rule_on_tokens_per_second_has_three_lines_and_reports_a_drop_on_its_devices_only(store: Engine) -> None:
     text = block_of("workloads.md", "toml")
     channels = '[channels]\nchat = { kind = "apprise", url_env = "URL" }\n'
-    (rule,) = parse_rules(text + channels).rules
+    (rule,) = (setup := AlertSetup(parse_rules(text + channels))).rules.rules
+    step = "llama_decode/B=8,T=256/bfloat16/fwd"
+    cases = [make_case(step, family="workloads", token_count=8.0)]
+    for device in ("NVIDIA H100", "NVIDIA H200"):
+        for number, median_ns in enumerate([1e6, 1e6, 1e6, 1.05e6, 1.05e6, 1.05e6]):
+            measured = [make_measurement(step, median_ns=median_ns)]
+            environment = make_environment(device_kind="cuda", device_name=device)
+            ingest_record(store, make_record(number, environment=environment, cases=cases, measurements=measured))
+
+    with Session(store) as session:
+        (one,) = conditions_at(rule, read_state(session, PROJECT, setup), NOON + timedelta(days=1))
 
     assert len(text.splitlines()) == 3
-    assert isinstance(rule, MetricRule)
-    assert (rule.metric, rule.kernels, rule.drops_by) == ("tokens_per_s", ("llama_decode",), 0.03)
+    assert one.message.devices == ("NVIDIA H100",)
+    assert "token rate fell 4.8%" in one.message.title
 
 
 def constraints() -> dict[str, str]:
