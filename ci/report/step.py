@@ -1,6 +1,7 @@
 """What the difference of two steps says, in words: what a step is, the terms of the sum, and what changed most."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger
 from roofwatch.ci.messages import short_name
@@ -18,21 +19,30 @@ def what_a_step_is(ledger: StepLedger) -> str:
     return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
 
 
-def terms(ledger: StepLedger) -> list[tuple[str, str | None, str | None, str]]:
-    """Write each term of the sum: its name, both sides if they have it, and its change."""
+class Term(NamedTuple):
+    """One term of the sum. Times are ns of one step."""
+
+    name: str
+    base_ns: float | None
+    """None if the term has no value of a side."""
+    head_ns: float | None
+    change_ns: float
+
+
+def terms(ledger: StepLedger) -> list[Term]:
+    """List the step and the terms that its change is the sum of."""
     base, head = ledger.base, ledger.head
-
-    def sides(name: str) -> tuple[str, str]:
-        return format_ns(getattr(base, name) / base.step_count), format_ns(getattr(head, name) / head.step_count)
-
+    gaps_ns, overlaps_ns = (
+        [getattr(side, name) / side.step_count for side in (base, head)] for name in ("gap_ns", "overlap_ns")
+    )
     return [
-        ("step", format_ns(ledger.base_step_ns), format_ns(ledger.head_step_ns), signed_ns(ledger.step_change_ns)),
-        ("busy, matched launches", None, None, signed_ns(ledger.matched_ns)),
-        ("+ added launches", None, format_ns(ledger.added_ns), signed_ns(ledger.added_ns)),
-        ("- removed launches", format_ns(ledger.removed_ns), None, signed_ns(-ledger.removed_ns)),
-        ("+ gaps", *sides("gap_ns"), signed_ns(ledger.gap_change_ns)),
-        ("- overlap", *sides("overlap_ns"), signed_ns(-ledger.overlap_change_ns)),
-        ("residual", None, None, signed_ns(ledger.residual_ns)),
+        Term("step", ledger.base_step_ns, ledger.head_step_ns, ledger.step_change_ns),
+        Term("busy, matched launches", None, None, ledger.matched_ns),
+        Term("+ added launches", None, ledger.added_ns, ledger.added_ns),
+        Term("- removed launches", ledger.removed_ns, None, -ledger.removed_ns),
+        Term("+ gaps", *gaps_ns, ledger.gap_change_ns),
+        Term("- overlap", *overlaps_ns, -ledger.overlap_change_ns),
+        Term("residual", None, None, ledger.residual_ns),
     ]
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from roofwatch.ci.messages import on_one_line
+from roofwatch.ci.report.step import signed_ns
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.dashboard.wording import duration_text, energy_text
 
@@ -21,7 +22,7 @@ _WARNING, _MUTED = "background-color: rgba(213, 94, 0, 0.3)", "color: #888888"
 _ROWS_SHOWN = 25
 _SCROLLED_PX = 900
 """Height of a table with more rows."""
-_UNITS = {format_ns: "ns", duration_text: "ns", format_bytes: "bytes", energy_text: "J"}
+_UNITS = {format_ns: "ns", signed_ns: "ns", duration_text: "ns", format_bytes: "bytes", energy_text: "J"}
 """Unit of the values that a function writes."""
 
 

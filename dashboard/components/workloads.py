@@ -159,10 +159,10 @@ def show_step_changes(view: View, rows: Sequence[ComparedCase], base_id: UUID, h
     ledger = next(one for one in ledgers_of_records(*records) if one.title == title)
     show_table(
         terms(ledger),
-        Column("term", lambda term: term[0]),
-        Column("base", lambda term: term[1]),
-        Column("head", lambda term: term[2]),
-        Column("change", lambda term: term[3]),
+        Column("term", lambda term: term.name),
+        Column("base", lambda term: term.base_ns, format_ns),
+        Column("head", lambda term: term.head_ns, format_ns),
+        Column("change", lambda term: term.change_ns, signed_ns),
     )
     for sentence in sentences(ledger):
         st.text(sentence)

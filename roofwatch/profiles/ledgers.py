@@ -10,7 +10,15 @@ from rich.table import Table
 from roofwatch.ci.ab.step_ledger import LedgerRow, StepLedger, find_ledger, ledgers_of_records
 from roofwatch.ci.messages import short_name
 from roofwatch.ci.report import markdown
-from roofwatch.ci.report.step import changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
+from roofwatch.ci.report.step import (
+    Term,
+    changed_rows,
+    kernels_text,
+    sentences,
+    signed_ns,
+    terms,
+    what_a_step_is,
+)
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps
@@ -72,7 +80,7 @@ def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
 def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
     """A table of the terms, one of the launches that changed most, one of the gaps, and sentences."""
     yield f"{ledger.title}: {what_a_step_is(ledger)}"
-    yield make_table(("", "base", "head", "change"), terms(ledger), left=1)
+    yield make_table(("", "base", "head", "change"), map(_term_cells, terms(ledger)), left=1)
     rows = changed_rows(ledger)
     if rows:
         columns = ("change", "place", "launches", "base", "head", "change of the step")
@@ -89,7 +97,7 @@ def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
     """Write the tables and a waterfall of the terms as one page."""
     lines = [f"# {markdown.code(base.name)} → {markdown.code(head.name)}", ""]
     for ledger in ledgers:
-        term_rows = [[markdown.code(cell or "") for cell in row] for row in terms(ledger)]
+        term_rows = [[markdown.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)]
         rows = [[markdown.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)]
         columns = ("change", "place", "launches", "base", "head", "change of the step")
         lines += [f"## {markdown.code(ledger.title)}", "", what_a_step_is(ledger), ""]
@@ -124,6 +132,11 @@ def _values(of: object, *names: str) -> dict[str, Any]:
 def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
     rows = sorted(ledger.rows, key=lambda row: -abs(row.gap_change_ns))
     return [(row, row.gap_change_ns) for row in rows[:_MOST_GAPS] if row.gap_change_ns]
+
+
+def _term_cells(term: Term) -> tuple[str | None, ...]:
+    base, head = (None if side_ns is None else format_ns(side_ns) for side_ns in (term.base_ns, term.head_ns))
+    return term.name, base, head, signed_ns(term.change_ns)
 
 
 def _cells(row: LedgerRow) -> tuple[str, ...]:
