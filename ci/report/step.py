@@ -32,16 +32,17 @@ class Term(NamedTuple):
 def terms(ledger: StepLedger) -> list[Term]:
     """List the step and the terms that its change is the sum of."""
     base, head = ledger.base, ledger.head
-    gaps_ns, overlaps_ns = (
-        [getattr(side, name) / side.step_count for side in (base, head)] for name in ("gap_ns", "overlap_ns")
-    )
+
+    def sides(name: str) -> tuple[float, float]:
+        return getattr(base, name) / base.step_count, getattr(head, name) / head.step_count
+
     return [
         Term("step", ledger.base_step_ns, ledger.head_step_ns, ledger.step_change_ns),
         Term("busy, matched launches", None, None, ledger.matched_ns),
         Term("+ added launches", None, ledger.added_ns, ledger.added_ns),
         Term("- removed launches", ledger.removed_ns, None, -ledger.removed_ns),
-        Term("+ gaps", *gaps_ns, ledger.gap_change_ns),
-        Term("- overlap", *overlaps_ns, -ledger.overlap_change_ns),
+        Term("+ gaps", *sides("gap_ns"), ledger.gap_change_ns),
+        Term("- overlap", *sides("overlap_ns"), -ledger.overlap_change_ns),
         Term("residual", None, None, ledger.residual_ns),
     ]
 
