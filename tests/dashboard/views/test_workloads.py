@@ -48,7 +48,7 @@ def test_comparing_explains_the_change_of_a_profiled_step(open_view: OpenView) -
     sides = {"base": sha_of(COMMIT_COUNT - 2), "head": sha_of(COMMIT_COUNT - 1)}
     app = open_view("compare", **sides, runner=gpu().runner_class)
 
-    changes_ns = table(app, "term").set_index("term")["change (ns)"]
+    changes_ns = table(app, "term").set_index("term")["change"]
     assert changes_ns["step"] == pytest.approx(200_000)
     assert changes_ns["+ added launches"] == pytest.approx(200_000)
     assert changes_ns["residual"] == pytest.approx(0)
