@@ -115,11 +115,12 @@ def query_gradient_kernel(
             first_key = token_at(step, full_start, full_stop, is_edge)
             key_token = first_token + first_key
             n_left = n_keys - first_key
-            k_tile = load_tile(
-                k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
-            )  # [BLOCK_N, BLOCK_D]
+            # before k, as in the forward kernel
             v_tile = load_tile(
                 v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_N, BLOCK_D]
+            k_tile = load_tile(
+                k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
             scores = dot(q_tile, k_tile.T, tl.zeros((BLOCK_M, BLOCK_N), tl.float32))
             probs = tl.exp2(scores * log2_scale - lse[:, None])
@@ -201,10 +202,10 @@ def key_gradient_kernel(
     for is_edge in tl.static_range(2):
         first_step, end = walk(start, full_start, full_stop, stop, is_edge)
         n_steps = tl.cdiv(end - first_step, BLOCK_M)
-        h = share * heads_per_share
-        step = 0
-        for _ in range(heads_per_share * n_steps):
-            first_query = token_at(first_step + step * BLOCK_M, full_start, full_stop, is_edge)
+        for step in range(heads_per_share * n_steps):
+            # computed from `step`, or the loads are not started ahead
+            h = share * heads_per_share + step // n_steps
+            first_query = token_at(first_step + step % n_steps * BLOCK_M, full_start, full_stop, is_edge)
             query_token = first_token + first_query
             n_left = n_queries - first_query
             q_tile = load_tile(
@@ -234,10 +235,6 @@ def key_gradient_kernel(
             v_acc = dot(probs.to(grad_out_tile.dtype), grad_out_tile, v_acc)
             grad_scores = probs * dot(v_tile, grad_out_tile.T, grad_probs)
             k_acc = dot(grad_scores.to(q_tile.dtype), q_tile, k_acc)
-            step += 1
-            if step == n_steps:
-                h += 1
-                step = 0
     k_acc *= scale
     store_tile(grad_k, k_acc, grad_k_strides, b, share, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED)
     store_tile(grad_v, v_acc, grad_k_strides, b, share, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED)

@@ -95,6 +95,10 @@ def attention_kernel(
             first_key = token_at(step, full_start, full_stop, is_edge)
             key_token = first_token + first_key
             n_left = n_keys - first_key
+            # before k, or Triton puts a barrier of the program between the softmax and the second product
+            v_tile = load_tile(
+                v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_N, BLOCK_D]
             k_tile = load_tile(
                 k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
@@ -105,9 +109,6 @@ def attention_kernel(
                 seen = is_seen(offs_m[:, None], offs_n[None, :], n_left, window, IS_CAUSAL, HAS_WINDOW)
                 scores = tl.where(seen, scores, -float("inf"))
             exps, correction, row_max, row_sum = add_scores(scores, scale, row_max, row_sum)
-            v_tile = load_tile(
-                v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
-            )  # [BLOCK_N, BLOCK_D]
             acc = dot(exps.to(v_tile.dtype), v_tile, acc * correction[:, None])
     out_tile = acc / row_sum[:, None]
     store_tile(out, out_tile, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED)

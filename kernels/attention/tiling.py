@@ -50,7 +50,7 @@ _HALF: Mapping[str, Mapping[int, Tilings]] = {
     "sm_100": {
         64: Tilings(Tiling(128, 128, 8, 3), Tiling(128, 64, 8, 3), Tiling(64, 128, 8, 3)),
         128: Tilings(Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 3), Tiling(32, 128, 8, 2)),
-        256: Tilings(Tiling(64, 64, 8, 2), Tiling(64, 32, 4, 2), Tiling(32, 64, 8, 2)),
+        256: Tilings(Tiling(64, 64, 8, 2), Tiling(64, 32, 8, 2), Tiling(32, 64, 8, 2)),
     },
     "gfx942": {
         64: Tilings(Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1), Tiling(64, 128, 4, 1)),

@@ -1,15 +1,19 @@
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention, attention_spec
 from roofwatch.kernels.attention.attention_varlen import attention_varlen
 from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention, paged_decode_attention_spec
 from tests.kernels.builders import make_case
+from tests.kernels.disassembly import instructions
 
 HEADS = torch.zeros(1, 2, 64, 64)
 
@@ -93,6 +97,26 @@ def test_what_lies_behind_the_last_token_is_not_read(device: str, dtype: torch.d
     out = attention(q, k, v, is_causal=False)
     for result in (out, *torch.autograd.grad(out.square().sum(), [q, k, v])):
         assert result.isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compilers_cache")
+def test_on_hopper_products_wait_neither_for_loads_nor_for_the_softmax_of_other_warps(tmp_path: Path):
+    q, k, v = torch.empty(3, 1, 8, 4096, 128, dtype=torch.bfloat16, requires_grad=True)
+    with compiling_for("sm_90") as launches:
+        out = attention(q, k, v)
+        torch.autograd.grad(out, [q, k, v], torch.empty_like(out))
+    order = {}
+    for launch in launches:
+        assert launch.compiled is not None, launch.message
+        names = [name.split(".")[0] for name in instructions(launch.compiled.binary, tmp_path)]
+        order[launch.function] = " ".join(name for name in names if name in {"HGMMA", "MUFU", "BAR", "UTMALDG", "BRA"})
+    for function in ("attention_kernel", "query_gradient_kernel"):
+        assert re.search(r"MUFU HGMMA", order[function])
+        assert not re.search(r"MUFU BAR (BAR )*HGMMA", order[function])
+    for function, text in order.items():
+        # the loop ends with the loads of a later iteration
+        assert re.search(r"HGMMA (BAR )*UTMALDG (BAR |UTMALDG )*BRA", text), function
 
 
 def test_large_scores_do_not_overflow(device: str):
