@@ -87,6 +87,9 @@ def _sample(activities: Sequence[Activity], window: Window) -> Sample:
 
 _BUFFER_BYTES = 8 * 2**20
 _NO_RECORD_LIMIT = 0
+_MAX_REPEATS = 2
+"""Of a batch with a window without records: one is CUPTI's loss, but a launch that does not use the GPU has them each
+time."""
 _ALL_BUFFERS = 1
 """CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: includes buffers that are not full."""
 
@@ -208,9 +211,20 @@ class CuptiStopwatch(Stopwatch):
 
     def take(self, sample_count: int, launches: int) -> list[Sample]:
         assert launches == 1, "each sample is one launch"
-        with self._recorder.recording():
-            windows = [self._window() for _ in range(sample_count)]
-            samples = samples_of(self._recorder.activities(), windows)
+        for repeats_left in reversed(range(_MAX_REPEATS + 1)):
+            with self._recorder.recording():
+                windows = [self._window() for _ in range(sample_count)]
+                activities = self._recorder.activities()
+            failure = None
+            try:
+                samples = samples_of(activities, windows)
+            except UnsupportedError as error:
+                samples, failure = [], error
+            # all ranks repeat, or none
+            if not self.ranks.slowest_ns(float(failure is not None)):
+                break
+            if not repeats_left:
+                raise failure or UnsupportedError("CUPTI recorded no GPU activity in a launch of another rank")
         return [replace(sample, busy_ns=self.ranks.slowest_ns(sample.busy_ns)) for sample in samples]
 
     def _window(self) -> Window:

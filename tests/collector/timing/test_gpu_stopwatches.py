@@ -147,9 +147,8 @@ def test_a_failed_capture_names_other_timers(gpu: StandInGpu) -> None:
 # --- CUPTI
 
 
-def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
-    gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def recorded_by_cupti(gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Have CUPTI's stand-in record what the device does, on the same clock."""
     cupti = StandIn(records_per_buffer=3)
     gpu.on_kernel = lambda name, start, end: cupti.run(kernel(name, start, end))
 
@@ -160,6 +159,13 @@ def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
     monkeypatch.setattr(cupti, "get_timestamp", read_clock, raising=False)
     module: ModuleType = cupti  # type: ignore[assignment]  # all that is used of the module
     monkeypatch.setattr("roofwatch.collector.timing.cupti.recorder", lambda: Recorder(module))
+    return cupti
+
+
+def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
+    gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded_by_cupti(gpu, monkeypatch)
 
     def launch() -> None:
         gpu.launch("first", KERNEL_NS, ISSUE_NS)
@@ -177,6 +183,36 @@ def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
         kernels=("first", "second"),
     )
     assert samples == [expected] * 2
+
+
+@pytest.mark.parametrize("lost_count", [1, 2])
+def test_a_batch_is_repeated_if_cupti_lost_the_records_of_a_launch(
+    gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch, lost_count: int
+) -> None:
+    cupti = recorded_by_cupti(gpu, monkeypatch)
+    to_lose = ["mine"] * lost_count
+
+    def record(name: str, start: int, end: int) -> None:
+        if name in to_lose:
+            to_lose.remove(name)
+        else:
+            cupti.run(kernel(name, start, end))
+
+    gpu.on_kernel = record
+    stopwatch = CuptiStopwatch(lambda: gpu.launch("mine", KERNEL_NS), CacheState.HOT, lambda: None, ALONE)
+
+    samples = stopwatch.take(1, 1)
+
+    assert [sample.busy_ns for sample in samples] == [KERNEL_NS]
+    assert gpu.happened.count("mine") == lost_count + 1
+
+
+def test_a_launch_that_never_uses_the_gpu_is_refused(gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded_by_cupti(gpu, monkeypatch)
+    stopwatch = CuptiStopwatch(lambda: None, CacheState.HOT, lambda: None, ALONE)
+
+    with pytest.raises(UnsupportedError, match="no GPU activity in 3 of 3 launches"):
+        stopwatch.take(3, 1)
 
 
 # --- what is set aside in the L2
