@@ -94,9 +94,7 @@ def trend_figure(
     return lay_out(
         figure,
         height=height_px,
-        # in box-select mode, points receive no clicks
         dragmode="zoom",
-        selectdirection="h",
         xaxis={
             "title": "commit",
             "range": [-0.6, commit_count - 0.4],

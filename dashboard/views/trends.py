@@ -1,10 +1,10 @@
 """Series over commits, with stored change points."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
-from typing import Any
+from math import ceil, floor
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -18,6 +18,7 @@ from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
 from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
 from roofwatch.dashboard.components.workloads import CPU_NOTE
+from roofwatch.dashboard.components.zoom import watch_zoom
 from roofwatch.dashboard.wording import code_span, date_written, natural_order
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import Trend
@@ -83,10 +84,11 @@ def show() -> None:
         drawn = main.plotly_chart(
             figure,
             key=key,
-            on_select=partial(_zoom, view, key, trend),
-            selection_mode=("points", "box"),
+            on_select="rerun",
+            selection_mode="points",
             config={"modeBarButtonsToRemove": _OTHER_WAYS_TO_ZOOM},
         )
+        watch_zoom(partial(_zoom, view, trend))
         pin = view.link.pin(parameter="commit", picked=_picked_commit(drawn, trend))
         with beside:
             show_picked_commit(view, pin, series, regressions)
@@ -109,8 +111,8 @@ def _explain(trend: Trend) -> None:
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. Failed runs are in a row of their own. "
         "Vertical lines are change points. Shaded bands start where versions, the driver, the machine, the "
-        "timer or the cache state changed. Click a point to see its commit. Drag to zoom, and double-click to zoom "
-        "out. To keep a range in the address, use *Box Select*, and set *Commits* to all to leave it."
+        "timer or the cache state changed. Click a point to see its commit. Drag to zoom, and double-click to see "
+        "all commits."
         f"{thinned}"
     )
 
@@ -128,26 +130,25 @@ def _default_series(regressions: Sequence[Regression], keys: Collection[SeriesKe
 
 def _picked_commit(drawn: PlotlyState, trend: Trend) -> str | None:
     """Return the commit of the selected point, if any."""
-    points = [] if drawn["selection"]["box"] else drawn["selection"]["points"]
+    points = drawn["selection"]["points"]
     return next((sha for sha, place in trend.places.items() if points and place == int(points[0]["x"])), None)
 
 
-def _zoom(view: View, key: str, trend: Trend) -> None:
-    """Make the selected range the window."""
-    stretch = commits_within(trend, st.session_state[key]["selection"]["box"])
-    if stretch is not None:
-        first, last = stretch
-        view.link.choose_next("window", str(trend.places[last] - trend.places[first] + 1))
-        view.link.choose_next("end", last)
+def _zoom(view: View, trend: Trend, shown: Sequence[float]) -> None:
+    """Make the shown range the window; all commits if it is empty."""
+    window = window_of(trend, shown) if shown else (_EVERY_COMMIT, "")
+    if window is not None:
+        length, end = window
+        view.link.choose_next("window", length)
+        view.link.choose_next("end", end)
 
 
-def commits_within(trend: Trend, boxes: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """Return the first and last commit of a selected range; None if there are fewer than two."""
-    if not boxes:
-        return None
-    left, *_, right = sorted(boxes[-1]["x"])
-    within = sorted((place, sha) for sha, place in trend.places.items() if left <= place <= right)
-    return (within[0][1], within[-1][1]) if within and within[0][0] < within[-1][0] else None
+def window_of(trend: Trend, shown: Sequence[float]) -> tuple[str, str] | None:
+    """Return length and last commit of the window of a range; None if it has fewer than two commits."""
+    left, right = max(0, ceil(shown[0])), min(floor(shown[1]), trend.commit_count - 1)
+    # of a thinned series, not every commit is known
+    last, sha = min((place, sha) for sha, place in trend.places.items() if place >= right)
+    return (str(last - left + 1), sha) if left < right else None
 
 
 def _narrow(
@@ -236,6 +237,8 @@ def _question(
     )
     windows = [*map(str, _windows(view)), _EVERY_COMMIT]
     if windows == [_EVERY_COMMIT]:
+        # in the address, to which Back returns from a zoom
+        view.link.pin(parameter="window", picked=_EVERY_COMMIT)
         return question
     window = view.link.choose("Commits", windows, parameter="window", default=_EVERY_COMMIT, place=place)
     if window == _EVERY_COMMIT:

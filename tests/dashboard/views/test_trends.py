@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.dashboard.views.trends import commits_within
+from roofwatch.dashboard.views.trends import window_of
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.results import Trend
 from tests.builders import (
@@ -114,11 +114,12 @@ def test_a_runner_of_one_branch_is_offered_for_that_branch(open_view: OpenView, 
     assert "These series have no runs on the chosen branch" in texts(nothing)
 
 
-def test_a_box_selects_its_first_and_last_commit() -> None:
+def test_a_range_becomes_the_window_of_the_commits_within() -> None:
     trend = Trend((), {"a": 0, "b": 1, "d": 3, "e": 4}, 5, 5)
-    assert commits_within(trend, [{"x": [3.6, 0.7]}]) == ("b", "d")
-    assert commits_within(trend, [{"x": [0.6, 1.4]}]) is None
-    assert commits_within(trend, []) is None
+    assert window_of(trend, [0.7, 3.6]) == ("3", "d")
+    assert window_of(trend, [-0.6, 2.4]) == ("4", "d")
+    assert window_of(trend, [1.1, 9.0]) == ("3", "e")
+    assert window_of(trend, [0.6, 1.4]) is None
 
 
 def test_the_address_may_ask_for_any_window(open_view: OpenView, store: Engine) -> None:
