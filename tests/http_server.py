@@ -94,8 +94,8 @@ class FakeServer:
         self.requests.append(request)
         return self.answers.pop(0)(request) if self.answers else None
 
-    def sender(self, token: str | None = TOKEN) -> HttpSender:
-        return HttpSender(self.url, token, timeout_s=5, now=lambda: NOON)
+    def sender(self) -> HttpSender:
+        return HttpSender(self.url, TOKEN, timeout_s=5, now=lambda: NOON)
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> Answers:

@@ -74,8 +74,8 @@ def headers_of(token: NewToken | str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token if isinstance(token, str) else token.text}"}
 
 
-def make_app(store: Engine, limits: Limits | None = None, *, analyses: bool = False, **fields: Any) -> FastAPI:
-    return create_app(store, version="1", limits=limits, analyses=analyses, **{"now": lambda: NOW} | fields)
+def make_app(store: Engine, limits: Limits | None = None, **fields: Any) -> FastAPI:
+    return create_app(store, version="1", limits=limits, analyses=False, **{"now": lambda: NOW} | fields)
 
 
 @pytest.fixture

@@ -43,8 +43,6 @@ COST: dict[str, dict[str, Any]] = {
     CHAIN: {"flop_count": 12_288.0, "memory_bytes": 8_192.0},
     EMPTY: {"flop_count": 1.0, "memory_bytes": 8.0},
 }
-ROOF_NS = 100_000.0
-"""Of the norm and of the product."""
 
 
 def gpu(**fields: Any) -> Environment:

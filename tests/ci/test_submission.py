@@ -9,12 +9,12 @@ US = 1_000.0
 
 
 def make_blocks(
-    base_us: float, candidate_us: float, *, claimed_us: float | None = None, noise: float = 0.02, count: int = 8
+    base_us: float, candidate_us: float, *, claimed_us: float | None = None, noise: float = 0.02
 ) -> list[Block]:
     """Blocks whose calls take so long, with an exchange of 20 us around each."""
     rng = np.random.default_rng(7)
-    base, candidate = (us * US * np.exp(rng.normal(0, noise, count)) for us in (base_us, candidate_us))
-    claimed = candidate if claimed_us is None else np.full(count, claimed_us * US)
+    base, candidate = (us * US * np.exp(rng.normal(0, noise, 8)) for us in (base_us, candidate_us))
+    claimed = candidate if claimed_us is None else np.full(8, claimed_us * US)
     return [
         Block(base_ns=b + 20 * US, candidate_ns=c + 20 * US, base_claimed_ns=b, candidate_claimed_ns=own)
         for b, c, own in zip(base, candidate, claimed, strict=True)

@@ -56,11 +56,11 @@ def make_reading(at_ms: float, **fields: Any) -> Reading:
     return Reading(at_ns=int(at_ms * MS), **defaults | fields)
 
 
-def telemetry_of(readings: Sequence[Reading], *, started_at: datetime, message: str | None = None) -> Telemetry:
+def telemetry_of(readings: Sequence[Reading], *, started_at: datetime) -> Telemetry:
     """Telemetry of a process that took some readings."""
     sampler = sampler_of("normal")
     sampler._readings, sampler._started_at = list(readings), started_at
-    return sampler.telemetry(message=message)
+    return sampler.telemetry()
 
 
 def sampler_of(recording: str, uuid: str = UUID) -> Sampler:
@@ -69,8 +69,8 @@ def sampler_of(recording: str, uuid: str = UUID) -> Sampler:
     return Sampler(NvmlDevice(uuid, replayed(recording)), now_ns=lambda: next(times))
 
 
-def after(readings: int, recording: str, uuid: str = UUID) -> Sampler:
-    sampler = sampler_of(recording, uuid)
+def after(readings: int, recording: str) -> Sampler:
+    sampler = sampler_of(recording)
     for _ in range(readings):
         sampler.read()
     return sampler

@@ -52,12 +52,12 @@ def test_a_bad_file_is_reported_before_the_first_record_is_returned(tmp_path: Pa
 READINGS = Telemetry(status="ok", started_at=NOON, offset_ms=tuple(range(0, 500, 50)))
 
 
-def record_with(*states: DeviceState, telemetry: Telemetry | None = READINGS) -> RunRecord:
+def record_with(*states: DeviceState) -> RunRecord:
     blocks = tuple(
         block.model_copy(update={"device_state": state})
         for block, state in zip(make_blocks([1_000.0] * len(states)), states, strict=True)
     )
-    return make_record(measurements=[make_measurement(blocks=blocks)], telemetry=telemetry)
+    return make_record(measurements=[make_measurement(blocks=blocks)], telemetry=READINGS)
 
 
 def state(**fields: Any) -> DeviceState:

@@ -187,12 +187,12 @@ def test_a_sparkline_has_a_gap_for_a_failure_and_plain_characters_where_needed(
     assert sparkline([10.0, 20.0, None, 30.0, 20.0]) == shown
 
 
-def on_a_gpu(*, busy_ns: float = 3_000, host_ns: float | None = 9_000, **fields: Any) -> Measurement:
+def on_a_gpu(**fields: Any) -> Measurement:
     block = Block(
         started_at=NOON,
-        samples_ns=(busy_ns,),
-        span_ns=(busy_ns + 500,),
-        host_ns=host_ns,
+        samples_ns=(3_000,),
+        span_ns=(3_500,),
+        host_ns=9_000,
         launch_delay_ns=6_000,
         kernel_count=2,
     )

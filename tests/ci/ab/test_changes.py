@@ -35,9 +35,9 @@ def taking(peak_bytes: int) -> Measurement:
     return make_timed(SOFTMAX, memory=memory, timer=Timer.CUPTI)
 
 
-def launched_in(host_ns: float, levels: Sequence[float] = QUIET, case_id: str = SOFTMAX) -> Measurement:
+def launched_in(host_ns: float, levels: Sequence[float] = QUIET) -> Measurement:
     """The host takes so long, block by block in noise; the device as long as ever."""
-    timed = make_timed(case_id, timer=Timer.CUPTI)
+    timed = make_timed(SOFTMAX, timer=Timer.CUPTI)
     blocks = [
         block.model_copy(update={"host_ns": host_ns * level}) for block, level in zip(timed.blocks, levels, strict=True)
     ]
@@ -109,10 +109,8 @@ def test_host_time_is_compared_block_by_block(factor: float, verdict: Verdict | 
         assert change.relative_interval[0] < factor - 1 < change.relative_interval[1]
 
 
-def accuracy_changes(
-    base: Accuracy, head: Accuracy, *, of_head: dict[str, Any] | None = None
-) -> list[tuple[Reason, str]]:
-    found = find_accuracy_changes(*make_records([base], [head], head_fields=of_head), relative_change=0.5)
+def accuracy_changes(base: Accuracy, head: Accuracy) -> list[tuple[Reason, str]]:
+    found = find_accuracy_changes(*make_records([base], [head]), relative_change=0.5)
     return [(change.reason, change.part) for change in found]
 
 

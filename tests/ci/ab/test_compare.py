@@ -173,9 +173,9 @@ def test_a_slowdown_beyond_noise_and_threshold_is_called(
 # --- families
 
 
-def comparison(p_value: float, verdict: Verdict = Verdict.REGRESSED) -> Comparison:
+def comparison(p_value: float) -> Comparison:
     return Comparison(
-        verdict=verdict,
+        verdict=Verdict.REGRESSED,
         reason=Reason.BEYOND_THRESHOLD,
         base_ns=1.0,
         head_ns=1.1,

@@ -27,9 +27,9 @@ KEY = (CASE_ID, "torch")
 LONG_BLOCKS = tuple(block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks)
 
 
-def compared_with_itself(rng: np.random.Generator, *, noise: float, block_count: int = 18) -> Comparison:
+def compared_with_itself(rng: np.random.Generator, *, noise: float) -> Comparison:
     """Blocks of one sample each, of that much noise."""
-    sides = 1_000 * np.exp(noise * rng.standard_normal((2, block_count, 1)))
+    sides = 1_000 * np.exp(noise * rng.standard_normal((2, 18, 1)))
     return compare(sides[0], sides[1])
 
 

@@ -162,12 +162,11 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
     monkeypatch.setenv("HOOK", hook.url)
     channels = {name: open_channel(one, Path(), api_url="") for name, one in EPISODE_RULES.channels.items()}
 
-    def measure(first: int, count: int, level_ns: float, branch: str = "main") -> None:
+    def measure(first: int, count: int, level_ns: float) -> None:
         """Measure one commit per hour, then analyse and notify as the service does."""
         for number in range(first, first + count):
             measured = make_measurement(median_ns=level_ns * (1 + 0.005 * rng.standard_normal()))
-            commit = make_commit(number, branch=branch)
-            ingest_record(store, make_record(number, commit=commit, measurements=[measured]))
+            ingest_record(store, make_record(number, measurements=[measured]))
         request_analysis(store, PROJECT)
         assert analyse_waiting(store) == [PROJECT]
         now = NOON + timedelta(hours=first + count)

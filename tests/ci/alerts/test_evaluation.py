@@ -40,9 +40,9 @@ OBJECTIVE = RULES % "throughput" + 'metric = "utilisation"\nat_least = "40%"\n'
 PLAN = AlertSetup(parse_rules(OBJECTIVE), parse_codeowners("/kernels/ @example/kernels"))
 
 
-def seen(engine: Engine, setup: AlertSetup = PLAN, project: str = PROJECT) -> list[AlertCondition]:
+def seen(engine: Engine, setup: AlertSetup = PLAN) -> list[AlertCondition]:
     with Session(engine) as session:
-        state = read_state(session, project, setup)
+        state = read_state(session, PROJECT, setup)
         return [one for rule in setup.rules.rules for one in conditions_at(rule, state, DAY_LATER)]
 
 

@@ -17,7 +17,7 @@ HOSTILE = (
 )
 
 
-def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED, project: str = PROJECT) -> Delivery:
+def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED) -> Delivery:
     message = Message(
         title=f"rms_norm {text}",
         facts=(Fact("Evidence", text),),
@@ -25,7 +25,7 @@ def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED, project:
         links=(Link("Trend", "https://dash.example/trends?kernel=a"),),
     )
     trial = trial_delivery("chat")
-    return replace(trial, event=event, message=message, alert=replace(trial.alert, rules=(text,), project=project))
+    return replace(trial, event=event, message=message, alert=replace(trial.alert, rules=(text,), project=PROJECT))
 
 
 @pytest.mark.parametrize("write", [to_title, to_text])

@@ -154,8 +154,8 @@ def test_unknown_or_never_changing_sources_exclude_nothing(inputs: list[BuildInp
 RNG = np.random.default_rng(3)
 
 
-def pairs_around(level: float, count: int = 8) -> list[float]:
-    return [float(each) for each in RNG.normal(level, 0.005, size=count)]
+def pairs_around(level: float) -> list[float]:
+    return [float(each) for each in RNG.normal(level, 0.005, size=8)]
 
 
 def test_the_size_of_the_step_is_taken_from_all_commits_that_have_it() -> None:

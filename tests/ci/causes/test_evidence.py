@@ -72,9 +72,9 @@ def profiled(number: int, *rows: ProfiledActivity, implementation: str = "torch"
     )
 
 
-def profiled_step(*runs: ProfiledRun, others: Sequence[Series] = (), factor: float = 1.4, **newer: Any) -> TrendFinding:
+def profiled_step(*runs: ProfiledRun, others: Sequence[Series] = (), **newer: Any) -> TrendFinding:
     """A step at commit 8 of 16 with profiles; the setting may change there too."""
-    times = make_series(stepped(factor=factor))
+    times = make_series(stepped(factor=1.4))
 
     def set_up(point: SeriesPoint) -> SeriesPoint:
         plain = RunSetting("1", "570.86", toolchain=(("torch", "2.11.0"),), machine=())
@@ -131,9 +131,9 @@ def test_launches_that_do_not_explain_the_step_are_no_evidence(runs: Sequence[Pr
 LATER = NOON + timedelta(hours=30)
 
 
-def again(number: int, value: float, *, run: int = 1, hours: float = 0.0, **fields: object) -> SeriesPoint:
+def again(number: int, value: float, *, run: int = 1, **fields: object) -> SeriesPoint:
     """A commit measured once more, after all others."""
-    return make_point(number, value, run=run, measured_at=LATER + timedelta(hours=hours, minutes=run), **fields)
+    return make_point(number, value, run=run, measured_at=LATER + timedelta(minutes=run), **fields)
 
 
 def step_with(*more: SeriesPoint) -> TrendFinding:

@@ -148,12 +148,12 @@ SERIES = 24
 COUNT = 180
 
 
-def indices_of(values: np.ndarray, smallest: float = 0.005) -> list[int]:
-    return [change.index for change in find_change_points(values, min_relative_change=smallest)]
+def indices_of(values: np.ndarray) -> list[int]:
+    return [change.index for change in find_change_points(values, min_relative_change=0.005)]
 
 
-def series(kind: str, seed: int, *, width: float = 0.01, factor: float = 1.0, at: int = 90) -> np.ndarray:
-    logs = width * NOISES[kind](COUNT, np.random.default_rng(seed))
+def series(kind: str, seed: int, *, factor: float = 1.0, at: int = 90) -> np.ndarray:
+    logs = 0.01 * NOISES[kind](COUNT, np.random.default_rng(seed))
     logs[at:] += math.log(factor)
     return np.asarray(1_000 * np.exp(logs))
 

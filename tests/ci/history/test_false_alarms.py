@@ -19,17 +19,15 @@ from tests.ci.values import make_point
 DAY = date(2026, 3, 1)
 
 
-def with_p_value(
-    p_value: float | None, *, number: int = 1, day: date = DAY, **fields: object
-) -> tuple[Regression, list[TrendFinding]]:
+def with_p_value(p_value: float | None, *, number: int = 1, **fields: object) -> tuple[Regression, list[TrendFinding]]:
     change = make_change_point(number)
     window = Window(number + 1, number + 1)
-    finding = TrendFinding(change, Status.UNCONFIRMED, (), window, window, p_value=p_value, measured_on=day)
+    finding = TrendFinding(change, Status.UNCONFIRMED, (), window, window, p_value=p_value, measured_on=DAY)
     return replace(make_regression(number), **fields), [finding]  # type: ignore[arg-type]  # fields of a regression
 
 
-def alerts(*regressions: tuple[Regression, list[TrendFinding]], judged: int, rate: float = 0.05) -> list[bool]:
-    chosen = choose_alerts(regressions, series_by_date={DAY: judged}, rate=rate)
+def alerts(*regressions: tuple[Regression, list[TrendFinding]], judged: int) -> list[bool]:
+    chosen = choose_alerts(regressions, series_by_date={DAY: judged}, rate=0.05)
     return [regression.is_alert for regression in chosen]
 
 
@@ -53,20 +51,17 @@ def test_confirmed_regressions_alert_and_dismissed_ones_do_not() -> None:
     assert alerts(confirmed, dismissed, once_failed, judged=10) == [True, False, False]
 
 
-def day_of_series(seed: int, *, series_count: int, moved_count: int, commit_count: int = 50) -> list[Series]:
+def day_of_series(seed: int, *, series_count: int, moved_count: int) -> list[Series]:
     """Series of heavy-tailed noise of 2 to 4 %, each of a kernel of its own; the first ones step by 15 to 40 %, each at
     another commit.
     """
     rng = np.random.default_rng(seed)
     series = []
     for number in range(series_count):
-        values = 1e6 * np.exp(rng.uniform(0.02, 0.04) * rng.standard_t(5, commit_count))
+        values = 1e6 * np.exp(rng.uniform(0.02, 0.04) * rng.standard_t(5, 50))
         if number < moved_count:
             values[5 + 3 * number :] *= rng.uniform(1.15, 1.4) ** (1 if number % 2 else -1)
-        points = [
-            make_point(place, float(value), measured_at=NOON + timedelta(days=place // 50))
-            for place, value in enumerate(values)
-        ]
+        points = [make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values)]
         series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), tuple(points)))
     return series
 

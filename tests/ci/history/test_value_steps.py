@@ -98,8 +98,8 @@ MIB = 2**20
 HOST, MEMORY = "host_ns", "peak_allocated_bytes"
 
 
-def host_times(*, factor: float = 1.0, count: int = 40, at: int = 20, seed: int = 0) -> list[float]:
-    return stepped(count=count, at=at, factor=factor, noise=0.04, seed=seed, level_ns=5_000.0)
+def host_times(*, factor: float = 1.0) -> list[float]:
+    return stepped(count=40, at=20, factor=factor, noise=0.04, seed=0, level_ns=5_000.0)
 
 
 def test_more_memory_is_a_confirmed_alert() -> None:

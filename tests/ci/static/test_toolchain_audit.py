@@ -12,8 +12,8 @@ def make_build(triton: str, *facts: StaticFacts) -> Build:
     return Build(triton, {"torch": "2.13.0"}, facts)
 
 
-def compiled_by(triton: str, *, code: str | None = None, **fields: object) -> StaticFacts:
-    return make_static_facts(code=code or f"code of {triton}", toolchain={"triton": triton}, **fields)  # type: ignore[arg-type]
+def compiled_by(triton: str, **fields: object) -> StaticFacts:
+    return make_static_facts(code=f"code of {triton}", toolchain={"triton": triton}, **fields)  # type: ignore[arg-type]
 
 
 def test_an_upgrade_that_spills_is_worse_and_one_that_stops_is_better() -> None:

@@ -109,8 +109,8 @@ def test_all_ranks_repeat_an_early_start(gpu: StandInGpu) -> None:
 # --- graphs
 
 
-def graph_of(gpu: StandInGpu, copy_count: int = 3) -> GraphStopwatch:
-    launches = [lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * copy_count
+def graph_of(gpu: StandInGpu) -> GraphStopwatch:
+    launches = [lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * 3
     return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, lambda: None, ALONE)
 
 

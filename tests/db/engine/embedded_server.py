@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
@@ -29,9 +29,9 @@ with start(Path(sys.argv[1])) as server:
 class User:
     """Another process that uses the server of a folder."""
 
-    def __init__(self, folder: Path, *, program: str = USE, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *, program: str = USE) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", program, str(folder)],
+            [sys.executable, "-c", program, str(folder)],
             cwd=REPOSITORY,
             env=os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.PIPE,
@@ -63,8 +63,8 @@ class User:
 
 
 @contextlib.contextmanager
-def using(folder: Path, *, program: str = USE, prefix: Sequence[str] = ()) -> Iterator[User]:
-    user = User(folder, program=program, prefix=prefix)
+def using(folder: Path, *, program: str = USE) -> Iterator[User]:
+    user = User(folder, program=program)
     try:
         yield user
     finally:

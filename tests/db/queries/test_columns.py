@@ -133,9 +133,9 @@ def timed(number: int) -> Measurement:
 MOVED = 8
 
 
-def counters_of(dram_bytes: float, *, launch: int = 0, case_id: str = CASE_ID) -> Counters:
+def counters_of(dram_bytes: float, *, launch: int = 0) -> Counters:
     return Counters(
-        case_id=case_id,
+        case_id=CASE_ID,
         implementation="torch",
         function="kernel",
         launch_index=launch,

@@ -59,8 +59,8 @@ def static_key(metric: str = "registers", **fields: Any) -> SeriesKey:
     return make_series_key(metric, **fields)
 
 
-def accuracy_key(metric: str = "rmse_ratio", **fields: Any) -> SeriesKey:
-    return make_series_key(metric, **{"tensor": "out"} | fields)
+def accuracy_key(**fields: Any) -> SeriesKey:
+    return make_series_key("rmse_ratio", **{"tensor": "out"} | fields)
 
 
 def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Engine) -> None:

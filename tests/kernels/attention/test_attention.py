@@ -201,12 +201,12 @@ def test_operands_that_do_not_fit_together_are_refused(arguments, message):
         attention_varlen(**{"q": TOKENS, "k": TOKENS, "v": TOKENS, "cu_seqlens": BOUNDS, "max_seqlen": 3, **arguments})
 
 
-def make_inputs(device: str, *lengths: int, n_blocks: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+def make_inputs(device: str, *lengths: int, n_blocks: int) -> dict[str, Any]:
     """Sequences over a cache of blocks of 16 tokens, each with as many blocks as all may have."""
     per_sequence = n_blocks // len(lengths)
-    cache = torch.randn(2, n_blocks, 16, 2, 32, device=device).to(dtype)
+    cache = torch.randn(2, n_blocks, 16, 2, 32, device=device)
     return {
-        "q": torch.randn(len(lengths), 4, 32, device=device).to(dtype),
+        "q": torch.randn(len(lengths), 4, 32, device=device),
         "key_cache": cache[0],
         "value_cache": cache[1],
         "block_tables": torch.randperm(n_blocks).int().view(len(lengths), per_sequence).to(device),

@@ -23,14 +23,14 @@ def test_the_weights_gradient_is_the_same_in_every_run(device: str):
     assert torch.equal(first, second)
 
 
-def test_a_weight_of_another_dtype_keeps_it_in_its_gradient(device: str):
+@pytest.mark.parametrize(("normalise", "parameter_count"), [(rms_norm, 1), (layer_norm, 2)])
+def test_parameters_of_another_dtype_keep_it_in_their_gradients(device: str, normalise, parameter_count: int):
     x = torch.randn(5, 63, device=device, dtype=torch.bfloat16)
-    weight = torch.randn(63, device=device, requires_grad=True)
-    out = rms_norm(x, weight)
-    out.sum().backward()
+    parameters = [torch.randn(63, device=device, requires_grad=True) for _ in range(parameter_count)]
+    out = normalise(x, *parameters)
     assert out.dtype is torch.bfloat16
-    assert weight.grad is not None
-    assert weight.grad.dtype is torch.float32
+    gradients = torch.autograd.grad(out.sum(), parameters)
+    assert {gradient.dtype for gradient in gradients} == {torch.float32}
 
 
 def test_a_row_of_zeros_stays_finite(device: str):
@@ -52,17 +52,6 @@ def test_a_mean_far_from_zero_does_not_cancel_the_variance(device: str, n_cols: 
     weight, bias = torch.ones(n_cols, device=device), torch.zeros(n_cols, device=device)
     expected = layer_norm_reference(x.double(), weight.double(), bias.double())
     torch.testing.assert_close(layer_norm(x, weight, bias).double(), expected, atol=5e-3, rtol=0)
-
-
-def test_parameters_of_another_dtype_keep_it_in_their_gradients(device: str):
-    x = torch.randn(5, 63, device=device, dtype=torch.bfloat16)
-    weight, bias = (torch.randn(63, device=device, requires_grad=True) for _ in range(2))
-    out = layer_norm(x, weight, bias)
-    out.sum().backward()
-    assert out.dtype is torch.bfloat16
-    assert weight.grad is not None
-    assert bias.grad is not None
-    assert weight.grad.dtype is bias.grad.dtype is torch.float32
 
 
 def test_a_bias_of_another_length_is_refused():

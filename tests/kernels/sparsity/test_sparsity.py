@@ -12,10 +12,8 @@ from tests.kernels.builders import make_case
 OPERANDS = ("blocks", "row_pointers", "column_indices", "x")
 
 
-def make_operands(
-    M: int = 64, N: int = 5, K: int = 96, block: int = 32, percent: int = 50, device: str = "cpu"
-) -> dict[str, torch.Tensor]:
-    case = make_case("block_sparse_matmul", M=M, N=N, K=K, block=block, percent=percent)
+def make_operands(M: int = 64, N: int = 5, K: int = 96, device: str = "cpu") -> dict[str, torch.Tensor]:
+    case = make_case("block_sparse_matmul", M=M, N=N, K=K, block=32, percent=50)
     inputs = block_sparse_matmul_spec.inputs(case, InputMaker(case, device))
     return {name: inputs[name] for name in OPERANDS}
 

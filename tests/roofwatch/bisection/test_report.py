@@ -36,10 +36,10 @@ INPUTS = (
 )
 
 
-def visit(position: int, log_ratios: tuple[float, ...], error: str = "") -> Visit:
+def visit(position: int, log_ratios: tuple[float, ...]) -> Visit:
     return Visit(
         position=position,
-        pair=PairResult(log_ratios, len(log_ratios), error),
+        pair=PairResult(log_ratios, len(log_ratios), error=""),
         probability=0.5,
         finished_at=NOON + timedelta(minutes=position),
     )

@@ -76,11 +76,9 @@ def clock_of(times_s: Sequence[float]) -> Callable[[], float]:
     return lambda: next(left)
 
 
-def asked(
-    records: tuple[RunRecord, RunRecord], *, budget_s: float, times_s: Sequence[float] = (0.0, 0.0)
-) -> tuple[dict[Subject, int], str]:
+def asked(records: tuple[RunRecord, RunRecord], *, budget_s: float) -> tuple[dict[Subject, int], str]:
     lines: list[str] = []
-    more = AdaptiveBlocks(judge_pull_request, is_undecided, budget_s, lines.append, clock_of(times_s))
+    more = AdaptiveBlocks(judge_pull_request, is_undecided, budget_s, lines.append, clock_of((0.0, 0.0)))
     return dict(more(*records)), lines[0]
 
 
