@@ -3,6 +3,7 @@
 import os
 import time
 
+import plus_one
 import roofwatch
 import torch
 from roofwatch import KernelSpec, cases
@@ -69,16 +70,4 @@ unsupported = declare("unsupported", _unsupported)
 takes_longer_on_rank_1 = declare("takes_longer_on_rank_1", _takes_longer_on_rank_1)
 works = declare("works", sum_of_ranks)
 
-alone = KernelSpec(
-    name="alone",
-    inputs=lambda case, make: {"x": make.normal(case["n"])},
-    reference=lambda x: x + 1,
-    cases=cases(shapes=[{"n": 64}]),
-    flop_count=lambda case: case["n"],
-    memory_bytes=lambda case: 8 * case["n"],
-)
-
-
-@alone.implementation("torch")
-def _alone(x):
-    return x + 1
+alone = plus_one.declare("alone", lambda x: x + 1)

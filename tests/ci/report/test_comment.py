@@ -37,14 +37,18 @@ def comment(situation: str) -> str:
     return to_markdown(judge_pull_request(*SITUATIONS[situation]()), links=LINKS)
 
 
+def golden(situation: str, written: str) -> str:
+    path = GOLDEN / f"{situation}.md"
+    if os.environ.get("ROOFWATCH_UPDATE_GOLDEN"):
+        path.write_text(written)
+    return path.read_text()
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_the_comment_is_the_golden_one_and_agrees_with_the_exit_status(situation: str) -> None:
     written = comment(situation)
 
-    path = GOLDEN / f"{situation}.md"
-    if os.environ.get("ROOFWATCH_UPDATE_GOLDEN"):
-        path.write_text(written)
-    assert written == path.read_text()
+    assert written == golden(situation, written)
     status = exit_code(judge_pull_request(*SITUATIONS[situation]()).verdict)
     assert re.match(rf"(### |\*\*){'✅❌⚪'[status]} ", written)
 
@@ -62,10 +66,7 @@ def test_the_comment_without_records_is_the_golden_one(situation: str, error: st
 
     written = missing.to_markdown()
 
-    path = GOLDEN / f"{situation}.md"
-    if os.environ.get("ROOFWATCH_UPDATE_GOLDEN"):
-        path.write_text(written)
-    assert written == path.read_text()
+    assert written == golden(situation, written)
     assert missing.is_failure == (side == "head")
 
 
