@@ -131,11 +131,15 @@ async def finished(agent: Agent, tool: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_an_agent_goes_from_a_slow_script_to_a_verdict(repository: Path) -> None:
+def test_an_agent_goes_from_a_slow_script_to_a_pull_request_comment(repository: Path) -> None:
     make_repository(repository)
-    for name, text in files_of("slow-training.md").items():
-        (repository / name).write_text(text)
+    files = files_of("slow-training.md")
+    for name, text in files.items():
+        if "candidate" not in name:
+            (repository / name).write_text(text)
     commit_all(repository)
+    for name in files.keys() - {path.name for path in repository.iterdir()}:
+        (repository / name).write_text(files[name])
     odd = "*n_cols=1000*/fwd"
 
     async def session(agent: Agent) -> None:
@@ -153,12 +157,25 @@ def test_an_agent_goes_from_a_slow_script_to_a_verdict(repository: Path) -> None
         candidate.write_text(candidate.read_text().replace("n_cols // BLOCK * BLOCK, BLOCK", "n_cols, BLOCK"))
         right = await finished(agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"])
         assert right["exit_status"] == 0
-        compiled = await finished(agent, "static", path="bench_candidate.py", targets="sm_90", detail=True)
+        compiled = await finished(agent, "static", path="bench_candidate.py", detail=True)
         facts = compiled["result"]["static_facts"]
-        assert {fact["target"] for fact in facts} == {"sm_90"}
-        assert {fact["local_bytes"] for fact in facts} == {0}
-        judged = await finished(agent, "submit", candidate="candidate.py", spec="bench_quantise.py")
+        assert {fact["target"] for fact in facts} == {"sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"}
+        assert not any(fact["spilled_registers"] or fact["local_bytes"] for fact in facts)
+        judged = await finished(agent, "submit", candidate="candidate.py", spec="bench_quantise.py", budget=120)
         assert judged["result"]["verdict"] == "unconfirmed", judged
+        (repository / "bench_candidate.py").unlink()
+        for name, text in files_of("slow-training.md", "to").items():
+            (repository / name).write_text((repository / name).read_text() + text)
+        commit_all(repository)
+        pair = await finished(
+            agent, "ab", path="bench_quantise.py", base="HEAD~1", blocks=2, budget=0, targets="sm_90", detail=True
+        )
+        base, head = pair["result"]["records"]
+        compared = await finished(agent, "compare", base=base, head=head, detail=True)
+        assert compared["result"]["judgement"] == pair["result"]["judgement"]
+        comment = roofwatch("report", base, head, cwd=repository).output
+        assert "fake_quantise" in comment
+        assert "`triton`" in comment
 
     ask(over_stdio(repository), session)
 
@@ -198,7 +215,9 @@ def test_the_documented_configuration_of_clients_is_valid() -> None:
 def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_asked(jobs: Jobs) -> None:
     async def session(agent: Agent) -> None:
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
-        expected = "list_kernels check static run ab diagnose profile compare history regressions report_problem result"
+        expected = (
+            "list_kernels check static run ab submit diagnose profile compare history regressions report_problem result"
+        )
         assert tools.keys() >= {*expected.split()}
         for tool in tools.values():
             parameters = tool.input_schema["properties"]
