@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import refuse_harness, refuse_medians, refuse_runner
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, on_one_line
 from roofwatch.dashboard.wording import natural_order, written
 from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RecentRuns, RunDetail, RunSummary
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, Verdict, timing_of
@@ -72,8 +72,8 @@ def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str
     run = runs[0]
     if by is By.RUNS:
         left = ", no longer on its branch" if run.is_unreachable else ""
-        return f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]}{left})"
-    return choice
+        choice = f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]}{left})"
+    return on_one_line(choice)
 
 
 @dataclass(frozen=True)

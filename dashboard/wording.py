@@ -119,7 +119,7 @@ def confirmation_text(regression: Regression) -> str:
 
 def place_text(series: SeriesKey) -> str:
     """Write where a series is measured: the name of its device, or the target of its machine code."""
-    return series.runner_class.partition(",")[0] or series.target
+    return on_one_line(series.runner_class.partition(",")[0] or series.target)
 
 
 def certainty_text(regression: Regression) -> str:

@@ -14,7 +14,7 @@ from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
-from roofwatch.dashboard.wording import age_text, code_span, duration_text, percent
+from roofwatch.dashboard.wording import age_text, code_span, percent
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
@@ -75,10 +75,6 @@ def health_columns(
     """Return whether runner classes report, how often their device is disturbed, and their noise."""
     now = datetime.now(UTC)
 
-    def gap_ns(runner: str) -> float | None:
-        gap = intervals[runner].usual_gap
-        return None if gap is None else gap.total_seconds() * 1e9
-
     def from_history(runner: str) -> float | None:
         known = history.get(runner)
         return None if known is None else known.deviation
@@ -97,7 +93,6 @@ def health_columns(
             help="No results: none for three times its longest usual interval.",
         ),
         Column("last result", lambda runner: age_text(intervals[runner].last_at, now=now)),
-        Column("usually every", gap_ns, duration_text),
         Column(
             "throttled or contended",
             degraded_share,

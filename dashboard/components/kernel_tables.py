@@ -8,6 +8,7 @@ import streamlit as st
 
 from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
@@ -95,7 +96,7 @@ def show_best(measurements: Sequence[Measurement]) -> None:
         by_case.setdefault(one.case_id, {})[one.implementation] = one
 
     def time_column(name: str) -> Column[_Case]:
-        return Column(f"{name}, time", lambda one: one.time_of(name))
+        return Column(on_one_line(f"{name}, time"), lambda one: one.time_of(name))
 
     show_table(
         [_Case(case_id, best.get(case_id), by_case[case_id]) for case_id in sorted(by_case, key=natural_order)],
@@ -203,7 +204,7 @@ def show_counters(counters: Sequence[Counters]) -> None:
         title = f"{launch.case_id} · {launch.implementation} · {launch.function}"
         number = f" #{launch.launch_index}" if launch.launch_index else ""
         return Column(
-            title + number,
+            on_one_line(title + number),
             lambda name: counter_text(name, launch.values[name]) if name in launch.values else "not read",
         )
 

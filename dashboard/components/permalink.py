@@ -146,7 +146,7 @@ class Permalink:
         for value in values:
             if value not in options:
                 st.warning(
-                    f"{label} {code_span(shortened(value))} of the address not found; showing another.",
+                    f"{label} {code_span(shortened(value))} not found.",
                     icon=":material/link_off:",
                 )
         return [value for value in values if value in options]

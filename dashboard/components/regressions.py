@@ -76,7 +76,7 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
     cells = {
         "what": [
             f"<b>{escape(kernel_text(regression.kernel))}</b> {marks}",
-            escape(" · ".join([*families, extent])),
+            escape(on_one_line(" · ".join([*families, extent]))),
         ],
         "size": [f"<b>{escape(headline_text(best))}</b>", escape(f"{best.series.definition.title}{levels}")],
         "line": [_outline_image(regression)],

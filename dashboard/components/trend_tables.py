@@ -90,6 +90,7 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
         changes_of(series, regressions),
         Column("verdict", lambda one: one.change.verdict, verdict_text),
         Column("change", lambda one: one.change.relative_change, percent),
+        Column("cause", lambda one: one.regression.cause),
         Column("commit", lambda one: one.change.commit.short_sha),
         Column("subject", lambda one: one.change.commit.subject),
         Column("author", lambda one: one.change.commit.author),

@@ -5,6 +5,7 @@ from datetime import tzinfo
 
 import streamlit as st
 
+from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage, person_here
 from roofwatch.dashboard.components.table import Column, show_table
@@ -46,7 +47,9 @@ def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
     line = st.container(horizontal=True, vertical_alignment="center")
     line.markdown(f"{mark.badge} {_MEANING[decided.state]}")
     if decided.person and decided.changed_at:
-        st.text(f"{shortened(decided.person)}, {written(decided.changed_at, zone)}\n{decided.reason or ''}")
+        st.text(
+            f"{shortened(decided.person)}, {written(decided.changed_at, zone)}\n{on_one_line(decided.reason or '')}"
+        )
     person, why_not = find_triager(project)
     if person is None:
         line.caption(why_not)

@@ -225,7 +225,7 @@ def offer_files(table: pd.DataFrame, name: str) -> None:
     for kind, (ending, write) in writers.items():
         place.download_button(
             kind,
-            partial(write, table),
+            partial(write, table.rename(columns={"change": "relative change"})),
             file_name=f"roofwatch-{name}.{ending}",
             icon=":material/download:",
             on_click="ignore",

@@ -8,6 +8,7 @@ from uuid import UUID
 import pandas as pd
 import streamlit as st
 
+from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import trend_figure
 from roofwatch.dashboard.components.evidence import show_evidence
@@ -93,7 +94,9 @@ def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression
 
 def _title(one: TriagedRegression) -> str:
     regression = one.regression
-    return f"{regression.commit.short_sha}  {regression.kernel}  {headline_text(regression.change_points[0])}"
+    return (
+        f"{regression.commit.short_sha}  {kernel_text(regression.kernel)}  {headline_text(regression.change_points[0])}"
+    )
 
 
 def _show_head(view: View, one: TriagedRegression) -> None:
@@ -104,7 +107,7 @@ def _show_head(view: View, one: TriagedRegression) -> None:
     marks = [VERDICT_MARKS[regression.verdict], *standing_marks(one)]
     st.header(f"{code_span(kernel_text(regression.kernel))} {headline_text(best)}", anchor=False)
     st.markdown(" ".join(mark.badge for mark in marks))
-    st.text(regression.summary)
+    st.text(on_one_line(regression.summary))
     _show_extent(regression)
     st.caption(f"Best evidence: {code_span(certainty_text(regression))}")
     _show_commit(view, regression)
@@ -152,7 +155,7 @@ def _show_suspects(regression: Regression) -> None:
         cause, weight, sentence = st.columns([1.5, 1, 6], vertical_alignment="center")
         cause.markdown(f"**{one.cause}** {one.weight:.0%}")
         weight.progress(one.weight)
-        sentence.text(one.sentence)
+        sentence.text(on_one_line(one.sentence))
 
 
 def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None:
@@ -165,7 +168,7 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
         st.plotly_chart(figure, key=MAIN_FIGURE, alt=f"{series.definition.title} of {series.label} over commits")
     else:
         st.info("This series has no runs outside pairs.", icon=":material/show_chart:")
-    st.text(change.evidence)
+    st.text(on_one_line(change.evidence))
     links = st.container(horizontal=True)
     base, head = change.previous_commit.sha, change.commit.sha
     runner = {"runner": series.runner_class} if series.runner_class else {}
@@ -209,7 +212,7 @@ def _show_changes(view: View, regression: Regression, chosen: ChangePoint) -> No
     changes = regression.change_points
     names = {one.series: place_text(one.series) for one in changes}
     if len(set(names.values())) < len({(one.runner_class, one.target) for one in names}):
-        names = {one: one.runner_class or one.target for one in names}  # two classes of one device
+        names = {one: on_one_line(one.runner_class or one.target) for one in names}  # two classes of one device
     rows = grouped(changes, lambda one: (one.series.definition.title, replace(one.series, target="").label))
     places = list(dict.fromkeys(names.values()))
     cells = {
@@ -229,7 +232,7 @@ def _show_changes(view: View, regression: Regression, chosen: ChangePoint) -> No
         pd.DataFrame(
             {
                 "metric": [title for title, _ in rows],
-                "series": [label for _, label in rows],
+                "series": [on_one_line(label) for _, label in rows],
                 **{place: [_cell_text(one, chosen) for one in own] for place, own in cells.items()},
             }
         ),

@@ -15,12 +15,12 @@ from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name, runner_history_figure
-from roofwatch.dashboard.charts.trend import changes_of
 from roofwatch.dashboard.components.health import health_columns, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import Column, grouped, show_table
-from roofwatch.dashboard.wording import natural_order, rate_text, verdict_text, written
+from roofwatch.dashboard.components.trend_tables import show_changes
+from roofwatch.dashboard.wording import duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 
@@ -63,6 +63,10 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         count = sum(measured[run.run_id] for run in runs[runner])
         return sum(degraded[run.run_id] for run in runs[runner]) / count if count else None
 
+    def gap_ns(runner: str) -> float | None:
+        gap = intervals[runner].usual_gap
+        return None if gap is None else gap.total_seconds() * 1e9
+
     def false_alarms(runner: str) -> str:
         known = noise.get(runner)
         return "not calibrated" if known is None else f"{known.false_alarm_count} of {known.comparison_count}"
@@ -72,6 +76,7 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         noisiest_first,
         *health_columns(intervals, degraded_share, noise, history),
         Column("runs", lambda runner: len(runs[runner])),
+        Column("usually every", gap_ns, duration_text),
         Column("false alarms", false_alarms, help="Verdicts of a change in A/A calibrations, over all cases."),
         key=MAIN_FIGURE,
     )
@@ -137,18 +142,7 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
         f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or contended. Clock and "
         "temperature are those of the blocks of this case, if they were read."
     )
-    st.header("Stored change points", anchor=False)
-    show_table(
-        changes_of([series], data.list_regressions(view.project)),
-        Column("what", lambda one: "drift" if one.change.is_gradual else "step"),
-        Column("verdict", lambda one: one.change.verdict, verdict_text),
-        Column("cause", lambda one: str(one.regression.cause)),
-        Column("state", lambda one: str(one.regression.state)),
-        Column("commit", lambda one: one.change.commit.short_sha),
-        Column("subject", lambda one: one.change.commit.subject),
-        Column("evidence", lambda one: one.change.evidence),
-        if_empty="No stored steps or drifts of this series.",
-    )
+    show_changes([series], data.list_regressions(view.project))
 
 
 def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:

@@ -23,7 +23,7 @@ from tests.dashboard.gpu_history import gpu, gpu_ceilings
 
 HOSTILE = (
     "<img src=x onerror=globalThis.wasRun=1><script>globalThis.wasRun=1</script>[a](javascript:globalThis.wasRun=1) "
-    ":red[x] $x$ `y` **z**"
+    ":red[x] $x$ `y` **z** \u202e"
 )
 
 

@@ -127,6 +127,8 @@ def test_text_from_records_is_markdown_only_inside_code(
             outside = re.sub(r"(`+).*?\1", "", str(element.value))
             assert "<img" not in outside
             assert "javascript" not in outside
+    shown = [texts(app), *(one.value.to_csv() for one in app.dataframe), *(str(one.options) for one in app.selectbox)]
+    assert "\u202e" not in "".join(shown)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
             "status": "open, confirmed",
             "implementation": "torch",
             "change": pytest.approx(0.42),
+            "cause": "code",
             "level": "10 µs → 14.2 µs",
             "commit": sha_of(SLOWER_AT)[:8],
             "author": "Test Author",
