@@ -143,7 +143,7 @@ def _show_extent(regression: Regression) -> None:
     if regression.ended is not None:
         parts.append(regression.ended)
     if parts:
-        st.text("; ".join(parts))
+        st.text(on_one_line("; ".join(parts)))
 
 
 def _show_suspects(regression: Regression) -> None:
