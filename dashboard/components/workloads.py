@@ -52,7 +52,7 @@ def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
     found = sorted((one for runner in recent for one in _newest_of(view, runner)), key=lambda one: one.place)
     if not found:
         return
-    st.subheader("Workloads", anchor=False)
+    st.header("Workloads", anchor=False)
     if len(found) > _ROWS_AT_FIRST and not view.link.switch(
         f"Show more than the first {_ROWS_AT_FIRST} workloads", parameter="workloads"
     ):
@@ -113,7 +113,7 @@ class _Value:
 
 def show_step_values(part: RunRecord) -> None:
     """Show the values of each workload of a record, with the formula of each."""
-    st.subheader("Values of a step", anchor=False)
+    st.header("Values of a step", anchor=False)
     show_table(
         sorted(_values_of(part), key=lambda one: (natural_order(one.case_id), one.implementation)),
         Column("case", lambda one: one.case_id),
@@ -153,7 +153,7 @@ def show_step_changes(view: View, rows: Sequence[ComparedCase], base_id: UUID, h
     profiled = {f"{row.case_id} {row.implementation}": row for row in rows if row.is_profiled}
     if not profiled:
         return
-    st.subheader("Why a step changed", anchor=False)
+    st.header("Why a step changed", anchor=False)
     title = view.link.choose("Step of", list(profiled), parameter="step")
     records = data.ask(questions.read_case_of_runs, base_id, head_id, profiled[title].case_id)
     ledger = next(one for one in ledgers_of_records(*records) if one.title == title)
