@@ -31,6 +31,7 @@ from roofwatch.dashboard.wording import (
     transition_text,
 )
 from roofwatch.db.values import (
+    BandPoint,
     ChangePoint,
     CommitRef,
     Regression,
@@ -86,8 +87,7 @@ def trend_figure(
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
     figure = go.Figure()
     for one, name in zip(series, names, strict=True):
-        add = _add_band if one.band else _add_values
-        add(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
+        _add_values(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
     _add_failures(figure, failed, position, zone)
     _add_bands(figure, setting_changes(series), position, commit_count, zone)
     _add_changes(figure, changes_of(series, regressions), position, commit_count, zone)
@@ -175,9 +175,28 @@ def _add_values(
     scale: Scale,
     zone: tzinfo,
 ) -> None:
-    factor = _factor(series, scale, [point.value for point in series.points])
+    # a failed run has no value, which breaks the line
+    values: list[float | None] = [one.median for one in series.band] or [point.value for point in series.points]
+    places = [position[one.commit.sha] for one in series.band or series.points]
+    factor = AXES.get(series.key.definition.unit, Axis()).scale
+    if scale is Scale.RELATIVE:
+        factor = 1 / next(filter(None, values), 1.0)
     colour, symbol, dash = style_of(index)
-    is_short = len(series.points) <= _MAX_WHISKERS
+    if series.band:
+        figure.add_scatter(
+            x=[*places, *reversed(places)],
+            y=[*(one.high * factor for one in series.band), *(one.low * factor for one in reversed(series.band))],
+            yaxis=axis,
+            mode="lines",
+            fill="toself",
+            fillcolor=colour,
+            opacity=0.25,
+            line={"width": 0},
+            hoverinfo="skip",
+            legendgroup=str(index),
+            showlegend=False,
+        )
+    is_short = not series.band and len(series.points) <= _MAX_WHISKERS
     whiskers = {
         "type": "data",
         "symmetric": False,
@@ -187,9 +206,8 @@ def _add_values(
         "width": 3,
     }
     figure.add_scatter(
-        x=[position[point.commit.sha] for point in series.points],
-        # a failed run has no value, which breaks the line
-        y=[None if point.value is None else point.value * factor for point in series.points],
+        x=places,
+        y=[None if value is None else value * factor for value in values],
         yaxis=axis,
         error_y=whiskers if is_short else None,
         mode="lines+markers",
@@ -200,67 +218,9 @@ def _add_values(
         showlegend=axis == _VALUES,
         line={"color": colour, "width": 1.5, "dash": dash},
         marker={"color": colour, "symbol": symbol, "size": 8 if is_short else 4, "line": {"color": GREY, "width": 0.5}},
-        hovertext=[_point_hover(series, point, zone) for point in series.points],
+        hovertext=[_band_hover(series, one, zone) for one in series.band]
+        or [_point_hover(series, point, zone) for point in series.points],
     )
-
-
-def _add_band(
-    figure: go.Figure,
-    series: Series,
-    name: str,
-    position: Mapping[str, int],
-    index: int,
-    axis: str,
-    scale: Scale,
-    zone: tzinfo,
-) -> None:
-    factor = _factor(series, scale, [one.median for one in series.band])
-    colour, symbol, dash = style_of(index)
-    places = [position[one.commit.sha] for one in series.band]
-    figure.add_scatter(
-        x=[*places, *reversed(places)],
-        y=[*(one.high * factor for one in series.band), *(one.low * factor for one in reversed(series.band))],
-        yaxis=axis,
-        mode="lines",
-        fill="toself",
-        fillcolor=colour,
-        opacity=0.25,
-        line={"width": 0},
-        hoverinfo="skip",
-        legendgroup=str(index),
-        showlegend=False,
-    )
-    write = series.key.definition.format
-    figure.add_scatter(
-        x=places,
-        y=[one.median * factor for one in series.band],
-        yaxis=axis,
-        mode="lines+markers",
-        name=escape(name),
-        unselected={"marker": {"opacity": 1}},
-        legendgroup=str(index),
-        showlegend=axis == _VALUES,
-        line={"color": colour, "width": 1.5, "dash": dash},
-        marker={"color": colour, "symbol": symbol, "size": 4},
-        hovertext=[
-            "<br>".join(
-                [
-                    f"<b>{escape(write(one.median))}</b>, median of {one.run_count:,} runs",
-                    f"5 % to 95 %: {escape(write(one.low))} to {escape(write(one.high))}",
-                    escape(series.key.label),
-                    *commit_lines(one.commit, zone),
-                ]
-            )
-            for one in series.band
-        ],
-    )
-
-
-def _factor(series: Series, scale: Scale, values: Sequence[float | None]) -> float:
-    """Return what values are multiplied by to be drawn."""
-    if scale is Scale.RELATIVE:
-        return 1 / next(filter(None, values), 1.0)
-    return AXES.get(series.key.definition.unit, Axis()).scale
 
 
 def _length(lower: float | None, upper: float | None) -> float:
@@ -276,6 +236,13 @@ def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
     )
     value = f"<b>{escape(write(point.value))}</b>{escape(spread)}"
     return "<br>".join([value, escape(series.key.label), *commit_lines(point.commit, zone)])
+
+
+def _band_hover(series: Series, one: BandPoint, zone: tzinfo) -> str:
+    write = series.key.definition.format
+    median = f"<b>{escape(write(one.median))}</b>, median of {one.run_count:,} runs"
+    spread = f"5 % to 95 %: {escape(write(one.low))} to {escape(write(one.high))}"
+    return "<br>".join([median, spread, escape(series.key.label), *commit_lines(one.commit, zone)])
 
 
 def _add_failures(

@@ -42,7 +42,7 @@ _CASES = tuple(
     )
 )
 NARROWED = {"branch": "old", "class": OTHER.runner_class, "dtype": "float32"}
-"""Family, tag and owner act as dtype does, through `Filters.case_ids`, which `test_filters.py` has."""
+"""Kernel, family, tag and owner act as dtype does, through `Filters.case_ids`, which `test_filters.py` has."""
 VIEWS: dict[str, dict[str, str]] = {
     "overview": {"window": "all"},
     "regression": {},
