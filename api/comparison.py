@@ -21,6 +21,7 @@ from roofwatch.ci.verdicts import exit_code
 from roofwatch.db.queries.comparing import REVISION_PATTERN, UnknownRevisionError, resolve_revisions
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.steps import list_step_shares
 
 router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 
@@ -77,12 +78,14 @@ def get_comparison(
     reader.check_project(sides.project)
     with state_of(request).reading() as session:
         base_id, head_id = sides.find(session)
+        base, head = load_record(session, base_id), load_record(session, head_id)
         judgement = judge_pull_request(
-            load_record(session, base_id),
-            load_record(session, head_id),
+            base,
+            head,
             noise_floor=stored_floor(list_newest_calibrations(session, sides.project, head_id))
             if noise_floor
             else None,
+            steps=list_step_shares(session, sides.project, head.environment.runner_class),
         )
     if format == "markdown":
         return Response(to_markdown(judgement), media_type="text/markdown")

@@ -145,7 +145,7 @@ def _of_step(
     if profile is not None and profile.span_ns:
         formula = f"{profile.busy_ns} ns busy / {profile.span_ns} ns of {profile.call_count} profiled calls"
         yield value("busy share", "share", profile.busy_ns / profile.span_ns, formula)
-        for name, total_ns in _times_of_functions(profile).items():
+        for name, total_ns in function_times_ns(profile).items():
             if total_ns >= _LEAST_SHARE * profile.span_ns:
                 formula = f"{total_ns} ns / {profile.span_ns} ns of {profile.call_count} profiled calls"
                 yield value(SHARE_OF_STEP + name, "share", total_ns / profile.span_ns, formula, Better.LOWER)
@@ -155,7 +155,8 @@ def _of_step(
         yield value("launches per step", "launches", float(max(counts)), formula, Better.LOWER)
 
 
-def _times_of_functions(profile: CaseProfile) -> Counter[str]:
+def function_times_ns(profile: CaseProfile) -> Counter[str]:
+    """Total time of each function in all profiled calls."""
     total_ns: Counter[str] = Counter()
     for row in profile.rows:
         if row.kind != "operator" or _OPERATOR.fullmatch(row.name):

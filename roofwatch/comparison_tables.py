@@ -53,12 +53,24 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
         (one.case_id, one.implementation, one.in_words, verdict(one.verdict), _reason(one.reason))
         for one in judged.secondary_changes
     ]
+    steps = [
+        (
+            *(one.kernel, one.implementation, f"{one.kernel_change:+.1%}", one.workload_case_id, f"{one.share:.1%}"),
+            *(f"{one.step_change:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}"),
+        )
+        for one in judged.step_predictions
+    ]
     tables = (
         make_table(("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason"), cases),
         make_table(
             ("case", "implementation", "result", "error at base", "error at head", "change"), errors, title="accuracy"
         ),
         make_table(("case", "implementation", "change", "verdict", "reason"), secondary, title="memory and host time"),
+        make_table(
+            ("kernel", "implementation", "change", "workload", "share", "step", "interval"),
+            steps,
+            title="predicted change of steps",
+        ),
         static_changes_table(judged.static),
     )
     return [table for table in tables if table.row_count]

@@ -42,6 +42,9 @@ BaselineFile = Annotated[
 NoiseFloorFile = Annotated[
     Path | None, typer.Option(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
 ]
+WorkloadsFile = Annotated[
+    Path | None, typer.Option(help="Record of workloads with profiles, to predict what a change costs their steps.")
+]
 ServerUrl = Annotated[str | None, typer.Option("--url", help="Server, https://host. Default: server_url.")]
 StoreUrl = Annotated[
     str | None,
@@ -182,6 +185,7 @@ class CompareOptions:
 
     baseline: BaselineFile = None
     noise_floor: NoiseFloorFile = None
+    workloads: WorkloadsFile = None
     stored_floor: Annotated[
         bool,
         typer.Option(
@@ -205,6 +209,7 @@ class CompareOptions:
         """
         from roofwatch.ci.report.pull_request import judge_pull_request
         from roofwatch.measurement.pair import read_noise_floor
+        from roofwatch.records import read_step_shares
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides
 
@@ -218,7 +223,8 @@ class CompareOptions:
             with_noise_floor=self.stored_floor and floor is None,
         )
         floor = floor or sides.noise_floor
-        return sides, judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor)
+        steps = read_step_shares(self.workloads, sides.head)
+        return sides, judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor, steps=steps)
 
 
 def run_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

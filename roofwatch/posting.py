@@ -37,6 +37,7 @@ from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_re
 from roofwatch.ci.static.baseline import Baseline, BaselineError
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.record import Commit, RunRecord, Side
+from roofwatch.records import read_step_shares
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 
@@ -153,6 +154,7 @@ def report_on(
     job: Job | None,
     noise_floor: NoiseFloor | None = None,
     dashboard: str | None = None,
+    workloads: Path | None = None,
 ) -> Report:
     """Judge two records, or one folder with them; invalid files are reported in place of a verdict.
 
@@ -168,7 +170,9 @@ def report_on(
             return Report(check, comment=text, problem=found.error or None, is_silent=not found.error)
         base, head = _pair(paths, files)
         _require_commit(head.commit, job)
-        judgement = judge_pull_request(base, head, baseline=_baseline(paths, baseline), noise_floor=noise_floor)
+        steps = read_step_shares(workloads, head)
+        accepted = _baseline(paths, baseline)
+        judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor, steps=steps)
     except NotMeasuredError as error:
         if job is not None and job.conclusion == "skipped":
             reason = "the job that measures was skipped, because of a draft or a missing label"

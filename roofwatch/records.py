@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from roofwatch.ci.ab.comparable import refuse_runner
+from roofwatch.ci.ab.prediction import shares_of
 from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.queries.results import StepShare
 
 RECORD_SUFFIX = ".json.gz"
 """Default suffix of record files."""
@@ -135,3 +138,20 @@ def _range(values: Sequence[float]) -> str:
 
 def _blocks(count: int) -> str:
     return f"{count} block{'' if count == 1 else 's'}"
+
+
+def read_step_shares(file: Path | None, head: RunRecord) -> list[StepShare]:
+    """Read the shares of steps in a record of workloads; none for None.
+
+    Raises:
+        RecordError: the record cannot be read, has no such shares, or is of another runner class than the head's.
+    """
+    if file is None:
+        return []
+    record = RunRecord.read(file)
+    if refusals := refuse_runner(record.environment.runner_class, head.environment.runner_class):
+        raise RecordError(f"{file}: {refusals[0]}")
+    shares = shares_of(record.imported)
+    if not shares:
+        raise RecordError(f"{file}: no workload is profiled; measure workloads with roofwatch run --profile")
+    return shares

@@ -271,6 +271,7 @@ def make_record(
             *(measurement.case_id for measurement in measurements),
             *(accuracy.case_id for accuracy in accuracies),
             *(facts.case_id for facts in static_facts),
+            *(value.case_id for value in fields.get("imported", ())),
         ]
     )
     defaults: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Judge a pull request: two records to one judgement. Pure."""
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from roofwatch.ci.ab.comparable import (
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries, detectable_change
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves, may_explain
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
+from roofwatch.ci.ab.prediction import KernelChange, StepPrediction, functions_of, predict_steps, shares_of
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
@@ -35,6 +37,8 @@ from roofwatch.ci.verdicts import THRESHOLDS, Reason, Thresholds
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, SourceLine
+from roofwatch.collector.record.results import StaticFacts
+from roofwatch.db.queries.results import StepShare
 from roofwatch.db.values import Verdict
 
 _MAX_DIAGNOSED = 10
@@ -110,6 +114,8 @@ class PullRequestJudgement:
     skipped: tuple[SkippedKernel, ...] = ()
     """Kernels that the change cannot affect."""
     noise_floor: FloorUsed | None = None
+    step_predictions: tuple[StepPrediction, ...] = ()
+    """What the changed times cost the steps of workloads; they change no verdict."""
 
 
 def judge_pull_request(
@@ -118,6 +124,7 @@ def judge_pull_request(
     *,
     baseline: Baseline | None = None,
     noise_floor: NoiseFloor | None = None,
+    steps: Sequence[StepShare] = (),
 ) -> PullRequestJudgement:
     """Judge a head record against its base.
 
@@ -129,6 +136,7 @@ def judge_pull_request(
         head: The new record.
         baseline: Accepted regressions of compiled code.
         noise_floor: Of the runner; raises the threshold of noisy cases.
+        steps: Shares of functions in steps of workloads on the runner, added to those of the base.
 
     Raises:
         NoiseFloorError: the noise floor is of another runner, project, harness or preset than the head.
@@ -184,7 +192,21 @@ def judge_pull_request(
         source_lines=head.source_lines,
         skipped=head.skipped,
         noise_floor=floor_used,
+        step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps]) if is_paired else (),
     )
+
+
+def _predict(
+    cases: Iterable[CaseJudgement], facts: Iterable[StaticFacts], shares: Sequence[StepShare]
+) -> tuple[StepPrediction, ...]:
+    if not shares:
+        return ()
+    changes = [
+        KernelChange(*case.key, one.relative_change, *one.relative_interval, case.reason is Reason.BEYOND_THRESHOLD)
+        for case in cases
+        if (one := case.comparison) is not None and math.isfinite(one.relative_interval[1])
+    ]
+    return predict_steps(changes, functions_of(facts), shares)
 
 
 def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple[StaticComparison, tuple[Remark, ...]]:

@@ -24,6 +24,11 @@ _SPACED = str.maketrans(",/", "  ")
 """A browser breaks lines at spaces."""
 _MAX_FACTS = 3
 _MAX_MESSAGE = 600
+_MAX_STEPS = 5
+_TEXT_ON_STEPS = (
+    "Predicted: share of the step × change of the kernel, with the same overlap as before. "
+    "The interval does not include the error of the share."
+)
 
 
 def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> list[Section]:
@@ -37,6 +42,7 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
     sections = [
         Section("results", [*rows.results()]),
         Section("times", [*rows.times()]),
+        Section("steps of workloads", [*rows.steps()], text=_TEXT_ON_STEPS),
         Section("machine code", [*rows.machine_code()], text=_text_on_code(judgement)),
         Section("memory and host time of a launch", [*rows.launches()]),
         Section("accuracy", [*rows.accuracy()], text="Within tolerance, so no verdict uses this."),
@@ -67,6 +73,15 @@ class _Rows:
             times, roof = both("median_ns", compared[0].base_ns, compared[0].head_ns), roofline_cell(group[0])
             row = {"time": change, "benchmark": self._benchmark(group, [one.log_ratio for one in compared])}
             yield row | {"base → head": f"{times}<br>{roof} of roofline" if roof else times}
+
+    def steps(self) -> Iterator[dict[str, str]]:
+        for one in self._judgement.step_predictions[:_MAX_STEPS]:
+            kernel = f"{code(one.kernel)} {code(one.implementation)} {percent(one.kernel_change)}"
+            yield {
+                "step": f"{percent(one.step_change)} ({percent(one.low)} to {percent(one.high)})",
+                "workload": f"{code(one.workload_case_id.translate(_SPACED))} {code(one.workload_implementation)}",
+                "because of": f"{kernel}, {one.share:.1%} of the step",
+            }
 
     def machine_code(self) -> Iterator[dict[str, str]]:
         shown = sorted((item for item in self._judgement.static if item.is_listed), key=weight_of_code)

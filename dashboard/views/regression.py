@@ -8,6 +8,7 @@ from uuid import UUID
 import pandas as pd
 import streamlit as st
 
+from roofwatch.ci.ab.prediction import changes_of, functions_of, predict_steps
 from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import trend_figure
@@ -67,6 +68,7 @@ def show() -> None:
         with what:
             _show_head(view, one)
             _show_suspects(one.regression)
+            _show_step_cost(view, one.regression, change)
         with figure:
             _show_trend(view, one.regression, change)
         _show_changes(view, one.regression, change)
@@ -156,6 +158,21 @@ def _show_suspects(regression: Regression) -> None:
         cause.markdown(f"**{one.cause}** {one.weight:.0%}")
         weight.progress(one.weight)
         sentence.text(on_one_line(one.sentence))
+
+
+def _show_step_cost(view: View, regression: Regression, change: ChangePoint) -> None:
+    """Show what the kernel costs the step of a workload on the runner of a change, if its share is known."""
+    of_kernel = [one for one in regression.change_points if one.series.kernel == change.series.kernel]
+    changes = list(changes_of(one for one in of_kernel if one.series.runner_class == change.series.runner_class))
+    shares = data.ask(questions.list_step_shares, view.project, change.series.runner_class) if changes else []
+    if shares:
+        functions = data.ask(questions.list_functions, view.project, change.series.kernel)
+        for one in predict_steps(changes, functions_of(functions), shares)[:1]:
+            text = (
+                f"Predicted: {percent(one.step_change)} ({percent(one.low)} to {percent(one.high)}) of a step of "
+                f"{one.workload_case_id} {one.workload_implementation}; {one.share:.1%} of it is {one.kernel}."
+            )
+            st.text(on_one_line(text))
 
 
 def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db import artefacts, bisections
 from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import AuditEntry, TriagedRegression
-from roofwatch.db.queries import comparing, filter_options, fleet, pairs, records, runners, runs, series, trend
+from roofwatch.db.queries import comparing, filter_options, fleet, pairs, records, runners, runs, series, steps, trend
 from roofwatch.db.queries.question import Question, ResourceScope, Word
 from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.queries.search import search as find
@@ -87,6 +87,8 @@ read_case_of_runs = Question(comparing.read_case_of_runs, _of_both_runs)
 read_kernel_of_run = Question(comparing.read_kernel_of_run, _of_run)
 load_record = Question(records.load_record, _of_run)
 list_artefacts = Question(artefacts.list_artefacts, _of_run)
+list_step_shares = Question(steps.list_step_shares, _of_project)
+list_functions = Question(steps.list_functions, _of_project)
 list_triaged = Question(_list_triaged, _of_project)
 list_decisions = Question(_list_decisions, _of_project)
 read_newest_bisection = Question(bisections.read_newest_bisection, _of_regression)

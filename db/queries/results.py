@@ -298,6 +298,26 @@ class ProfiledRun:
     profile: CaseProfile
 
 
+@dataclass(frozen=True)
+class StepShare:
+    """Share of one function in a step of a workload."""
+
+    case_id: str
+    """Of the workload."""
+    implementation: str
+    function: str
+    share: float
+
+
+@dataclass(frozen=True)
+class KernelFunction:
+    """A compiled function of one case and implementation."""
+
+    case_id: str
+    implementation: str
+    function: str
+
+
 class StoredArtefact(Artefact):
     """A file that the record of a run names."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from roofwatch.options import EXIT_CANNOT, AsJson, BaselineFile, NoiseFloorFile, Output
+from roofwatch.options import EXIT_CANNOT, AsJson, BaselineFile, NoiseFloorFile, Output, WorkloadsFile
 from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
@@ -24,6 +24,7 @@ def post(
     name: ReportName = "roofwatch",
     baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
+    workloads: WorkloadsFile = None,
     output: Output = None,
     forge: Annotated[
         Literal["github", "gitlab"] | None, typer.Option(help="Where to post; default: where this job runs.")
@@ -53,7 +54,9 @@ def post(
         report = posting.Report(BEGUN)
     else:
         report = posting.report_on(
-            *(records or [], baseline, job, read_noise_floor(noise_floor)), dashboard=load_settings().dashboard_url
+            *(records or [], baseline, job, read_noise_floor(noise_floor)),
+            dashboard=load_settings().dashboard_url,
+            workloads=workloads,
         )
     if output is not None and report.comment is not None:
         write_text(output, report.comment)

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
+from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.values import Scope, TriageState
@@ -44,6 +45,7 @@ from tests.builders import (
     make_artefact,
     make_change_point,
     make_commit_ref,
+    make_imported,
     make_record,
     make_regression,
     make_series_key,
@@ -90,6 +92,8 @@ class Filled:
             "read_trend": {"trend": trend},
             "list_window_ends": {"trend": trend},
             "list_triaged": {"project": project},
+            "list_step_shares": {"project": project, "runner_class": runner_class},
+            "list_functions": {"project": project, "kernel": "softmax"},
             "list_runner_coverage": {"project": project, "branches": ("main",)},
             "read_recent_runs": {"project": project, "limit": 3},
             "read_case_of_both": {**commits, "case_id": SOFTMAX, "runner_class": runner_class},
@@ -113,10 +117,12 @@ def filled(databases: Databases) -> Iterator[Filled]:
     url = databases.make(TEMPLATE)
     engine = create_engine(url)
     runs, regressions = {}, {}
+    share = make_imported(SOFTMAX, metric=f"{SHARE_OF_STEP}_softmax_kernel", statistic="value", unit="share")
     for project in (PROJECT, OTHER):
         named = tuple(make_artefact(content, name=f"{content.decode()}.json") for content in FILES)
         runs[project] = [
-            gpu_record(number, project=project).model_copy(update={"artefacts": named}) for number in (0, HOT_AT)
+            gpu_record(number, project=project).model_copy(update={"artefacts": named, "imported": (share,)})
+            for number in (0, HOT_AT)
         ]
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:

@@ -9,6 +9,7 @@ from typing import Any
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, MemoryUse
+from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.record.results import StaticFacts
 from tests.builders import (
@@ -16,6 +17,7 @@ from tests.builders import (
     make_accuracy,
     make_commit,
     make_environment,
+    make_imported,
     make_measurement,
     make_source_line,
     make_static_facts,
@@ -65,6 +67,20 @@ def regression() -> Records:
         head_timed(SWIGLU),
     ]
     return make_records(base, head, head_fields={"source_lines": (make_source_line(),)})
+
+
+def workload_step() -> Records:
+    """A slower kernel that is a known share of a workload's step."""
+    step = f"transformer_training/B=1,T=128/{CASE_ID.split('/')[2]}/fwd"
+    metric = f"{SHARE_OF_STEP}_rms_norm_kernel"
+    known = make_imported(step, implementation="triton", metric=metric, statistic="value", unit="share", value=0.11)
+    base: list[Result] = [make_timed(implementation="triton"), make_timed(SOFTMAX, implementation="triton")]
+    head: list[Result] = [
+        head_timed(implementation="triton", median_ns=1.08e6),
+        head_timed(SOFTMAX, implementation="triton", median_ns=1.2e6),
+        make_static_facts(),
+    ]
+    return make_records([*base, make_static_facts(code="before")], head, base_fields={"imported": [known]})
 
 
 def improvement() -> Records:
@@ -360,7 +376,7 @@ def huge() -> Records:
 SITUATIONS: dict[str, Callable[[], Records]] = {
     situation.__name__: situation
     for situation in (
-        *(all_well, regression, improvement, mixed, incorrect, no_base_cases, removed),
+        *(all_well, regression, workload_step, improvement, mixed, incorrect, no_base_cases, removed),
         *(skipped, not_comparable, not_paired, inconclusive, throttled, autotuner_chose_otherwise),
         *(static_spill, static_sentences, static_toolchain, launch_changes, other_harness, other_torch),
         *(one_of_200_slower, seven_of_200_faster, all_200_slower, hostile_names, huge),

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState
+from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.record.results import Counters
 from roofwatch.dashboard.access import Person
@@ -31,6 +32,7 @@ from tests.builders import (
     make_blocks,
     make_change_point,
     make_environment,
+    make_imported,
     make_measurement,
     make_record,
     make_regression,
@@ -42,6 +44,7 @@ from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import SLOWER_AT, store_history
 from tests.dashboard.seen import address, choice, table, texts
 
+STEP = "transformer_training/B=1,T=128/float32/fwd"
 SASS = (b"IADD R1\nFFMA R2\n", b"IADD R1\nHMMA R2\n")
 
 
@@ -65,6 +68,24 @@ def store_move(engine: Engine) -> None:
         ingest_record(engine, record)
         store_artefact(engine, record.run_id, artefact.sha256, io.BytesIO(SASS[number]))
     replace_regressions(engine, PROJECT, [make_regression(1, change_points=(make_change_point(1),))])
+
+
+def test_the_cost_for_a_workload_follows_from_its_newest_profile_on_the_runner(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number, (share, runner) in enumerate([(0.5, {}), (0.1, {}), (0.9, {"thread_count": 64})]):
+        value = make_imported(
+            STEP, metric=f"{SHARE_OF_STEP}_rms_norm_kernel", statistic="value", unit="share", value=share
+        )
+        facts = make_static_facts(implementation="torch")
+        environment = make_environment(**runner)
+        ingest_record(store, make_record(number, imported=[value], static_facts=[facts], environment=environment))
+    slower = make_regression(1, change_points=(make_change_point(1, standard_errors=20.0),))
+    replace_regressions(store, PROJECT, [slower])
+
+    said = texts(open_view("regression", regression=of(slower)))
+
+    assert f"Predicted: +2.0% (+1.8% to +2.2%) of a step of {STEP} asv; 10.0% of it is rms_norm." in said
 
 
 def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView, store: Engine) -> None:

@@ -1,0 +1,116 @@
+"""The error of predicted changes of a step: delays planted in a kernel of a small transformer block on the CPU.
+
+    python bench/prediction_error.py
+
+Each row predicts the change of the step from profiles of the base and the paired change of the kernel alone, then
+measures the step in pairs of short blocks. Times are CPU times of one thread, which other processes change less.
+Requires the extra `measure`.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from roofwatch import Case
+from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.ab.prediction import KernelChange, predict_steps
+from roofwatch.collector.profiling.case_profile import profile_calls
+from roofwatch.collector.workload_values import function_times_ns
+from roofwatch.db.queries.results import StepShare
+from roofwatch.kernels.workloads.blocks import SMALL, TORCH, TransformerBlock
+
+_KERNEL, _STEP = "rms_norm/n_rows=1,n_cols=1/float32/fwd", "transformer_inference/T={}/float32/fwd"
+_FUNCTION = "bench::rms_norm"
+_BLOCKS, _SAMPLES = 150, 3
+_PROFILES = 15
+_TOKENS = (128, 512)
+_SIZES = (0.3, 1.0, 3.0)
+"""Of delays, in times of the kernel."""
+
+
+class _Delay(NamedTuple):
+    of_call: float = 0.0
+    """Of the time of each call: slower by one factor everywhere."""
+    fixed_ns: float = 0.0
+    """In every call, which is another factor where the kernel finds its input in the cache than where it does not."""
+
+
+_planted = _Delay()
+
+
+@torch.library.custom_op(_FUNCTION, mutates_args=())
+def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """One operator of the profile, without others inside, that waits as long as planted."""
+    start_ns = time.thread_time_ns()
+    values = x.numpy().astype(np.float64)
+    normed = values / np.sqrt(np.mean(values * values, axis=-1, keepdims=True) + 1e-6) * weight.numpy()
+    result = torch.from_numpy(normed.astype(np.float32))
+    now_ns = time.thread_time_ns()
+    end_ns = now_ns + _planted.fixed_ns + _planted.of_call * (now_ns - start_ns)
+    while time.thread_time_ns() < end_ns:
+        pass
+    return result
+
+
+def _compare(call: Callable[[], object], delay: _Delay) -> Comparison:
+    """Measure a call without and with the delay in interleaved blocks."""
+    global _planted  # an argument would change the operator
+    sides: tuple[list[list[float]], list[list[float]]] = ([], [])
+    for _ in range(_BLOCKS):
+        for side, _planted in zip(sides, (_Delay(), delay), strict=True):
+            samples = list[float]()
+            for _ in range(_SAMPLES):
+                start_ns = time.thread_time_ns()
+                call()
+                samples.append(float(time.thread_time_ns() - start_ns))
+            side.append(samples)
+    _planted = _Delay()
+    return compare(*sides, threshold=0.0, error_rate=0.05)
+
+
+@torch.no_grad()
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print("| delay | tokens | share | kernel | predicted | measured | error |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for tokens in _TOKENS:
+        block = TransformerBlock(
+            Case("transformer_inference", tuple(SMALL.items()), "float32"), TORCH._replace(rms_norm=_rms_norm)
+        )
+        x, positions = torch.randn(1, tokens, SMALL["hidden"]), torch.arange(tokens)
+        rows, weight, case_id = x[0], block.attention_norm.detach(), _STEP.format(tokens)
+
+        def step(block: torch.nn.Module = block, x: Tensor = x, positions: Tensor = positions) -> object:
+            return block(x, positions)
+
+        def kernel(rows: Tensor = rows, weight: Tensor = weight) -> object:
+            return _rms_norm(rows, weight)
+
+        profiles = [profile_calls(step, "cpu", case_id=case_id, implementation="torch") for _ in range(_PROFILES)]
+        share = statistics.median(function_times_ns(one)[_FUNCTION] / one.span_ns for one in profiles)
+        starts_ns = [time.thread_time_ns() for _ in range(200) if kernel() is not None]
+        kernel_ns = float(np.median(np.diff(starts_ns)))
+        delays = [*(_Delay(of_call=size) for size in _SIZES), *(_Delay(fixed_ns=size * kernel_ns) for size in _SIZES)]
+        for delay in delays:
+            alone, whole = _compare(kernel, delay), _compare(step, delay)
+            change = KernelChange(_KERNEL, "torch", alone.relative_change, *alone.relative_interval)
+            shares = [StepShare(case_id, "torch", _FUNCTION, share)]
+            (found,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
+            low, high = whole.relative_interval
+            print(
+                f"| {'fixed' if delay.fixed_ns else 'factor'} | {tokens} | {share:.1%} | {found.kernel_change:+.1%} "
+                f"| {found.step_change:+.2%} ({found.low:+.2%} to {found.high:+.2%}) "
+                f"| {whole.relative_change:+.2%} ({low:+.2%} to {high:+.2%}) "
+                f"| {found.step_change - whole.relative_change:+.2%} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Predict what a change of a kernel costs a step of a workload. Pure.
+
+    change of the step = share of the kernel's functions in the step * change of the kernel
+
+This assumes that the kernel changes in the step as it does alone, and that it overlaps with other work as before. The
+cases of a kernel may change differently, and which is like the step is not known: the estimate is their median, and the
+interval reaches from the lowest to the highest bound of their intervals.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from roofwatch.collector.record.metrics import SHARE_OF_STEP
+from roofwatch.collector.record.results import ImportedValue, StaticFacts
+from roofwatch.collector.workload_values import function_name
+from roofwatch.db.queries.results import KernelFunction, StepShare
+from roofwatch.db.values import ChangePoint
+
+Subject = tuple[str, str]
+"""Case id and implementation."""
+_Z_95 = 1.959964
+_CASE_PARTS = 4
+"""Kernel, shape, dtype, direction; other cases have no prediction."""
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """Relative change of a kernel's time in one case, with its 95 % interval."""
+
+    case_id: str
+    implementation: str
+    relative_change: float
+    low: float
+    high: float
+    is_reported: bool = True
+    """The change is beyond the threshold. A kernel without such a case has no prediction."""
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """What the change of one kernel, implementation, dtype and direction costs a step. Changes are fractions."""
+
+    kernel: str
+    implementation: str
+    direction: str
+    workload_case_id: str
+    workload_implementation: str
+    share: float
+    """Of the kernel's functions in the step."""
+    kernel_change: float
+    """Median over the cases."""
+    step_change: float
+    low: float
+    high: float
+
+
+def shares_of(values: Iterable[ImportedValue]) -> list[StepShare]:
+    """Find the shares of steps among the values of a record."""
+    return [
+        StepShare(one.case_id, one.implementation, one.metric.removeprefix(SHARE_OF_STEP), one.value)
+        for one in values
+        if one.metric.startswith(SHARE_OF_STEP) and one.value is not None
+    ]
+
+
+def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[Subject, set[str]]:
+    """Names of the compiled functions of each case and implementation, as in a profile."""
+    found: dict[Subject, set[str]] = defaultdict(set)
+    for one in facts:
+        found[one.case_id, one.implementation].add(function_name(one.function.partition("#")[0]))
+    return found
+
+
+def changes_of(points: Iterable[ChangePoint]) -> Iterator[KernelChange]:
+    """Steps of times in a history as changes; a drift has no interval and is left out."""
+    for point in points:
+        if point.series.metric == "median_ns" and point.before and point.after and point.standard_errors:
+            log_ratio = math.log(point.after / point.before)
+            half = _Z_95 * abs(log_ratio) / point.standard_errors
+            change, low, high = map(math.expm1, (log_ratio, log_ratio - half, log_ratio + half))
+            yield KernelChange(point.series.case_id, point.series.implementation, change, low, high)
+
+
+def predict_steps(
+    changes: Iterable[KernelChange], functions: Mapping[Subject, Collection[str]], shares: Sequence[StepShare]
+) -> tuple[StepPrediction, ...]:
+    """Predict the change of each step with functions of a changed kernel, the largest first.
+
+    Args:
+        changes: Of kernels; those of workloads are left out.
+        functions: Compiled functions of each case and implementation.
+        shares: Of functions in steps.
+    """
+    workloads = {one.case_id.partition("/")[0] for one in shares}
+    groups: dict[tuple[str, str, str, str], list[KernelChange]] = defaultdict(list)
+    for change in changes:
+        parts = change.case_id.split("/")
+        if len(parts) == _CASE_PARTS and parts[0] not in workloads:
+            groups[parts[0], change.implementation, parts[2], parts[3]].append(change)
+    found = []
+    for (kernel, implementation, dtype, direction), own in groups.items():
+        names = {name for one in own for name in functions.get((one.case_id, one.implementation), ())}
+        if any(one.is_reported for one in own):
+            for (case_id, workload_implementation), share in _shares_of_steps(shares, names, dtype).items():
+                median = statistics.median(one.relative_change for one in own)
+                found.append(
+                    StepPrediction(
+                        kernel,
+                        implementation,
+                        direction,
+                        case_id,
+                        workload_implementation,
+                        share,
+                        median,
+                        share * median,
+                        share * min(one.low for one in own),
+                        share * max(one.high for one in own),
+                    )
+                )
+    return tuple(sorted(found, key=lambda one: (-abs(one.step_change), one.kernel, one.workload_case_id)))
+
+
+def _shares_of_steps(shares: Iterable[StepShare], names: Collection[str], dtype: str) -> dict[Subject, float]:
+    """Share of some functions in each step with a dtype."""
+    found: dict[Subject, float] = defaultdict(float)
+    for one in shares:
+        if one.function in names and dtype in one.case_id.split("/"):
+            found[one.case_id, one.implementation] += one.share
+    return {subject: min(share, 1.0) for subject, share in found.items()}

@@ -1,0 +1,61 @@
+"""What a change of a kernel costs a step of a workload."""
+
+from dataclasses import replace
+
+import pytest
+
+from roofwatch.ci.ab.prediction import KernelChange, changes_of, functions_of, predict_steps
+from roofwatch.db.queries.results import StepShare
+from tests.builders import make_change_point, make_static_facts
+
+STEP = "transformer_training/B=1,T=128/bfloat16/fwd"
+FORWARD, BACKWARD = (f"rms_norm/n_rows=64,n_cols=128/bfloat16/{direction}" for direction in ("fwd", "bwd"))
+SLOWER = KernelChange(FORWARD, "triton", 0.08, 0.05, 0.11)
+FUNCTIONS = functions_of([make_static_facts(FORWARD), make_static_facts(BACKWARD, function="_rms_norm_grad_kernel#2")])
+SHARES = [
+    StepShare(STEP, "triton", "_rms_norm_kernel", 0.1),
+    StepShare(STEP, "triton", "_rms_norm_grad_kernel", 0.3),
+    StepShare(STEP, "triton", "_rotary_kernel", 0.2),
+    StepShare(STEP, "torch", "aten::mm", 0.7),
+]
+
+
+@pytest.mark.parametrize(("case_id", "share"), [(FORWARD, 0.1), (BACKWARD, 0.3)])
+def test_a_step_changes_by_the_share_of_the_changed_functions(case_id: str, share: float) -> None:
+    (found,) = predict_steps([replace(SLOWER, case_id=case_id)], FUNCTIONS, SHARES)
+
+    assert (found.workload_case_id, found.workload_implementation, found.share) == (STEP, "triton", share)
+    assert (found.step_change, found.low, found.high) == pytest.approx((0.08 * share, 0.05 * share, 0.11 * share))
+
+
+def test_the_interval_covers_cases_that_changed_differently() -> None:
+    longer = FORWARD.replace("128", "8192")
+    changes = [SLOWER, KernelChange(longer, "triton", 0.0, -0.01, 0.01, is_reported=False)]
+
+    (found,) = predict_steps(changes, FUNCTIONS, SHARES)
+
+    assert found.kernel_change == pytest.approx(0.04)
+    assert (found.low, found.high) == pytest.approx((-0.001, 0.011))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace(SLOWER, is_reported=False),
+        replace(SLOWER, implementation="torch"),
+        replace(SLOWER, case_id=FORWARD.replace("bfloat16", "float32")),
+        replace(SLOWER, case_id=STEP),
+    ],
+    ids=["no reported change", "functions unknown", "another dtype", "the workload itself"],
+)
+def test_without_a_change_or_a_known_share_nothing_is_predicted(change: KernelChange) -> None:
+    assert predict_steps([change], FUNCTIONS | {(STEP, "triton"): {"_rms_norm_kernel"}}, SHARES) == ()
+
+
+def test_a_change_point_has_the_interval_of_its_standard_errors() -> None:
+    point = make_change_point(before=10_000.0, after=11_000.0, standard_errors=10.0)
+
+    (change,) = changes_of([point, make_change_point(is_gradual=True)])
+
+    assert change.relative_change == pytest.approx(0.1)
+    assert (change.low, change.high) == pytest.approx((1.1**0.804 - 1, 1.1**1.196 - 1), rel=1e-3)
