@@ -7,7 +7,7 @@ Lai 1995), here with bounded evidence per value, so a short burst is no step.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, le
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
-THRESHOLD = 22.0
+THRESHOLD = 17.0
 """Evidence for a step in a long history: docs/explanation/error-rates.md has the false alarms that it allows."""
 
 _LEARNING_CAUTION = 2.0
@@ -33,16 +33,22 @@ _MIN_LEVEL = 8
 """Values that a level needs before a step away from it can be seen."""
 _MIN_NEW = 5
 """Values that a new level needs."""
-_ACCEPTED = 32
+_ACCEPTED = 20
 """Values after which a new level is no burst."""
 _CANDIDATES = 12
 """Newest values that are tried as the new level."""
 _MOST_PER_VALUE = 8.0
 """Evidence that one value can give: four outliers stay below the threshold."""
-_YOUTH = 48.0
-"""Known values at which the threshold has fallen to twice its limit: a short history has not shown all of its noise."""
-_LITTLE_DEPENDENCE = 2.5
-"""Factor by which neighbours may widen the sum of a few values before they raise the threshold."""
+_YOUTH, _YOUNG_LEVEL = 20.0, 40.0
+"""Known values, and settled values of the level, at which each doubles the threshold: few values hide bursts."""
+_DEPENDENCE = 0.3
+"""Increase of the threshold per ln of the factor by which dependent neighbours widen a sum."""
+_BURSTS = 2.0
+"""Largest increase of the threshold for a distant level in a series with bursts."""
+_NEAR, _DISTANT = 14.0, 30.0
+"""Standard deviations between which that increase begins and is complete: real steps are rarely so large."""
+_SOME_OUTLIERS = 0.03
+"""Share of outliers at which half of that increase applies."""
 _RETURN_THRESHOLD = 20.0
 """Evidence for a return to the level before: bursts end, and no place is searched."""
 _BANDWIDTH = 0.4
@@ -53,8 +59,8 @@ _OUTLIER_SHARE = 0.02
 """Values that may be anywhere, as a share; one at least."""
 _OUTLIER_SCALE = 3.0
 """Standard deviations within which half of them are expected."""
-_LOG_ODDS = (5.44, -0.29, -0.79)
-"""Of a real step: constant, per unit of ln(noise widths) and of ln(known values)."""
+_LOG_ODDS = (4.1, -1.34)
+"""Of a real step: constant, and per unit of ln(values of the new level)."""
 
 
 @dataclass(frozen=True)
@@ -71,26 +77,14 @@ class Alarm:
     """The series is back at the level before the last alarm, which was a burst."""
     noise_widths: float
     """Size of the step in standard deviations of a value."""
-    known_count: int
-    """Values from which the noise was learnt."""
 
     @property
     def probability(self) -> float | None:
         """Probability that the level lasts, calibrated by `bench/online_rates.py`; None of a return."""
         if self.is_return:
             return None
-        constant, of_size, of_count = _LOG_ODDS
-        log_odds = constant + of_size * math.log(self.noise_widths) + of_count * math.log(self.known_count)
-        return 1 / (1 + math.exp(-log_odds))
-
-
-@dataclass(frozen=True)
-class _Step:
-    length: int
-    """Values of the new level."""
-    is_return: bool
-    noise_widths: float
-    known_count: int
+        constant, of_count = _LOG_ODDS
+        return 1 / (1 + math.exp(-constant - of_count * math.log(self.count_after)))
 
 
 class OnlineDetector:
@@ -137,29 +131,19 @@ class OnlineDetector:
             if len(self._values) == LEARNING:
                 self._end_learning()
             return None
-        step = self._find_step()
-        if step is None:
+        alarm = self._find_step()
+        if alarm is None:
             if self._earlier and len(self._values) >= _ACCEPTED:
                 self._accept_level()
             del self._values[:-_MAX_VALUES], self._positions[:-_MAX_VALUES]
-            return None
-        old, new = self._values[: -step.length], self._values[-step.length :]
-        alarm = Alarm(
-            index=self._positions[-step.length],
-            before=float(np.median(old)),
-            after=float(np.median(new)),
-            count_after=step.length,
-            is_return=step.is_return,
-            noise_widths=step.noise_widths,
-            known_count=step.known_count,
-        )
-        if step.is_return:
-            self._end_burst(step.length)
+        elif alarm.is_return:
+            self._end_burst(alarm.count_after)
         else:
             if self._earlier:
                 self._accept_level()
-            self._earlier, self._values = old, new
-            self._positions = self._positions[-step.length :]
+            begin = -alarm.count_after
+            self._earlier, self._values = self._values[:begin], self._values[begin:]
+            self._positions = self._positions[begin:]
         return alarm
 
     def _scaled(self, values: list[float]) -> Values:
@@ -195,7 +179,7 @@ class OnlineDetector:
         self._positions = [*[self._positions[0]] * len(kept), *self._positions[-length:]]
         self._earlier = []
 
-    def _find_step(self) -> _Step | None:
+    def _find_step(self) -> Alarm | None:
         """The step that the newest values show, if they show one."""
         scaled, count = self._scaled(self._values), len(self._values)
         window = min(_WINDOW, count - (_MIN_NEW if self._earlier else _MIN_LEVEL))
@@ -212,17 +196,33 @@ class OnlineDetector:
         gains = _gains((tail - level) / deviation, known) * known_share
         length = int(gains.argmax()) + 1
         gain, reached = float(gains[length - 1]), median(tail[window - length :])
-        step = _Step(length, False, max(abs(reached - level) / deviation, 1e-3), len(known))
+        noise_widths = max(abs(reached - level) / deviation, 1e-3)
+        is_return = False
         if self._earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
             before = median(earlier)
-            if abs(reached - before) < abs(level - before) / 2:
-                return replace(step, is_return=True)
+            is_return = abs(reached - before) < abs(level - before) / 2
         is_seen = length >= _MIN_NEW and count - length >= _MIN_LEVEL
         is_relevant = abs(reached - level) >= self._smallest_step
-        dependence = leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)) / _LITTLE_DEPENDENCE
-        needed = self._threshold * (1 + _YOUTH / len(known)) * max(dependence, 1.0)
-        is_significant = gain >= needed
-        return step if is_seen and is_relevant and is_significant else None
+        youth = 1 + _YOUTH / len(known) + _YOUNG_LEVEL / len(settled)
+        is_significant = gain >= self._threshold * youth * _caution(known, noise_widths)
+        if not is_return and not (is_seen and is_relevant and is_significant):
+            return None
+        return Alarm(
+            index=self._positions[-length],
+            before=float(np.median(self._values[:-length])),
+            after=float(np.median(self._values[-length:])),
+            count_after=length,
+            is_return=is_return,
+            noise_widths=noise_widths,
+        )
+
+
+def _caution(known: Values, noise_widths: float) -> float:
+    """Factor on the threshold: how dependent the noise of this series is, and how likely a burst of this size."""
+    dependence = 1 + _DEPENDENCE * math.log(leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)))
+    outliers = float((np.abs(known) > max(noise_widths / 4, OUTLIER)).mean())
+    distance = min(max(math.log(noise_widths / _NEAR) / math.log(_DISTANT / _NEAR), 0.0), 1.0)
+    return dependence * (1 + _BURSTS * distance * outliers / (outliers + _SOME_OUTLIERS))
 
 
 def _gains(tail: Values, residuals: Values) -> Values:

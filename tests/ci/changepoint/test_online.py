@@ -78,6 +78,18 @@ def test_a_short_history_waits_for_more_evidence_than_a_long_one() -> None:
     assert delay(40) > delay(90) >= 5
 
 
+def test_a_distant_level_waits_for_more_values_where_bursts_are_known() -> None:
+    quiet = series(5, count=180, factor=1.5, at=150)
+    with_bursts = quiet.copy()
+    for begin, factor in ((40, 1.4), (60, 1.7), (80, 1.3), (100, 1.9), (120, 1.6)):
+        with_bursts[begin : begin + 4] *= factor
+
+    def delay(values: Values) -> int:
+        return next(seen - 150 for seen, alarm in fed(values) if alarm.index == 150)
+
+    assert delay(with_bursts) > delay(quiet) + 2
+
+
 def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:
     values = series(4, factor=1.2, count=200)
     values[150:] *= 1.3
