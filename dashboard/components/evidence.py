@@ -56,8 +56,10 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     else:
         _show_samples(found)
         _show_code(view, found, base, head)
-    _show_launches(found.launches)
-    _show_counters(found.counters)
+    if found.launches:
+        _show_launches(found.launches)
+    if found.counters:
+        _show_counters(found.counters)
     conditions = condition_rows(found.base, found.head)
     _show_base_and_head("Clocks and throttling", conditions)
     _show_base_and_head("Environment", {one.name: one.values for one in found.environment})
@@ -217,8 +219,6 @@ def _disassemblies(record: RunRecord) -> dict[str, str]:
 
 
 def _show_launches(moves: Sequence[LaunchMove]) -> None:
-    if not moves:
-        return
     st.subheader("Changed launches", anchor=False)
     show_table(
         moves,
@@ -228,8 +228,6 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
 
 
 def _show_counters(moves: Sequence[Change]) -> None:
-    if not moves:
-        return
     st.subheader("Hardware counters", anchor=False)
     show_table(
         moves[:_COUNTERS_SHOWN],

@@ -59,7 +59,9 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
     """Write what changed, by how much, its series, where, and why, as one row. Text from records is escaped."""
     regression, best = one.regression, one.regression.change_points[0]
     families = view.filters.families_of(point.series.kernel for point in regression.change_points)
-    marks = "".join(f"<span class='rw-badge'>{escape(mark)}</span>" for mark in _row_marks(one))
+    by = [f"by {shortened(one.triage.person, length=40)}"] if one.triage.person else []
+    badges = [*(mark.text for mark in standing_marks(one)), *by]
+    marks = "".join(f"<span class='rw-badge'>{escape(badge)}</span>" for badge in badges)
     levels = "" if headline_text(best) == transition_text(best) else f", {transition_text(best)}"
     commit = regression.commit
     if best.is_gradual:  # the first commit of a drift did not cause it
@@ -133,11 +135,6 @@ def standing_marks(one: TriagedRegression) -> list[Mark]:
         Mark("✓" if regression.is_confirmed else "?", confirmation_text(regression), "gray"),
         TRIAGE_MARKS[one.triage.state],
     ]
-
-
-def _row_marks(one: TriagedRegression) -> list[str]:
-    by = [f"by {shortened(one.triage.person, length=40)}"] if one.triage.person else []
-    return [*(mark.text for mark in standing_marks(one)), *by]
 
 
 def _suspect_text(regression: Regression) -> str:
