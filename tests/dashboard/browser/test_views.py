@@ -173,7 +173,12 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
 def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserContext, dashboard: str) -> None:
     watched = watch(light, dashboard)
     watched.open(in_project("/fleet?filter_kernel=matmul", "example/project"))
-    watched.page.keyboard.press("/")
+    field = watched.page.get_by_role("searchbox", name="Search")
+    for _ in range(100):  # until the script that listens is loaded
+        watched.page.keyboard.press("/")
+        if field.evaluate("field => field === document.activeElement"):
+            break
+        watched.page.wait_for_timeout(100)
     watched.page.keyboard.type("rms fwd")
     watched.page.keyboard.press("Enter")
     watched.main.get_by_role("row", name=f"case {RMS_NORM}").get_by_role("link", name="Trend").click()
@@ -181,7 +186,6 @@ def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserCon
     watched.wait_until_shown()
     assert f"case={quote(RMS_NORM, safe='')}" in watched.page.url
 
-    field = watched.page.get_by_role("searchbox", name="Search")
     expect(field).to_have_value("")
     field.fill(make_commit(SLOWER_AT).sha[:7])
     field.press("Enter")
