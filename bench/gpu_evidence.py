@@ -95,6 +95,7 @@ def steps(device: str) -> list[Step]:
     return [
         *found,
         Step("peers", "peers.json", lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"]),
+        Step("bounds", "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
         Step("quick", "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
         Step(
             "noise",

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.ab.noise_floor import NoiseFloor
@@ -51,6 +52,9 @@ def page(folder: Path, failures: dict[str, str]) -> str:
         lines.append(f"| {target.text} | {target.value:.3g} | {'yes' if target.is_met else 'no'} |")
     timers = {timer: _record(folder / f"timer-{timer}.json.gz") for timer in TIMERS}
     lines += ["", "## Timers, hot cache", "", *compare_timers({name: one for name, one in timers.items() if one})]
+    predicted = folder / "bounds.json"
+    if predicted.exists() and record is not None:
+        lines += ["", "## Predicted from compiled code", "", *_predictions(json.loads(predicted.read_text()), record)]
     peers = folder / "peers.json"
     if peers.exists():
         lines += ["", "## The same launches by triton.testing, cold cache", ""]
@@ -80,6 +84,18 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Target]
         if len(sides) == 2:
             found = [_is_found(*pair) for pair in _paired(*sides)]
             yield Target(f"+{extra:.0%} found, at least 95 %", statistics.mean(found), 0.95)
+
+
+def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[str]:
+    """The share of the roof that each function can reach at most by its compiled code, and that of its whole case."""
+    target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
+    measured = {one.case_id: one.utilisation for one in record.measurements if one.implementation == "triton"}
+    yield "| case | function | limit | predicted, at most | measured |"
+    yield "|---|---|---|--:|--:|"
+    for one in bounds:
+        share = measured.get(one["case_id"])
+        if one["target"] == target and share is not None:
+            yield f"| {one['case_id']} | {one['function']} | {one['limit']} | {one['predicted']:.2f} | {share:.2f} |"
 
 
 def _kernel_targets(record: RunRecord) -> Iterator[Target]:

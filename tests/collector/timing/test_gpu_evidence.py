@@ -1,6 +1,8 @@
 """The steps of `bench/gpu_evidence.py`, and its page of targets."""
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,19 @@ import typer
 
 from bench.gpu_evidence import Step, run_step, steps
 from bench.gpu_page import compare_timers, measured_targets, page
+from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
 from roofwatch.collector.record.record import RunRecord
-from tests.builders import CASE_ID, make_blocks, make_case, make_measurement, make_record
+from roofwatch.kernels.registry import find_kernel
+from tests.builders import (
+    CASE_ID,
+    make_blocks,
+    make_case,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_static_facts,
+)
 
 
 def run(*medians_ns: float) -> RunRecord:
@@ -83,3 +95,48 @@ def test_timers_are_compared() -> None:
 
     assert rows[0] == "| case | implementation | cupti | cuda_graph | cuda_event | difference |"
     assert rows[2] == f"| {CASE_ID} | torch | 1 µs |  | 1.1 µs | 10.0% |"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "instructions", "registers", "shared_bytes", "expected"),
+    [
+        # 2048 threads with one load of 16 bytes each; 17,766 bytes cover the latency
+        ("memory_copy", {"global_load.128": 1}, 32, 0, ("memory", 32_768, 1.0)),
+        ("memory_copy", {"global_load.32": 1}, 32, 0, ("memory", 8_192, 8_192 / 17_765)),
+        ("memory_copy", {"tma": 2}, 32, 100_000, ("memory", 200_000, 1.0)),
+        ("matmul", {"tma": 2, "tensor.HGMMA": 4}, 128, 100_000, ("compute", 200_000, 1.0)),
+        ("int8_matmul", {"tma": 2, "tensor.IGMMA": 4}, 128, 100_000, ("compute", 200_000, 1.0)),
+        ("matmul", {"async_copy.128": 2, "tensor.HMMA": 4}, 128, 100_000, ("compute", 200_000, 0.6)),
+    ],
+)
+def test_compiled_code_bounds_what_a_kernel_reaches(
+    kernel: str, instructions: dict[str, int], registers: int, shared_bytes: int, expected: tuple[str, int, float]
+) -> None:
+    spec = find_kernel(kernel)
+    case = next(case for case in spec.cases if case.dtype != "float32" and "quick" in case.tags)
+    facts = make_static_facts(
+        case.id, thread_count=256, instructions=instructions, registers=registers, shared_bytes=shared_bytes
+    )
+    blocks = 2 if shared_bytes else 8
+    facts = facts.model_copy(update={"theoretical_occupancy": blocks * 8 / 64})
+
+    found = bound_of(spec, case, facts)
+
+    assert (found.bound, found.in_flight_bytes) == expected[:2]
+    assert found.predicted == pytest.approx(expected[2], rel=1e-3)
+
+
+def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(tmp_path: Path) -> None:
+    bounds = [
+        Bound(CASE_ID, "kernel", "sm_90", "memory", "spills", 1, 2, 1, 0.5),
+        Bound(CASE_ID, "kernel", "sm_100", "memory", "none found", 1, 2, 1, 0.25),
+    ]
+    make_record(
+        measurements=[make_measurement(implementation="triton", bound="memory", utilisation=0.4)],
+        environment=make_environment(device_kind="cuda", compute_capability="9.0"),
+    ).write(tmp_path / "quick.json.gz")
+    (tmp_path / "bounds.json").write_text(json.dumps([asdict(one) for one in bounds]))
+
+    rows = [line for line in page(tmp_path, {}).splitlines() if line.startswith(f"| {CASE_ID} | kernel")]
+
+    assert rows == [f"| {CASE_ID} | kernel | spills | 0.50 | 0.40 |"]

@@ -1,0 +1,126 @@
+"""What limits each bundled Triton kernel according to its compiled code, and the share of the roof it can reach.
+
+    python -m bench.kernel_bounds [KERNEL ...] [--json]
+
+No GPU is needed. Memory-bound: by Little's law a multiprocessor must have bandwidth times latency in flight. What a
+kernel can have in flight is the shared memory of its resident blocks if it copies asynchronously, else the bytes of all
+loads of all resident threads. Compute-bound: which tensor-core instruction it uses. Spills are named. Each share is an
+upper bound: it ignores barriers, tails, caches and whether a loop keeps its buffers full.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from roofwatch.collector.compile.instructions import widths
+from roofwatch.collector.compile.static import compile_case
+from roofwatch.collector.compile.targets import LIMITS
+from roofwatch.collector.device.datasheets import datasheet_of
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.results import StaticFacts
+from roofwatch.kernels.registry import single_kernels
+from roofwatch.spec import Case, KernelSpec
+
+_DEVICES = {"sm_90": "NVIDIA H100 80GB HBM3", "sm_100": "NVIDIA B200"}
+_LATENCY_S = 0.7e-6
+"""From a load to its data from memory, in a loaded system; an assumption, to be replaced by what a GPU shows."""
+_FULL_RATE = {"sm_90": re.compile(r"tensor\.[A-Z]GMMA"), "sm_100": re.compile(r"tensor\.UTC[A-Z]+MMA")}
+_OLDER_INSTRUCTION_SHARE = 0.6
+"""Of the rate of the newest instruction, what mma.sync reaches on Hopper; less on Blackwell."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One compiled function."""
+
+    case_id: str
+    function: str
+    target: str
+    bound: str
+    limit: str
+    """What limits it, in words."""
+    in_flight_bytes: int
+    """Most bytes in flight per multiprocessor."""
+    needed_bytes: int
+    blocks: int
+    """Resident per multiprocessor."""
+    predicted: float
+    """Highest share of the roof, which is the bandwidth of a copy or the rate of the vendor's matmul."""
+
+
+def in_flight_bytes(facts: StaticFacts, blocks: int) -> int:
+    """Most bytes that the resident blocks of a multiprocessor can have requested at once."""
+    if any(kind == "tma" or kind.startswith("async_copy") for kind in facts.instructions):
+        return blocks * (facts.shared_bytes or 0)
+    per_thread = sum(bits // 8 * count for bits, count in widths(facts.instructions, "global_load"))
+    return blocks * (facts.thread_count or 0) * per_thread
+
+
+def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
+    """Judge one function; the case says whether memory or the tensor cores are its roof."""
+    sheet = datasheet_of(_DEVICES[facts.target])
+    assert sheet is not None
+    limits = LIMITS[facts.target]
+    warps = -(-(facts.thread_count or 1) // limits.warp_threads)
+    blocks = round((facts.theoretical_occupancy or 0.0) * limits.max_warps / warps)
+    in_flight = in_flight_bytes(facts, blocks)
+    needed = round(sheet.bytes_per_s * _LATENCY_S / sheet.multiprocessors)
+    flop_per_s = sheet.flop_per_s(case.dtype) if case.dtype in sheet.teraflops else sheet.flop_per_s("bfloat16")
+    tensor = sorted(kind for kind in facts.instructions if kind.startswith("tensor."))
+    reasons = []
+    if not tensor or spec.flop_count(case) / flop_per_s < spec.memory_bytes(case) / sheet.bytes_per_s:
+        bound, predicted = "memory", min(1.0, in_flight / needed)
+        if in_flight < needed:
+            reasons.append("too few bytes in flight")
+    else:
+        bound, predicted = "compute", 1.0
+        if not any(map(_FULL_RATE[facts.target].fullmatch, tensor)):
+            predicted = _OLDER_INSTRUCTION_SHARE
+            reasons.append(f"{', '.join(kind.removeprefix('tensor.') for kind in tensor)} only")
+    if facts.local_bytes:
+        reasons.append("spills")
+    return Bound(
+        facts.case_id, facts.function, facts.target, bound, "; ".join(reasons) or "none found", in_flight, needed,
+        blocks, predicted,
+    )  # fmt: skip
+
+
+def bounds(names: Sequence[str]) -> Iterator[Bound]:
+    """Compile the first quick case of each kernel, dtype and direction for Hopper and Blackwell."""
+    for spec in single_kernels():
+        implementation = spec.implementations.get("triton")
+        if implementation is None or (names and spec.name not in names):
+            continue
+        first: dict[tuple[str, str], Case] = {}
+        for case in spec.cases:
+            if "quick" in case.tags and case.direction in implementation.directions:
+                first.setdefault((case.dtype, case.direction), case)
+        for case in first.values():
+            for facts in compile_case(spec, implementation, case, list(_DEVICES)):
+                if facts.outcome is Outcome.OK:
+                    yield bound_of(spec, case, facts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kernels", nargs="*", help="default: all")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    found = list(bounds(options.kernels))
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], indent=1))
+        return
+    print("| case | function | GPU | roof | in flight / needed, KiB | blocks | limit | at most |")
+    print("|---|---|---|---|--:|--:|---|--:|")
+    for one in found:
+        kib = f"{one.in_flight_bytes / 1024:.0f} / {one.needed_bytes / 1024:.0f}"
+        print(
+            f"| {one.case_id} | {one.function} | {one.target} | {one.bound} | {kib} | {one.blocks} | {one.limit} | "
+            f"{one.predicted:.2f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
