@@ -3,7 +3,7 @@
 import ctypes
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from time import perf_counter_ns
@@ -108,16 +108,18 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Start recording on an idle device; forget earlier records."""
-        for kind in self._kinds:
-            self._call(partial(self._cupti.activity_enable, kind))
-        self._dropped()  # resets the count
-        self._activities.clear()
-        self._untimed = 0
-        try:
-            yield
-        finally:
+        with ExitStack() as stack:
             for kind in self._kinds:
-                self._call(partial(self._cupti.activity_disable, kind))
+                self._call(partial(self._cupti.activity_enable, kind))
+                stack.callback(self._disable, kind)
+            self._dropped()  # resets the count
+            self._activities.clear()
+            self._untimed = 0
+            yield
+
+    def _disable(self, kind: object) -> None:
+        with suppress(self._cupti.cuptiError):  # a kernel that broke the device has its own error
+            self._cupti.activity_disable(kind)
 
     def now_ns(self) -> int:
         return int(self._cupti.get_timestamp())

@@ -38,7 +38,8 @@ class StandIn:
         self._most_buffers = most_buffers
         self._buffers: list[list[Any]] = []
         self._dropped = 0
-        self.is_refusing = False
+        self.refused: set[Kind] = set()
+        self.is_broken = False
         self._take_records: Callable[[list[Any]], None] = lambda _: None
 
     def activity_register_callbacks(self, request: Callable[[], tuple[int, int]], complete: Any) -> None:
@@ -46,11 +47,13 @@ class StandIn:
         self._take_records = complete
 
     def activity_enable(self, kind: Kind) -> None:
-        if self.is_refusing:
+        if kind in self.refused:
             raise StandInError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
         self.enabled.add(kind)
 
     def activity_disable(self, kind: Kind) -> None:
+        if self.is_broken:
+            raise StandInError("CUPTI_ERROR_UNKNOWN")
         self.enabled.remove(kind)
 
     def run(self, *records: Any) -> None:
@@ -125,9 +128,22 @@ def test_a_kernel_without_times_is_refused() -> None:
 def test_a_cupti_error_is_explained() -> None:
     cupti = StandIn()
     records = Recorder(module(cupti))
-    cupti.is_refusing = True
+    cupti.refused = {Kind.MEMSET}
     with pytest.raises(TimerError, match=r"MULTIPLE_SUBSCRIBERS.*another profiler"), records.recording():
         pass
+    assert not cupti.enabled
+
+
+def test_the_error_of_a_kernel_is_not_hidden_by_that_of_a_broken_device() -> None:
+    cupti = StandIn()
+    records = Recorder(module(cupti))
+
+    def launch() -> None:
+        cupti.is_broken = True
+        raise ValueError("illegal memory access")
+
+    with pytest.raises(ValueError, match="illegal memory access"), records.recording():
+        launch()
 
 
 def test_the_binding_has_every_name_used() -> None:
