@@ -59,7 +59,7 @@ _HALF: Mapping[str, Mapping[int, Tilings]] = {
     },
     "gfx950": {
         64: Tilings(Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1), Tiling(64, 128, 4, 1)),
-        128: Tilings(Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1), Tiling(32, 128, 4, 1)),
+        128: Tilings(Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1), Tiling(16, 128, 4, 1)),
         256: Tilings(Tiling(64, 32, 4, 1), Tiling(64, 32, 4, 1), Tiling(32, 32, 4, 1)),
     },
 }
