@@ -26,12 +26,12 @@ from roofwatch.collector.accuracy.evaluation import (
     upstream_gradients,
 )
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.workers.candidate import (
+from roofwatch.collector.workers.candidate import CandidateProcess
+from roofwatch.collector.workers.candidate_protocol import (
     Arguments,
     CandidateError,
     CandidateGoneError,
     CandidateLateError,
-    CandidateProcess,
     ForgeryError,
     Returned,
 )

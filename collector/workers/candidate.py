@@ -21,17 +21,28 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.candidate_main import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
+from roofwatch.collector.workers.candidate_protocol import (
+    ALIGNMENT,
+    Answer,
+    Arguments,
+    CandidateError,
+    CandidateGoneError,
+    CandidateLateError,
+    ForgeryError,
+    Output,
+    Returned,
+    extent,
+)
 from roofwatch.collector.workers.sandbox import Policy
 from roofwatch.install import python_command
 
-_ALIGNMENT = 64
 _SHIFTS = 4096
 """Places where the first input may begin, so that an address does not identify an input."""
 _DTYPES = (
@@ -39,94 +50,6 @@ _DTYPES = (
     *("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
 )
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH")
-
-
-class CandidateError(Exception):
-    """A call that gave no result.
-
-    Args:
-        message: What happened.
-        kinds: Names of the exception's classes, if the kernel raised one.
-    """
-
-    def __init__(self, message: str, kinds: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.kinds = frozenset(kinds)
-
-
-class CandidateGoneError(CandidateError):
-    """The process has ended and cannot be called again."""
-
-
-class CandidateLateError(CandidateGoneError):
-    """The process did not answer in time."""
-
-
-class ForgeryError(CandidateError):
-    """The process did something that no kernel does."""
-
-
-class _Reply(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Output(_Reply):
-    name: Annotated[str, Field(max_length=200)]
-    dtype: Annotated[str, Field(max_length=20)]
-    shape: Annotated[list[Annotated[int, Field(ge=0, le=2**40)]], Field(max_length=16)]
-    start: Annotated[int, Field(ge=0)]
-
-
-class _StaticFacts(_Reply):
-    target: Annotated[str, Field(max_length=20)]
-    function: Annotated[str, Field(max_length=200)]
-    outcome: Annotated[str, Field(max_length=20)]
-    registers: int | None = None
-    spilled_registers: int | None = None
-    local_bytes: int | None = None
-    shared_bytes: int | None = None
-
-
-class _Answer(_Reply):
-    """Every answer of the process; each request expects some of the fields."""
-
-    missing: dict[str, str] | None = None
-    outputs: Annotated[list[_Output], Field(max_length=64)] | None = None
-    claimed_ns: Annotated[int, Field(ge=0)] | None = None
-    kernels: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=100)] | None = None
-    static: Annotated[list[_StaticFacts], Field(max_length=100)] | None = None
-    error: Annotated[str, Field(max_length=2_000)] | None = None
-    kinds: list[str] = []
-
-
-@dataclass(frozen=True)
-class Returned:
-    """What one call gave."""
-
-    outputs: Mapping[str, torch.Tensor]
-    """Copies, by name."""
-    elapsed_ns: float
-    """By the judge's clock, from the release of the inputs to the arrival of the answer."""
-    claimed_ns: float
-    """By the process's own clock; not to be trusted."""
-    kernels: tuple[str, ...]
-    """Kernels that CUPTI saw, if it was asked to; not to be trusted either."""
-    changed_inputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """The arguments of one call: tensors on the CPU and plain values."""
-
-    tensors: Mapping[str, torch.Tensor]
-    values: Mapping[str, Any]
-    gradients: tuple[str, ...] = ()
-    """Inputs to differentiate."""
-    upstream: tuple[torch.Tensor, ...] = ()
-    """Gradients of the floating-point outputs."""
-
-    def byte_count(self) -> int:
-        return sum(_extent(each.untyped_storage().nbytes()) for each in (*self.tensors.values(), *self.upstream))
 
 
 @dataclass(frozen=True)
@@ -244,11 +167,11 @@ class CandidateProcess:
             CandidateError: the kernel raised an exception; `ForgeryError` and `CandidateGoneError` for the rest.
         """
         self.check_settled()
-        place = secrets.randbelow(_SHIFTS) * _ALIGNMENT
+        place = secrets.randbelow(_SHIFTS) * ALIGNMENT
         places: list[dict[str, Any]] = []
         for tensor in (*arguments.tensors.values(), *arguments.upstream):
             places.append(_place(tensor, place))
-            place += _extent(places[-1]["byte_count"])
+            place += extent(places[-1]["byte_count"])
         if place > len(self._arena):
             raise CollectorError(f"inputs of {place} bytes do not fit into {len(self._arena)} bytes of shared memory")
         count = len(arguments.tensors)
@@ -300,7 +223,7 @@ class CandidateProcess:
             raise CollectorError("this GPU cannot share memory with another process (cuIpcGetMemHandle)")
         return bytes(handle).hex()
 
-    def _ask(self, request: Mapping[str, Any], timeout_s: float) -> tuple[_Answer, float]:
+    def _ask(self, request: Mapping[str, Any], timeout_s: float) -> tuple[Answer, float]:
         """Send a request, let the process run until it has answered, and return the answer and the time in ns."""
         try:
             self._control.send(json.dumps(request).encode())
@@ -314,7 +237,7 @@ class CandidateProcess:
         finally:
             self._signal(signal.SIGSTOP)
 
-    def _receive(self, timeout_s: float) -> _Answer:
+    def _receive(self, timeout_s: float) -> Answer:
         self._control.settimeout(timeout_s)
         try:
             message = self._control.recv(MAX_MESSAGE_BYTES)
@@ -325,7 +248,7 @@ class CandidateProcess:
         if not message:
             raise CandidateGoneError(self._how_it_ended())
         try:
-            answer = _Answer.model_validate_json(message)
+            answer = Answer.model_validate_json(message)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise ForgeryError(f"malformed answer: {first['msg']}") from None
@@ -333,7 +256,7 @@ class CandidateProcess:
             raise CandidateError(answer.error, answer.kinds)
         return answer
 
-    def _copy(self, outputs: list[_Output] | None, start: int) -> dict[str, torch.Tensor]:
+    def _copy(self, outputs: list[Output] | None, start: int) -> dict[str, torch.Tensor]:
         """Copy the outputs, which lie one after another, and remember where they were."""
         found: dict[str, torch.Tensor] = {}
         if outputs is None:
@@ -353,7 +276,7 @@ class CandidateProcess:
             copy = place.clone()
             self._returned.append((place, copy))
             found[output.name] = copy.view(dtype).view(output.shape)
-            start += _extent(byte_count)
+            start += extent(byte_count)
         return found
 
     def _bytes(self, place: Mapping[str, Any]) -> torch.Tensor:
@@ -388,11 +311,6 @@ def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:
     compiler = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     interpreter = {"TRITON_INTERPRET": "1"} if is_interpreted else {}
     return kept | {name: str(folder) for name, folder in folders.items()} | threads | compiler | interpreter
-
-
-def _extent(byte_count: int) -> int:
-    """Bytes that something takes in the shared memory."""
-    return -(-byte_count // _ALIGNMENT) * _ALIGNMENT
 
 
 def _storage(tensor: torch.Tensor) -> torch.Tensor:

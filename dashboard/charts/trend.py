@@ -1,18 +1,15 @@
 """Series over commits with their stored change points."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from enum import StrEnum
 from html import escape
-from itertools import pairwise
 
 import plotly.graph_objects as go
 
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.charts.style import (
     AXES,
-    GREEN,
     GREY,
     VERMILLION,
     Axis,
@@ -22,33 +19,15 @@ from roofwatch.dashboard.charts.style import (
     lay_out,
     style_of,
 )
-from roofwatch.dashboard.wording import (
-    VERDICT_MARKS,
-    change_text,
-    confirmation_text,
-    outcome_text,
-    shortened,
-    transition_text,
-)
-from roofwatch.db.values import (
-    BandPoint,
-    ChangePoint,
-    CommitRef,
-    Regression,
-    RegressionState,
-    RunSetting,
-    Series,
-    SeriesPoint,
-    Verdict,
-)
+from roofwatch.dashboard.charts.trend_marks import MARKS, add_changes, add_setup_changes, changes_of, setting_changes
+from roofwatch.dashboard.wording import outcome_text, shortened
+from roofwatch.db.values import BandPoint, CommitRef, Regression, Series, SeriesPoint
 
-_VERDICT_STYLES = {Verdict.REGRESSED: (VERMILLION, "diamond", "dash"), Verdict.IMPROVED: (GREEN, "circle", "dot")}
-_MAX_CHANGE_LABELS = 6
 _MAX_WHISKERS = 500
 """Maximum points of a series that is drawn with quartiles."""
-_VALUES, _FAILURES, _MARKS = "y", "y2", "y3"
-"""Axes; those of more metrics follow."""
-_ROW_PX = {_MARKS: 34, _FAILURES: 60}
+_VALUES, _FAILURES = "y", "y2"
+"""Axes; that of the marks and those of more metrics follow."""
+_ROW_PX = {MARKS: 34, _FAILURES: 60}
 _FURTHER_PX, _GAP_PX = 170, 28
 
 
@@ -81,7 +60,7 @@ def trend_figure(
     metrics = list(dict.fromkeys(one.key.metric for one in series))
     axis_of = {name: _VALUES if at == 0 else f"y{at + 3}" for at, name in enumerate(metrics)}
     failed = [(one, point) for one in series for point in one.points if point.value is None]
-    rows = [_MARKS, _VALUES, *[_FAILURES] * bool(failed), *list(axis_of.values())[1:]]
+    rows = [MARKS, _VALUES, *[_FAILURES] * bool(failed), *list(axis_of.values())[1:]]
     domains, height_px = _domains(rows, values_px)
     names = series_names(series)
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
@@ -89,8 +68,8 @@ def trend_figure(
     for one, name in zip(series, names, strict=True):
         _add_values(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
     _add_failures(figure, failed, position, zone)
-    _add_bands(figure, setting_changes(series), position, commit_count, zone)
-    _add_changes(figure, changes_of(series, regressions), position, commit_count, zone)
+    add_setup_changes(figure, setting_changes(series), position, commit_count, zone)
+    add_changes(figure, changes_of(series, regressions), position, commit_count, zone)
     return lay_out(
         figure,
         height=height_px,
@@ -111,7 +90,7 @@ def trend_figure(
             "visible": bool(failed),
             "fixedrange": True,
         },
-        yaxis3={"domain": domains[_MARKS], "range": [0, 1], "visible": False, "fixedrange": True},
+        yaxis3={"domain": domains[MARKS], "range": [0, 1], "visible": False, "fixedrange": True},
         **{
             axis.replace("y", "yaxis"): {"domain": domains[axis], **_value_axis(name, scale, is_tall=axis == _VALUES)}
             for name, axis in axis_of.items()
@@ -263,147 +242,3 @@ def _add_failures(
             for series, point in failed
         ],
     )
-
-
-def _add_bands(
-    figure: go.Figure, changes: "Sequence[SettingChange]", position: Mapping[str, int], commit_count: int, zone: tzinfo
-) -> None:
-    """Shade every other stretch between setting changes, with a marker that describes each change."""
-    shown = [change for change in changes if change.commit.sha in position]
-    if not shown:
-        return
-    starts = sorted({position[change.commit.sha] for change in shown})
-    ends = [*starts[1::2], commit_count]
-    for left, right in zip(starts[::2], ends, strict=False):
-        figure.add_vrect(x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below")
-    title = "measurement setup changed"
-    figure.add_scatter(
-        x=[position[change.commit.sha] for change in shown],
-        y=[0.85] * len(shown),
-        yaxis=_MARKS,
-        mode="markers",
-        name=title,
-        marker={"color": GREY, "symbol": "triangle-down", "size": 9},
-        hovertext=[
-            "<br>".join(
-                [
-                    f"<b>{title}</b>",
-                    *(escape(shortened(word)) for word in change.words),
-                    *commit_lines(change.commit, zone),
-                ]
-            )
-            for change in shown
-        ],
-    )
-
-
-@dataclass(frozen=True)
-class StoredChange:
-    """A change point of a regression."""
-
-    regression: Regression
-    change: ChangePoint
-
-
-def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[StoredChange]:
-    """Return the stored change points of some series."""
-    keys = {one.key for one in series}
-    return [StoredChange(one, change) for one in regressions for change in one.change_points if change.series in keys]
-
-
-def _add_changes(
-    figure: go.Figure, changes: Sequence[StoredChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
-) -> None:
-    for verdict, (colour, symbol, dash) in _VERDICT_STYLES.items():
-        own = [one for one in changes if one.change.verdict is verdict and one.change.commit.sha in position]
-        if not own:
-            continue
-        places = [position[one.change.commit.sha] for one in own]
-        for at in sorted(set(places)):
-            figure.add_shape(
-                type="line",
-                yref="paper",
-                x0=at,
-                x1=at,
-                y0=0,
-                y1=0.95,
-                line={"color": colour, "width": 1.5, "dash": dash},
-                layer="below",
-            )
-        figure.add_scatter(
-            x=places,
-            y=[0.35] * len(own),
-            yaxis=_MARKS,
-            mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
-            text=[change_text(one.change) for one in own],
-            # towards the middle, away from the edge
-            textposition=["middle left" if at > commit_count / 2 else "middle right" for at in places],
-            textfont={"color": colour},
-            name=VERDICT_MARKS[verdict].word,
-            marker={"color": colour, "symbol": symbol, "size": 11},
-            hovertext=[_change_hover(one, zone) for one in own],
-        )
-
-
-def _change_hover(one: StoredChange, zone: tzinfo) -> str:
-    change, standing = one.change, confirmation_text(one.regression)
-    if one.regression.state is RegressionState.DISMISSED:
-        standing = "dismissed: not confirmed when measured again"
-    elif one.regression.state is RegressionState.NO_LONGER_FOUND:
-        standing = "no longer found"
-    return "<br>".join(
-        [
-            f"<b>{VERDICT_MARKS[change.verdict].text} {escape(change_text(change))}</b> "
-            f"({escape(transition_text(change))}), {standing}",
-            escape(shortened(change.evidence, length=120)),
-            escape(change.series.label),
-            *commit_lines(change.commit, zone),
-        ]
-    )
-
-
-@dataclass(frozen=True)
-class SettingChange:
-    """From this commit on, runs of a runner class were measured with another setting."""
-
-    commit: CommitRef
-    words: tuple[str, ...]
-    """One text per change, such as `triton 3.6.0 → 3.7.0`."""
-
-
-def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
-    """Find the changes over all runs of some series, ordered by commit, without duplicates.
-
-    Settings are followed per runner class, timings per series, because cases of one run may differ in timing.
-    """
-    by_class: dict[str, dict[str, SeriesPoint]] = {}
-    found: list[SettingChange] = []
-    for one in series:
-        by_class.setdefault(one.key.runner_class, {}).update({point.run_id: point for point in one.points})
-        for before, after in pairwise(point for point in one.points if point.timing):
-            if before.timing != after.timing:
-                found.append(SettingChange(after.commit, (f"timed by {before.timing} → {after.timing}",)))
-    for points in by_class.values():
-        known = [point for point in points.values() if point.setting is not None]
-        known.sort(key=lambda point: (point.commit, point.measured_at))
-        for before, after in pairwise(known):
-            if before.setting is not None and after.setting is not None and before.setting != after.setting:
-                found.append(SettingChange(after.commit, tuple(_differences(before.setting, after.setting))))
-    return sorted(dict.fromkeys(found), key=lambda change: change.commit)
-
-
-def _differences(before: RunSetting, after: RunSetting) -> Iterator[str]:
-    was, now = _named(before), _named(after)
-    for name in dict.fromkeys([*was, *now]):
-        if was.get(name) != now.get(name):
-            yield f"{name} {was.get(name) or 'none'} → {now.get(name) or 'none'}"
-
-
-def _named(setting: RunSetting) -> dict[str, str | None]:
-    return {
-        "harness": setting.harness_version,
-        "driver": setting.driver_version,
-        "compute capability": setting.compute_capability,
-        **dict(setting.toolchain),
-        **dict(setting.machine),
-    }

@@ -30,7 +30,7 @@ from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
 
 _SPARK_PX = (140, 48)
-_CALM = 0.02
+_MIN_RELATIVE_SPAN = 0.02
 """Relative range that fills the height of a small drawing at least: noise must not look like steps."""
 
 
@@ -103,7 +103,7 @@ def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour:
         return ""
     width, height = _SPARK_PX
     low, high = min(values), max(values)
-    span = max(high - low, _CALM * abs(high)) or 1
+    span = max(high - low, _MIN_RELATIVE_SPAN * abs(high)) or 1
     step = (width - 4) / (len(values) - 1)
     places = [
         f"{2 + at * step:.1f},{height - 3 - (value - low) / span * (height - 6):.1f}" for at, value in enumerate(values)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from roofwatch.collector.record.metrics import Metric
-from roofwatch.dashboard.charts.trend import changes_of, commits_of, series_names
+from roofwatch.dashboard.charts.trend import commits_of, series_names
+from roofwatch.dashboard.charts.trend_marks import changes_of
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (

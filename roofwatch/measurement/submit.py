@@ -40,7 +40,7 @@ from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import SuiteAt, load_suite
 from roofwatch.collector.timing.method import default_method
-from roofwatch.collector.workers.candidate import CandidateError
+from roofwatch.collector.workers.candidate_protocol import CandidateError
 from roofwatch.collector.workers.kernel_info import case_record
 from roofwatch.measurement.submissions import Request, Result, ledger
 from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission

@@ -22,13 +22,8 @@ from roofwatch.collector.compile.cache import digest_of_file
 from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.workers.candidate import (
-    Arguments,
-    CandidateError,
-    CandidateLateError,
-    CandidateProcess,
-    Sandbox,
-)
+from roofwatch.collector.workers.candidate import CandidateProcess, Sandbox
+from roofwatch.collector.workers.candidate_protocol import Arguments, CandidateError, CandidateLateError
 from roofwatch.collector.workers.sandbox import LAYERS, Policy, essential, make_groups, remove_groups
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.measurement.submissions import Request, Result

@@ -46,7 +46,7 @@ def open_source(url: str | None) -> Iterator[Source]:
 
 
 def choose_project(source: Source, project: str | None) -> str:
-    """Return a stored project: the named one, else that of the current repository, else the only one.
+    """Return a stored project: the named one, else the only one, else that of the current repository.
 
     Raises:
         StoreError: there is no such project, or several to choose from.
@@ -55,8 +55,8 @@ def choose_project(source: Source, project: str | None) -> str:
     stored = ", ".join(known) or "none"
     if project is None:
         repository = find_repository(Path.cwd())
-        own = [] if repository is None else [project_of(repository)]
-        project = next((name for name in own if name in known), None) or (known[0] if len(known) == 1 else None)
+        own = None if repository is None else project_of(repository)
+        project = known[0] if len(known) == 1 else own if own in known else None
     if project is None:
         raise StoreError(f"name a project with --project; stored projects: {stored}")
     if project not in known:

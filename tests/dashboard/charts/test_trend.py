@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from roofwatch.dashboard.charts.trend import Scale, series_names, setting_changes, trend_figure
+from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
+from roofwatch.dashboard.charts.trend_marks import setting_changes
 from roofwatch.db.values import BandPoint, RunSetting, Series
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import HOSTILE, as_html, make_point, make_series, trace
