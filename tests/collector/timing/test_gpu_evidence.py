@@ -88,6 +88,28 @@ def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: 
     assert "`submit`: not_faster, as fast" in text
 
 
+def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
+    rivals = {"matmul": ("torch", 1.0), "attention": ("sdpa_cudnn", 0.9)}
+    cases = {name: next(case for case in find_kernel(name).cases if "quick" in case.tags) for name in rivals}
+    record = make_record(
+        measurements=[
+            make_measurement(case_id=cases[name].id, implementation=one, blocks=make_blocks([ns]))
+            for name, (rival, _) in rivals.items()
+            for one, ns in ((rival, 95.0), ("triton", 100.0))
+        ],
+        cases=tuple(
+            make_case(case.id, kernel=name, family=find_kernel(name).family, direction=case.direction)
+            for name, case in cases.items()
+        ),
+    )
+
+    found = {target.text.split("/")[0]: target for target in measured_targets(tmp_path, record)}
+
+    assert {name: (target.value, target.limit) for name, target in found.items()} == {
+        name: (0.95, limit) for name, (_, limit) in rivals.items()
+    }
+
+
 def test_timers_are_compared() -> None:
     rows = list(
         compare_timers({"cupti": run(1_000), "cuda_graph": make_record(measurements=[]), "cuda_event": run(1_100)})
