@@ -6,11 +6,10 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from roofwatch.ci.alerts.rules import PLACES, AlertRules, Ownership, parse_codeowners, parse_rules
 from roofwatch.ci.messages import AlertError, ForgeError
-from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, DeliveryState, Message, Severity
+from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings
 
 if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
@@ -65,23 +64,8 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 def trial_delivery(channel: str) -> Delivery:
     """Make a test message."""
     now, message = datetime.now(UTC), Message(title=f"test of the channel {channel}: nothing is wrong")
-    return Delivery(
-        delivery_id=0,
-        key=uuid4(),
-        channel=channel,
-        event=AlertEvent.FIRED,
-        episode=1,
-        alert=Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now),
-        message=message,
-        state=DeliveryState.SENDING,
-        attempt_count=1,
-        attempt_id=None,
-        is_uncertain=False,
-        created_at=now,
-        next_attempt_at=now,
-        sent_at=None,
-        error=None,
-    )
+    alert = Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now)
+    return Delivery(alert, AlertEvent.FIRED, channel, created_at=now, next_attempt_at=now)
 
 
 def _read_rules(path: Path) -> AlertRules:

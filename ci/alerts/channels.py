@@ -70,7 +70,12 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
         except ForgeError as error:
             raise AlertError(str(error)) from None
     url = _read_address(channel, folder)
-    return AppriseSender(url) if channel.kind == "apprise" else WebhookSender(url, _read_secret(channel))
+    if channel.kind == "apprise":
+        return AppriseSender(url)
+    secret = None if channel.secret_env is None else os.environ.get(channel.secret_env, "")
+    if secret is not None and len(secret) < _MIN_SECRET:
+        raise AlertError(f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or more")
+    return WebhookSender(url, secret)
 
 
 def _read_address(channel: AddressedChannel, folder: Path) -> str:
@@ -84,15 +89,6 @@ def _read_address(channel: AddressedChannel, folder: Path) -> str:
     if len(words) != 1:
         raise AlertError(f"{name} must contain one address; it {'has several' if words else 'is missing or empty'}")
     return words[0]
-
-
-def _read_secret(channel: AddressedChannel) -> bytes | None:
-    if channel.secret_env is None:
-        return None
-    secret = os.environ.get(channel.secret_env, "")
-    if len(secret) < _MIN_SECRET:
-        raise AlertError(f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or more")
-    return secret.encode()
 
 
 class AppriseSender:
@@ -124,7 +120,7 @@ class WebhookSender:
     body contains the key of the message, so a receiver that drops known keys is safe from repeated ones.
     """
 
-    def __init__(self, url: str, secret: bytes | None = None) -> None:
+    def __init__(self, url: str, secret: str | None = None) -> None:
         self._secret = secret
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every URL
         if not may_carry_secrets(url):
@@ -136,7 +132,7 @@ class WebhookSender:
         body = json.dumps(to_document(delivery)).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": str(delivery.key), "User-Agent": "roofwatch"}
         if self._secret is not None:
-            headers[SIGNATURE] = f"sha256={hmac.new(self._secret, body, hashlib.sha256).hexdigest()}"
+            headers[SIGNATURE] = f"sha256={hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()}"
         try:
             answer = httpx.post(self._url, content=body, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
@@ -185,7 +181,7 @@ class IssueSender:
 
 
 def _marker(delivery: Delivery) -> str:
-    return f"<!-- roofwatch:alert {delivery.alert.alert_id} {delivery.episode} -->"
+    return f"<!-- roofwatch:alert {delivery.alert.alert_id} {delivery.alert.episode} -->"
 
 
 # --- messages
@@ -193,14 +189,14 @@ def _marker(delivery: Delivery) -> str:
 
 def to_title(delivery: Delivery) -> str:
     """Write one line of plain text."""
-    project, title = _inert(delivery.alert.project, 80), _inert(delivery.message.title, _MAX_TITLE)
+    project, title = _inert(delivery.alert.project, 80), _inert(delivery.alert.message.title, _MAX_TITLE)
     return f"[{project}] {delivery.alert.severity}: {_PREFIXES[delivery.event]}{title}"
 
 
 def to_text(delivery: Delivery) -> str:
     """Write lines of plain text, without the title."""
     lines = [f"{name}: {_inert(text, _MAX_FACT)}" for name, text in _facts(delivery)]
-    lines += [f"{link.name}: {link.url}" for link in delivery.message.links]
+    lines += [f"{link.name}: {link.url}" for link in delivery.alert.message.links]
     if delivery.is_uncertain:
         lines.append("This may be a repetition: it is unknown whether an earlier attempt arrived.")
     return "\n".join(lines)
@@ -208,7 +204,7 @@ def to_text(delivery: Delivery) -> str:
 
 def to_markdown(delivery: Delivery) -> str:
     """Write the body of an issue or a comment on GitHub; only valid owners are mentioned."""
-    prefix, message = _PREFIXES[delivery.event].capitalize(), delivery.message
+    prefix, message = _PREFIXES[delivery.event].capitalize(), delivery.alert.message
     lines = [f"{f'**{prefix}**' if prefix else ''}{code(message.title, limit=_MAX_FACT)}", ""]
     lines += [f"- {name}: {code(text, limit=_MAX_FACT)}" for name, text in _facts(delivery)]
     mentioned = [owner for owner in message.owners if OWNER.fullmatch(owner)]
@@ -227,29 +223,29 @@ def to_document(delivery: Delivery) -> dict[str, Any]:
         "key": str(delivery.key),
         "event": delivery.event,
         "alert_id": str(alert.alert_id),
-        "episode": delivery.episode,
+        "episode": alert.episode,
         "project": alert.project,
         "rules": alert.rules,
         "severity": alert.severity,
         "regression_id": None if alert.regression_id is None else str(alert.regression_id),
         "fired_at": alert.fired_at.isoformat(),
-        **asdict(delivery.message),
+        **asdict(delivery.alert.message),
     }
 
 
 def _facts(delivery: Delivery) -> list[tuple[str, str]]:
-    alert, message = delivery.alert, delivery.message
-    changes, acknowledge = message.changes[:_MAX_CHANGES], f"roofwatch alert acknowledge {alert.alert_id}"
-    facts = {"Owner": ", ".join(message.owners), "Rule": f"{', '.join(alert.rules)} ({alert.severity})"}
-    facts["Alert"] = f"{alert.alert_id}, episode {delivery.episode}"
-    if alert.state is AlertState.FIRING:
-        facts["Acknowledge"] = f"{acknowledge} --person NAME --reason REASON"
-    return [
-        *([("Device", ", ".join(message.devices))] if message.devices else []),
-        *(("Change", _change_text(one)) for one in changes),
+    alert, message = delivery.alert, delivery.alert.message
+    acknowledge = f"roofwatch alert acknowledge {alert.alert_id} --person NAME --reason REASON"
+    facts = [
+        ("Device", ", ".join(message.devices)),
+        *(("Change", _change_text(one)) for one in message.changes[:_MAX_CHANGES]),
         *((fact.name, fact.text) for fact in message.facts),
-        *((name, text) for name, text in facts.items() if text),
+        ("Owner", ", ".join(message.owners)),
+        ("Rule", f"{', '.join(alert.rules)} ({alert.severity})"),
+        ("Alert", f"{alert.alert_id}, episode {alert.episode}"),
+        ("Acknowledge", acknowledge if alert.state is AlertState.FIRING else ""),
     ]
+    return [(name, text) for name, text in facts if text]
 
 
 def _change_text(change: Change) -> str:

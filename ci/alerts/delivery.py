@@ -1,4 +1,4 @@
-"""Send the messages in the outbox: claim, send, mark.
+"""Send the messages in the outbox: claim, send, write the outcome.
 
 If a process dies after the claim, it is unknown whether the message arrived. It is sent again with the same key.
 """
@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlalchemy import Engine
 
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts.alerts import Claim, claim_next
+from roofwatch.db.alerts.alerts import claim_next, write_outcome
 from roofwatch.db.alerts.values import Delivery, DeliveryState
 
 MAX_ATTEMPTS = 12
@@ -45,30 +45,30 @@ def deliver_waiting(
 ) -> list[Delivery]:
     """Send every message that is due, up to a limit; return those that were tried, with the result."""
     done: list[Delivery] = []
-    while len(done) < limit:
-        with claim_next(engine, now()) as claim:
-            if claim is None:
-                break
-            done.append(_deliver(claim, channels, now))
+    while len(done) < limit and (claimed := claim_next(engine, now())) is not None:
+        done.append(_attempt(claimed, channels.get(claimed.channel, "the rules no longer have this channel"), now))
+        write_outcome(engine, done[-1])
     return done
 
 
-def _deliver(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[], datetime]) -> Delivery:
-    delivery = claim.delivery
+def _attempt(delivery: Delivery, channel: Sender | str, now: Callable[[], datetime]) -> Delivery:
+    """Try to send a message, and return it with the outcome."""
     try:
-        _send(delivery, channels.get(delivery.channel, "the rules no longer have this channel"))
+        _send(delivery, channel)
     except SendError as error:
-        again_at = None
-        if delivery.attempt_count < MAX_ATTEMPTS:
-            wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
-            again_at = now() + max(wait, error.retry_after)
-        claim.note_failure(str(error), is_uncertain=error.is_uncertain, next_attempt_at=again_at)
-        then = "given up" if again_at is None else f"next attempt at {again_at:%Y-%m-%d %H:%M:%S} UTC"
+        wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
+        failed = replace(
+            delivery,
+            state=DeliveryState.WAITING if delivery.attempt_count < MAX_ATTEMPTS else DeliveryState.FAILED,
+            next_attempt_at=now() + max(wait, error.retry_after),
+            is_uncertain=delivery.is_uncertain or error.is_uncertain,
+            error=str(error),
+        )
+        is_over = failed.state is DeliveryState.FAILED
+        then = "given up" if is_over else f"next attempt at {failed.next_attempt_at:%Y-%m-%d %H:%M:%S} UTC"
         _log.warning("alert message %s through %r: %s; %s", delivery.key, delivery.channel, error, then)
-        state = DeliveryState.FAILED if again_at is None else DeliveryState.WAITING
-        return replace(delivery, state=state, error=str(error))
-    claim.note_sent(now())
-    return replace(delivery, state=DeliveryState.SENT, error=None)
+        return failed
+    return replace(delivery, state=DeliveryState.SENT, sent_at=now(), error=None)
 
 
 def _send(delivery: Delivery, channel: Sender | str) -> None:

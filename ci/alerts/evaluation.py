@@ -25,10 +25,11 @@ from roofwatch.ci.alerts.delivery import Sender
 from roofwatch.ci.alerts.metric_conditions import metric_conditions
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, Ownership, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
-from roofwatch.db.alerts.alerts import lock_alerts, write_steps
+from roofwatch.db.alerts.alerts import list_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
+from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.results import CaseFacts
 from roofwatch.db.queries.runners import read_cases, read_runner_history, read_source_files
 from roofwatch.db.queries.runs import find_commit, list_cases_of_run, list_imported_values, list_projects
@@ -71,12 +72,13 @@ def raise_alerts(
     changed: list[AlertStep] = []
     for project in projects:
         with Session(engine) as session, session.begin():
-            known = lock_alerts(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
+            lock_project(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
+            known = list_alerts(session, project)
             state = read_state(session, project, setup)
             conditions = [one for rule in setup.rules.of(project) for one in conditions_at(rule, state, now)]
             endings = {one.regression_id: why_not_alerting(one) for one in state.regressions}
             steps = next_steps(project, known, conditions, rules=setup.rules, endings=endings, now=now)
-            write_steps(session, steps, now)
+            write_steps(session, project, steps, now)
             _request_bisections(session, project, setup.rules, steps)
             changed += steps
     return changed
@@ -175,32 +177,35 @@ def next_steps(
         holding[condition.cause].append(condition)
     steps = []
     for cause, found in holding.items():
-        before, most_severe = alerts.get(cause), found[0]
-        is_firing = before is not None and before.state is not AlertState.RESOLVED
-        if is_firing or not all(one.is_past for one in found):
-            alert = before if before is not None and is_firing else _new_episode(project, before, most_severe, now)
-            is_worse = most_severe.severity.rank > alert.severity.rank
-            names = tuple(dict.fromkeys(one.rule for one in found))
-            alert = replace(alert, rules=names, severity=most_severe.severity, message=most_severe.message)
-            steps.append(_notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse))
+        before, worst = alerts.get(cause), found[0]
+        if before is not None and before.state is not AlertState.RESOLVED:
+            alert, is_worse = before, worst.severity.rank > before.severity.rank
+        elif not all(one.is_past for one in found):
+            alert, is_worse = _new_episode(project, before, worst, now), False
+        else:
+            continue
+        names = tuple(dict.fromkeys(one.rule for one in found))
+        alert = replace(alert, rules=names, severity=worst.severity, message=worst.message)
+        steps.append(_notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse))
     for cause, alert in alerts.items():
         if cause not in holding and alert.state is not AlertState.RESOLVED:
-            steps.append(_resolve(alert, by_name, rules.channels, _ending(alert, endings), now))
+            steps.append(_resolve(alert, by_name, rules.channels, endings, now))
     return [one for one in steps if one.notifications or one.alert != alerts.get(one.alert.cause)]
 
 
 def _new_episode(project: str, before: Alert | None, condition: AlertCondition, now: datetime) -> Alert:
+    episode, told_at = (1, {}) if before is None else (before.episode + 1, before.told_at)
     return Alert(
         project=project,
         cause=condition.cause,
         rules=(condition.rule,),
         severity=condition.severity,
         state=AlertState.FIRING,
-        episode=1 if before is None else before.episode + 1,
+        episode=episode,
         message=condition.message,
         fired_at=now,
         regression_id=condition.regression_id,
-        told_at={} if before is None else before.told_at,
+        told_at=told_at,
     )
 
 
@@ -238,21 +243,26 @@ def _notify(alert: Alert, found: Sequence[tuple[AlertCondition, Rule]], now: dat
     return AlertStep(replace(alert, told_at=told_at, escalated_to=tuple(escalated_to)), tuple(notifications))
 
 
-def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
-    """Return why an alert ended."""
-    if alert.cause in endings:
-        return endings[alert.cause] or "no rule covers it any more"
-    return "the newer results no longer show it" if alert.regression_id else "back within limits, or no rule covers it"
-
-
 def _resolve(
-    alert: Alert, rules: Mapping[str, Rule], channels: Collection[str], ending: str, now: datetime
+    alert: Alert,
+    rules: Mapping[str, Rule],
+    channels: Collection[str],
+    endings: Mapping[str, str | None],
+    now: datetime,
 ) -> AlertStep:
     """Tell everybody who was told, except through rules without `notify_resolved`."""
+    if alert.cause in endings:
+        ending = endings[alert.cause] or "no rule covers it any more"
+    else:
+        is_regression = alert.regression_id is not None
+        ending = "the newer results no longer show it" if is_regression else "back within limits, or no rule covers it"
     message = replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts))
     resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message, escalated_to=())
     silent, others = set[str](), set[str]()
     for rule in (rules[name] for name in alert.rules if name in rules):
         (others if rule.notify_resolved else silent).update(rule.channels, rule.escalate_to)
-    told = [one for one in alert.told_channels if one in channels and one not in silent - others]
-    return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in told))
+    told = [channel for channel, at in alert.told_at.items() if at >= alert.fired_at]
+    hearing = [
+        one for one in dict.fromkeys([*told, *alert.escalated_to]) if one in channels and one not in silent - others
+    ]
+    return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in hearing))

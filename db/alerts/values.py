@@ -1,10 +1,10 @@
-"""Values of alerts: conditions, alerts with their state, messages and deliveries."""
+"""Values of alerts: conditions that rules find, alerts with their state, messages and deliveries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
 _NAMESPACE = UUID("c1e9d0a2-54c3-4f8b-9a55-0d6d3d6c7b11")
 
@@ -37,8 +37,6 @@ class AlertEvent(StrEnum):
 
 class DeliveryState(StrEnum):
     WAITING = "waiting"
-    SENDING = "sending"
-    """Being sent, or its sender died."""
     SENT = "sent"
     FAILED = "failed"
     """Given up."""
@@ -141,12 +139,6 @@ class Alert:
         """Depends only on project and cause."""
         return uuid5(_NAMESPACE, "\n".join((self.project, self.cause)))
 
-    @property
-    def told_channels(self) -> tuple[str, ...]:
-        """Channels that were told in this episode."""
-        told = (channel for channel, at in self.told_at.items() if at >= self.fired_at)
-        return tuple(dict.fromkeys([*told, *self.escalated_to]))
-
 
 @dataclass(frozen=True)
 class Notification:
@@ -166,25 +158,21 @@ class AlertStep:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message for one channel."""
+    """A message for one channel, in the outbox."""
 
-    delivery_id: int
-    key: UUID
-    """The same in every attempt, for receivers to drop duplicates."""
-    channel: str
-    event: AlertEvent
-    episode: int
     alert: Alert
-    message: Message
     """As of the event."""
-    state: DeliveryState
-    attempt_count: int
-    """Attempts begun."""
-    attempt_id: UUID | None
-    is_uncertain: bool
-    """An earlier attempt may have arrived: its sender died, or the receiver did not answer."""
+    event: AlertEvent
+    channel: str
     created_at: datetime
     next_attempt_at: datetime
-    sent_at: datetime | None
-    error: str | None
+    key: UUID = field(default_factory=uuid4)
+    """The same in every attempt, for receivers to drop duplicates."""
+    state: DeliveryState = DeliveryState.WAITING
+    attempt_count: int = 0
+    """Attempts begun."""
+    is_uncertain: bool = False
+    """An earlier attempt may have arrived: its sender died, or the receiver did not answer."""
+    sent_at: datetime | None = None
+    error: str | None = None
     """Error of the last attempt."""

@@ -157,23 +157,25 @@ def acknowledge_(
 
 def _tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:
     """One table each, if there are any."""
+    of_alerts = [
+        (
+            *(one.alert_id, one.project, ", ".join(one.rules), one.severity),
+            f"{one.state} by {one.acknowledged_by}" if one.state == "acknowledged" else one.state,
+            *(f"{one.fired_at:%Y-%m-%d %H:%M}", one.message.title),
+        )
+        for one in alerts
+    ]
+    of_deliveries = [
+        (
+            *(one.alert.project, one.alert.message.title, one.event, one.channel, one.state, one.attempt_count),
+            *(f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}", one.error),
+        )
+        for one in deliveries
+    ]
     shown: list[Table | str] = []
-    if alerts:
-        rows = []
-        for alert in alerts:
-            state = f"{alert.state} by {alert.acknowledged_by}" if alert.state == "acknowledged" else alert.state
-            since = f"{alert.fired_at:%Y-%m-%d %H:%M}"
-            named = ", ".join(alert.rules)
-            rows.append((alert.alert_id, alert.project, named, alert.severity, state, since, alert.message.title))
-        shown.append(make_table(("alert", "project", "rules", "severity", "state", "since", "what"), rows))
-    if deliveries:
-        sent = [
-            (
-                *(one.alert.project, one.message.title, one.event, one.channel, one.state, one.attempt_count),
-                *(f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}", one.error),
-            )
-            for one in deliveries
-        ]
+    if of_alerts:
+        shown.append(make_table(("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts))
+    if of_deliveries:
         columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
-        shown.append(make_table(columns, sent))
+        shown.append(make_table(columns, of_deliveries))
     return shown

@@ -25,7 +25,7 @@ def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED) -> Deliv
         links=(Link("Trend", "https://dash.example/trends?kernel=a"),),
     )
     trial = trial_delivery("chat")
-    return replace(trial, event=event, message=message, alert=replace(trial.alert, rules=(text,), project=PROJECT))
+    return replace(trial, event=event, alert=replace(trial.alert, message=message, rules=(text,), project=PROJECT))
 
 
 @pytest.mark.parametrize("write", [to_title, to_text])
@@ -63,7 +63,8 @@ def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
         "gemm", "gemm/m=1/f16/fwd", "triton", "H100, driver 580", "flop_per_s", "FLOP/s", 6e14, 5.4e14, -0.1
     )
     told = delivery("x")
-    text = to_text(replace(told, message=replace(told.message, devices=("NVIDIA H100",), changes=(change,))))
+    message = replace(told.alert.message, devices=("NVIDIA H100",), changes=(change,))
+    text = to_text(replace(told, alert=replace(told.alert, message=message)))
 
     assert "Device: NVIDIA H100" in text
     assert "gemm/m=1/f16/fwd · triton: compute rate 600 TFLOP/s to 540 TFLOP/s (-10.0%)" in text
