@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,79 +10,12 @@ from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
+from roofwatch.db.bisection_values import Answer, BisectionProgress, BisectionResult
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import BisectionRange, BisectionState, CommitRef
-
-
-class CommitStatus(StrEnum):
-    """What is known about one commit of the range."""
-
-    OPEN = "open"
-    MEASURED = "measured"
-    SAME = "same"
-    """Same sources or machine code as the commit before."""
-    SKIPPED = "skipped"
-    """Cannot be measured."""
-
-
-@dataclass(frozen=True)
-class BisectionCommit:
-    """One commit of the range, the good end left out."""
-
-    commit: CommitRef
-    probability: float
-    """Probability that the change is in this commit."""
-    status: CommitStatus = CommitStatus.OPEN
-    reason: str = ""
-    """Why it was skipped or not measured."""
-    pair_count: int = 0
-    """Measured blocks, each next to a block of the good end."""
-    relative_change: float | None = None
-    """Against the good end; above 0 is slower."""
-
-
-@dataclass(frozen=True)
-class BisectionStep:
-    """One commit measured against the good end."""
-
-    sha: str
-    pair_count: int
-    """In this step; 0 if the commit could not be measured."""
-    relative_change: float | None
-    """Change over the step's pairs."""
-    probability: float
-    """Probability, after the step, that the change is in this commit or an earlier one."""
-    note: str
-    """Why it could not be measured."""
-    finished_at: datetime
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The result of a bisection."""
-
-    first: CommitRef
-    last: CommitRef
-    """The same as `first` where one commit is named."""
-    confidence: float
-    """Probability that the change is in one of these."""
-    relative_change: float
-    """(bad − good) / good; above 0 is slower."""
-    relative_interval: tuple[float, float]
-    """95 % confidence interval."""
-
-
-@dataclass(frozen=True)
-class BisectionProgress:
-    commits: tuple[BisectionCommit, ...] = ()
-    """From the one after the good end to the bad end; empty before the start."""
-    steps: tuple[BisectionStep, ...] = ()
-    """In the order taken."""
-    measurement_count: int = 0
-    """Measured blocks, both sides."""
+from roofwatch.db.values import BisectionRange, BisectionState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,45 +117,26 @@ def claim_bisection(engine: Engine, project: str, runner_class: str, claim_id: U
         return _take(session, and_(own, fits, _IS_FREE), claim_id)
 
 
-def note_progress(engine: Engine, claim: Claim, progress: BisectionProgress) -> None:
-    """Store the progress so far and renew the lease.
+def update_bisection(engine: Engine, claim: Claim, result: BisectionResult) -> None:
+    """Store a result: `running` renews the lease, `requested` lets another runner continue, other states end it.
 
     Raises:
         ClaimLostError: another runner has taken it over.
     """
-    document = _PROGRESS.dump_python(progress, mode="json")
-    _update(engine, claim, progress=document, leased_until=func.now() + LEASE)
-
-
-def release_bisection(engine: Engine, claim: Claim) -> None:
-    """Return it, for this or another runner to continue.
-
-    Raises:
-        ClaimLostError: another runner has taken it over.
-    """
-    _update(engine, claim, state=BisectionState.REQUESTED, claim_id=None, leased_until=None)
-
-
-def finish_bisection(
-    engine: Engine,
-    claim: Claim,
-    state: BisectionState,
-    *,
-    progress: BisectionProgress | None = None,
-    answer: Answer | None = None,
-    note: str = "",
-) -> None:
-    """Store a final state, with all commits and steps, the answer of `found` and `narrowed`, and a reason as note.
-
-    Raises:
-        ClaimLostError: another runner has taken it over.
-    """
-    ended = {"state": state, "finished_at": func.now(), "claim_id": None, "leased_until": None, "note": note}
-    if progress is not None:
-        ended["progress"] = _PROGRESS.dump_python(progress, mode="json")
-    if answer is not None:
-        ended["answer"] = _ANSWER.dump_python(answer, mode="json")
-    _update(engine, claim, **ended)
+    values: dict[str, Any] = {"state": result.state, "note": "; ".join(result.notes)}
+    if result.state is BisectionState.RUNNING:
+        values["leased_until"] = func.now() + LEASE
+    else:
+        is_over = result.state is not BisectionState.REQUESTED
+        values |= {"claim_id": None, "leased_until": None, "finished_at": func.now() if is_over else None}
+    if result.progress.commits:
+        values["progress"] = _PROGRESS.dump_python(result.progress, mode="json")
+    if result.answer is not None:
+        values["answer"] = _ANSWER.dump_python(result.answer, mode="json")
+    ours = and_(BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id)
+    with engine.begin() as connection:
+        if connection.execute(update(BisectionRow).where(ours).values(values)).rowcount == 0:
+            raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")
 
 
 def read_bisection(session: Session, bisection_id: UUID) -> Bisection | None:
@@ -260,25 +173,15 @@ def _take(session: Session, condition: ColumnElement[bool], claim_id: UUID) -> C
         .limit(1)
         .with_for_update(skip_locked=True)
     )
-    bisection_id = session.scalar(oldest)
-    if bisection_id is None:
-        return None
-    claim = Claim(bisection_id, claim_id)
-    session.execute(
+    taken = session.scalar(
         update(BisectionRow)
-        .where(BisectionRow.bisection_id == bisection_id)
+        .where(BisectionRow.bisection_id == oldest.scalar_subquery())
         .values(
             state=BisectionState.RUNNING,
-            claim_id=claim.claim_id,
+            claim_id=claim_id,
             leased_until=func.now() + LEASE,
             started_at=func.coalesce(BisectionRow.started_at, func.now()),
         )
+        .returning(BisectionRow.bisection_id)
     )
-    return claim
-
-
-def _update(engine: Engine, claim: Claim, **values: Any) -> None:
-    ours = and_(BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id)
-    with engine.begin() as connection:
-        if connection.execute(update(BisectionRow).where(ours).values(values)).rowcount == 0:
-            raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")
+    return None if taken is None else Claim(taken, claim_id)

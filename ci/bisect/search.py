@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
-from roofwatch.ci.bisect.pairs import compare_pairs
-from roofwatch.db.values import BisectionState, Verdict
+from roofwatch.ci.bisect.pairs import PairResult, compare_pairs
+from roofwatch.db.bisection_values import BisectionCommit, BisectionProgress, BisectionStep, CommitStatus
+from roofwatch.db.values import BisectionState, CommitRef, Verdict
 
 SAME_SOURCES = "no source of the kernel changed"
 SAME_CODE = "the machine code is identical"
@@ -125,6 +128,76 @@ def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
     return max(float(np.median(np.abs(residuals))) * _MAD_TO_DEVIATION * correction, _MIN_SCALE)
 
 
+# --- what is known of the commits
+
+
+def begin_search(commits: Sequence[CommitRef]) -> BisectionProgress:
+    """Know nothing of the commits from the one after the good end to the bad end."""
+    return BisectionProgress(tuple(BisectionCommit(commit, 1 / len(commits)) for commit in commits))
+
+
+def with_inputs(progress: BisectionProgress, inputs: Sequence[BuildInputs]) -> BisectionProgress:
+    """Add prior weights, from the inputs of the good end and of each commit."""
+    commits = []
+    for known, one, weight in zip(progress.commits, inputs[1:], prior_weights(inputs), strict=True):
+        status = known.status
+        if one.error:
+            status = CommitStatus.SKIPPED
+        elif weight.reason and not known.log_ratios:
+            status = CommitStatus.SAME
+        commits.append(replace(known, status=status, reason=one.error or weight.reason, weight=weight.value))
+    return replace(progress, commits=_with_probabilities(commits), is_weighed=True)
+
+
+def with_pair(progress: BisectionProgress, position: int, pair: PairResult, finished_at: datetime) -> BisectionProgress:
+    """Add the measurement of a commit, or why it cannot be measured."""
+    commits = list(progress.commits)
+    known = commits[position]
+    log_ratios = (*known.log_ratios, *pair.log_ratios)
+    commits[position] = replace(
+        known,
+        status=CommitStatus.SKIPPED if pair.error else CommitStatus.MEASURED,
+        reason=pair.error or known.reason,
+        pair_count=len(log_ratios),
+        relative_change=_relative_change(log_ratios),
+        log_ratios=log_ratios,
+    )
+    updated = _with_probabilities(commits)
+    has_change = sum(one.probability for one in updated[: position + 1])
+    step = BisectionStep(
+        sha=known.commit.sha,
+        pair_count=len(pair.log_ratios),
+        relative_change=_relative_change(pair.log_ratios),
+        probability=min(1.0, has_change) if progress.is_weighed and not pair.error else 1.0,
+        note=pair.error,
+        finished_at=finished_at,
+    )
+    count = progress.measurement_count + 2 * pair.block_count
+    return replace(progress, commits=updated, steps=(*progress.steps, step), measurement_count=count)
+
+
+def _with_probabilities(commits: Sequence[BisectionCommit]) -> tuple[BisectionCommit, ...]:
+    if len(commits[-1].log_ratios) < 2:
+        return tuple(commits)
+    found = _probabilities(commits)
+    return tuple(replace(one, probability=min(1.0, float(share))) for one, share in zip(commits, found, strict=True))
+
+
+def _probabilities(commits: Sequence[BisectionCommit]) -> Floats:
+    return change_probabilities([one.weight for one in commits], [one.log_ratios for one in commits])
+
+
+def _relative_change(log_ratios: Sequence[float]) -> float | None:
+    return math.expm1(median(log_ratios)) if log_ratios else None
+
+
+def _is_skipped(known: BisectionCommit) -> bool:
+    return known.status is CommitStatus.SKIPPED
+
+
+# --- the search
+
+
 @dataclass(frozen=True)
 class SearchPlan:
     """When to stop.
@@ -138,25 +211,6 @@ class SearchPlan:
     error_rate: float = 0.02
     threshold: float = 0.01
     max_pairs: int = 60
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known of the commits from the one after the good end to the bad end; all fields have one item for each.
-
-    Args:
-        weights: Prior weights.
-        log_ratios: ln(commit / good) of each commit's pairs.
-        is_unmeasurable: Whether the commit is known to fail.
-    """
-
-    weights: tuple[float, ...]
-    log_ratios: tuple[tuple[float, ...], ...]
-    is_unmeasurable: tuple[bool, ...]
-
-    def probabilities(self) -> Floats:
-        """Compute the probability of each commit that the change came with it, [commits]."""
-        return change_probabilities(self.weights, self.log_ratios)
 
 
 @dataclass(frozen=True)
@@ -200,67 +254,67 @@ def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | Result:
     return next(looks_after(count)) - count
 
 
-def next_move(evidence: Evidence, plan: SearchPlan, *, at: int | None = None) -> Measure | Result:
+def next_move(commits: Sequence[BisectionCommit], plan: SearchPlan, *, at: int | None = None) -> Measure | Result:
     """Choose the commit to measure next, or end the search. The ends are known to differ.
 
     Args:
-        evidence: All measurements so far.
+        commits: What is known of each, from the one after the good end to the bad end.
         plan: When to stop.
         at: The commit that is being measured; it is measured further while it is in doubt.
     """
-    probabilities = evidence.probabilities()
-    if at is not None and not evidence.is_unmeasurable[at]:
-        count, has_change = len(evidence.log_ratios[at]), float(probabilities[: at + 1].sum())
+    probabilities = _probabilities(commits)
+    if at is not None and not _is_skipped(commits[at]):
+        count, has_change = len(commits[at].log_ratios), float(probabilities[: at + 1].sum())
         if count < _FIRST_PAIRS:
             return Measure(at, _FIRST_PAIRS - count)
         if _DOUBT < has_change < 1 - _DOUBT and count < plan.max_pairs:
             return Measure(at, 1)
-    first, last, confidence = _likeliest(evidence, probabilities)
+    first, last, confidence = _likeliest(commits, probabilities)
     if confidence >= 1 - plan.error_rate:
-        edges = [_unmeasured_edge(evidence, edge) for edge in (first - 1, last)]
+        edges = [_unmeasured_edge(commits, edge) for edge in (first - 1, last)]
         edge = next((position for position in edges if position is not None), None)
         state = BisectionState.FOUND if first == last else BisectionState.NARROWED
         return Result(state, first, last, confidence) if edge is None else Measure(edge, _FIRST_PAIRS)
-    best = _halving_commit(evidence, probabilities, plan)
+    best = _halving_commit(commits, probabilities, plan)
     if best is None:
         return Result(BisectionState.UNDECIDED, first, last, confidence)
-    return Measure(best, max(1, _FIRST_PAIRS - len(evidence.log_ratios[best])))
+    return Measure(best, max(1, _FIRST_PAIRS - len(commits[best].log_ratios)))
 
 
-def _likeliest(evidence: Evidence, probabilities: Floats) -> tuple[int, int, float]:
+def _likeliest(commits: Sequence[BisectionCommit], probabilities: Floats) -> tuple[int, int, float]:
     """Return the first and last of the likeliest commits that measurements can distinguish, with their probability.
 
     Commits that cannot be measured belong to the next one that can. Commits of weight 0 at the edges are left out.
     """
-    lasts = [position for position, is_out in enumerate(evidence.is_unmeasurable) if not is_out]
+    lasts = [position for position, known in enumerate(commits) if not _is_skipped(known)]
     firsts = [0, *(last + 1 for last in lasts[:-1])]
     cells = [(float(probabilities[a : b + 1].sum()), a, b) for a, b in zip(firsts, lasts, strict=True)]
     confidence, first, last = max(cells)
-    possible = [position for position in range(first, last + 1) if evidence.weights[position] > 0]
+    possible = [position for position in range(first, last + 1) if commits[position].weight > 0]
     return possible[0], possible[-1], confidence
 
 
-def _unmeasured_edge(evidence: Evidence, position: int) -> int | None:
+def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int | None:
     """Return a commit to measure if neither this one nor an equivalent one was; −1 is the good end."""
     first = last = position
-    while first >= 0 and evidence.weights[first] == 0:
+    while first >= 0 and commits[first].weight == 0:
         first -= 1
-    while last + 1 < len(evidence.weights) and evidence.weights[last + 1] == 0:
+    while last + 1 < len(commits) and commits[last + 1].weight == 0:
         last += 1
-    measurable = [one for one in range(max(first, 0), last + 1) if not evidence.is_unmeasurable[one]]
-    if first < 0 or any(len(evidence.log_ratios[one]) >= _FIRST_PAIRS for one in measurable):
+    measurable = [one for one in range(max(first, 0), last + 1) if not _is_skipped(commits[one])]
+    if first < 0 or any(len(commits[one].log_ratios) >= _FIRST_PAIRS for one in measurable):
         return None
     return min(measurable, key=lambda one: abs(one - position), default=None)
 
 
-def _halving_commit(evidence: Evidence, probabilities: Floats, plan: SearchPlan) -> int | None:
+def _halving_commit(commits: Sequence[BisectionCommit], probabilities: Floats, plan: SearchPlan) -> int | None:
     """Return the measurable commit that splits the probability most evenly."""
     cumulative = np.cumsum(probabilities)
     splitting = [
         position
         for position, share in enumerate(cumulative)
         if 0 < share < 1 - 1e-12
-        and not evidence.is_unmeasurable[position]
-        and len(evidence.log_ratios[position]) < plan.max_pairs
+        and not _is_skipped(commits[position])
+        and len(commits[position].log_ratios) < plan.max_pairs
     ]
     return min(splitting, key=lambda position: (abs(cumulative[position] - 0.5), position), default=None)

@@ -30,7 +30,8 @@ from roofwatch.dashboard.wording import (
     written,
 )
 from roofwatch.db.auth.values import TriagedRegression
-from roofwatch.db.bisections import Answer, Bisection
+from roofwatch.db.bisection_values import Answer
+from roofwatch.db.bisections import Bisection
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.values import BisectionState, ChangePoint, Regression

@@ -17,19 +17,16 @@ from rich.table import Table
 from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits, own_target, read_build_inputs
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.outbox.journal import ALONE, make_header
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run
-from roofwatch.collector.run_plan import OnProgress, RunPlan
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.revisions import open_suite
-from roofwatch.measurement.run import resumable
+from roofwatch.measurement.run import measure
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_record_files
 from roofwatch.settings import load_settings
 from roofwatch.store.reading import Source, open_source
 from roofwatch.store.transfer import sender_and_spool, summary
-from roofwatch.terminal import one_line, print_error, printable, progress
+from roofwatch.terminal import make_table, one_line, print_error, progress
 
 
 class Aim(StrEnum):
@@ -67,13 +64,60 @@ class Filled:
     """A commit that was measured, or could not be."""
 
     commit: CommitRef
-    file: Path | None
+    file: Path | None = None
     error: str = ""
     failures: tuple[str, ...] = ()
     """Cases that failed."""
 
 
-# --- what was measured
+# --- the order
+
+
+def plan_backfill(
+    refs: Sequence[CommitRef], known: Collection[str], regressions: Iterable[Regression], skipped: Mapping[str, str]
+) -> Backfill:
+    """Order what to measure of a range (oldest first), without known and skipped SHAs (with the reason)."""
+    places = {ref.sha: place for place, ref in enumerate(refs)}
+    changes = [
+        (places.get(point.previous_commit.sha, -1), places[point.commit.sha], regression.summary)
+        for regression in regressions
+        for point in regression.change_points[:1]
+        if point.commit.sha in places
+    ]
+    done = {place for sha, place in places.items() if sha in known}
+    left = {place for sha, place in places.items() if sha not in skipped} - done
+    order = []
+    while left:
+        choices = [_halving(gap, changes) for gap in _gaps(done, left)]
+        if max(done, default=-1) < max(left):
+            choices.append((Aim.NEWEST, 1, max(left), "the newest commit"))
+        aim, _, place, reason = max(choices, key=lambda choice: (-list(Aim).index(choice[0]), *choice[1:3]))
+        order.append(Choice(refs[place], aim, reason))
+        done.add(place)
+        left.remove(place)
+    return Backfill(
+        todo=tuple(order),
+        skipped=tuple((ref, skipped[ref.sha]) for ref in refs if ref.sha in skipped and ref.sha not in known),
+        measured=tuple(ref for ref in refs if ref.sha in known),
+    )
+
+
+def _gaps(done: Collection[int], left: Collection[int]) -> list[list[int]]:
+    """Group unmeasured commits that have no measured commit between them."""
+    groups = groupby(sorted((*done, *left)), key=lambda place: place in left)
+    return [list(places) for is_left, places in groups if is_left]
+
+
+def _halving(gap: Sequence[int], changes: Sequence[tuple[int, int, str]]) -> tuple[Aim, int, int, str]:
+    """Return the aim, the size of the gap, the place of its middle, and the reason."""
+    reason = f"halves {len(gap)} unmeasured commits" if len(gap) > 1 else "fills the gap"
+    for before, after, change in changes:
+        if before < gap[-1] and after > gap[0]:
+            return Aim.CHANGE, len(gap), gap[len(gap) // 2], f"{reason}: {change}"
+    return Aim.GAP, len(gap), gap[len(gap) // 2], reason
+
+
+# --- what was measured, and what needs no measurement
 
 
 def measured_in_source(source: Source, project: str, runner_class: str) -> frozenset[str]:
@@ -101,65 +145,21 @@ def measured_in_records(folder: Path, project: str, runner_class: str) -> frozen
     )
 
 
-# --- the order
-
-
-def plan_backfill(
-    refs: Sequence[CommitRef], known: Collection[str], regressions: Iterable[Regression], skipped: Mapping[str, str]
-) -> Backfill:
-    """Order what to measure of a range (oldest first), without known and skipped SHAs (with the reason)."""
-    places = {ref.sha: place for place, ref in enumerate(refs)}
-    changes = [
-        (places.get(point.previous_commit.sha, -1), places[point.commit.sha], regression.summary)
-        for regression in regressions
-        for point in regression.change_points[:1]
-        if point.commit.sha in places
-    ]
-    measured = {place for sha, place in places.items() if sha in known}
-    done, open_ = set(measured), {place for sha, place in places.items() if sha not in skipped} - measured
-    order = []
-    while open_:
-        choices = [_halving(gap, changes) for gap in _gaps(done, open_)]
-        if max(done, default=-1) < max(open_):
-            choices.append((Aim.NEWEST, 1, max(open_), "the newest commit"))
-        aim, _, place, reason = max(choices, key=lambda choice: (-list(Aim).index(choice[0]), *choice[1:3]))
-        order.append(Choice(refs[place], aim, reason))
-        done.add(place)
-        open_.remove(place)
-    return Backfill(
-        todo=tuple(order),
-        skipped=tuple((ref, skipped[ref.sha]) for ref in refs if ref.sha in skipped and ref.sha not in known),
-        measured=tuple(ref for ref in refs if ref.sha in known),
-    )
-
-
-def _gaps(done: Collection[int], open_: Collection[int]) -> list[list[int]]:
-    """Group unmeasured commits that have no measured commit between them."""
-    groups = groupby(sorted((*done, *open_)), key=lambda place: place in open_)
-    return [list(places) for is_open, places in groups if is_open]
-
-
-def _halving(gap: Sequence[int], changes: Sequence[tuple[int, int, str]]) -> tuple[Aim, int, int, str]:
-    """Return the aim, the size of the gap, the place of its middle, and the reason."""
-    reason = f"halves {len(gap)} unmeasured commits" if len(gap) > 1 else "fills the gap"
-    for before, after, change in changes:
-        if before < gap[-1] and after > gap[0]:
-            return Aim.CHANGE, len(gap), gap[len(gap) // 2], f"{reason}: {change}"
-    return Aim.GAP, len(gap), gap[len(gap) // 2], reason
-
-
 def why_skipped(commits: CommitRange, inputs: Sequence[BuildInputs]) -> dict[str, str]:
-    """Return the commits that need no measurement, with the reason; given what each is built from."""
+    """Return the commits that need no measurement, with the reason.
+
+    Args:
+        commits: The range.
+        inputs: What the good end and each commit are built from.
+    """
     skipped: dict[str, str] = {}
-    last: BuildInputs | None = None
-    for sha, one in zip([commits.good_sha, *commits.shas], inputs, strict=True):
-        if one.error:
-            skipped[sha] = f"cannot be loaded: {one.error}"
-            continue
-        reason = "" if last is None else compare_inputs(last, one).reason
+    last, *others = inputs
+    for sha, one in zip(commits.shas, others, strict=True):
+        reason = f"cannot be loaded: {one.error}" if one.error else compare_inputs(last, one).reason
         if reason:
             skipped[sha] = reason
-        last = one
+        if not one.error:
+            last = one
     return skipped
 
 
@@ -196,15 +196,14 @@ class BackfillJob:
         first, dots, last = self.commits.partition("..")
         if not (first and dots and last) or last.startswith("."):
             raise SuiteError(f"range {self.commits!r}: write A..B, for the commits after A up to B")
-        commits = list_commits(self.path, first, last)
-        machine = describe_machine(self.path, self.plan, self.fork_server)
+        path, plan, server = self.path, self.plan, self.fork_server
+        commits = list_commits(path, first, last)
+        machine = describe_machine(path, plan, server)
         skipped: dict[str, str] = {}
         if skips_same:
             target = own_target(machine)
             with progress("sources of commits") as on_progress:
-                inputs = read_build_inputs(
-                    *(self.path, commits, self.plan, target, self.fork_server, on_progress, self.benchmarks)
-                )
+                inputs = read_build_inputs(path, commits, plan, target, server, on_progress, self.benchmarks)
             skipped = why_skipped(commits, inputs)
         measured = measured_in_records(self.output, self.project, machine.runner_class)
         if self.records is not None:
@@ -216,51 +215,44 @@ class BackfillJob:
         return plan_backfill(commits.commits, measured, regressions, skipped)
 
     def run(self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None) -> list[Filled]:
-        """Measure commits until the budget is spent, and send the records if a server is configured."""
+        """Measure commits until the budget is spent, and send the records if a server is configured.
+
+        Records that cannot be sent stay in the spool for `roofwatch push`.
+        """
         deadline = time.monotonic() + (float("inf") if max_minutes is None else 60 * max_minutes)
         done = []
-        with progress("backfill") as on_progress:
-            for choice in backfill.todo[:max_runs]:
-                if time.monotonic() > deadline:
-                    break
-                done.append(self._measure(choice.commit, on_progress))
-        _send([one.file for one in done if one.file is not None])
+        for choice in backfill.todo[:max_runs]:
+            if time.monotonic() > deadline:
+                break
+            done.append(self._measure(choice.commit))
+        files = [one.file for one in done if one.file is not None]
+        if files and load_settings().server_url is not None:
+            sender, spool = sender_and_spool(None, None)
+            for _, record in read_record_files(files):
+                spool.submit(record)
+            for line in summary(spool.deliver(sender), spool):
+                print_error(line)
         return done
 
-    def _measure(self, commit: CommitRef, on_progress: OnProgress) -> Filled:
+    def _measure(self, commit: CommitRef) -> Filled:
         try:
             with open_suite(self.path, commit.sha, self.fork_server, self.benchmarks) as suite:
                 file = self.output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-                header = make_header({ALONE: suite}, self.plan)
-                with resumable(file, header, is_resumed=True, is_discarded=False) as journal:
-                    record = collect_run(suite, self.plan, on_progress, fork_server=self.fork_server, journal=journal)
-                    record.write(file)
-                    journal.remove()
+                ((_, record),) = measure(suite, self.plan, file, is_resumed=True)
         except SuiteError as error:
-            return Filled(commit, None, error=str(error))
+            return Filled(commit, error=str(error))
         return Filled(commit, file, failures=tuple(failed_results(record)))
-
-
-def _send(files: Sequence[Path]) -> None:
-    """Send records; those that cannot be sent stay in the spool for `roofwatch push`."""
-    if not files or load_settings().server_url is None:
-        return
-    sender, spool = sender_and_spool(None, None)
-    for file in files:
-        spool.submit(RunRecord.read(file))
-    for line in summary(spool.deliver(sender), spool):
-        print_error(line)
 
 
 # --- output
 
 
 def order_table(backfill: Backfill) -> Table:
-    shown = Table("#", "commit", "subject", "why", header_style="bold")
-    for number, choice in enumerate(backfill.todo, start=1):
-        commit = choice.commit
-        shown.add_row(str(number), commit.short_sha, printable(commit.subject[:60]), printable(choice.reason))
-    return shown
+    rows = [
+        (number, choice.commit.short_sha, choice.commit.subject[:60], choice.reason)
+        for number, choice in enumerate(backfill.todo, start=1)
+    ]
+    return make_table(("#", "commit", "subject", "why"), rows)
 
 
 def sentences(backfill: Backfill, done: Sequence[Filled]) -> Iterator[str]:
@@ -281,12 +273,7 @@ def as_json_document(backfill: Backfill, done: Sequence[Filled]) -> dict[str, An
         "skipped": [{"sha": commit.sha, "reason": reason} for commit, reason in backfill.skipped],
         "order": [{"sha": one.commit.sha, "aim": one.aim, "reason": one.reason} for one in backfill.todo],
         "done": [
-            {
-                "sha": one.commit.sha,
-                "record": None if one.file is None else str(one.file),
-                "error": one.error,
-                "failures": one.failures,
-            }
+            {"sha": one.commit.sha, "record": one.file and str(one.file), "error": one.error, "failures": one.failures}
             for one in done
         ],
     }

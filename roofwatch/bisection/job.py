@@ -1,38 +1,35 @@
 """Run one bisection, and store its progress and its result in the database."""
 
 import platform
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.bisection.bisect import BisectPlan, BisectState, bisect
-from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits
-from roofwatch.bisection.report import Ended, end_of, progress_of, step_line
+from roofwatch.bisection.bisect import BisectPlan, bisect
+from roofwatch.bisection.commits import describe_machine, list_commits
+from roofwatch.bisection.report import result_of, step_line
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.db.bisection_values import BisectionProgress, BisectionResult
 from roofwatch.db.bisections import (
-    BisectionProgress,
     Claim,
     ClaimLostError,
     begin_bisection,
     claim_bisection,
-    finish_bisection,
-    note_progress,
     read_bisection,
-    release_bisection,
+    update_bisection,
 )
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import BisectionRange, BisectionState
-from roofwatch.terminal import console, print_error, progress
+from roofwatch.terminal import console, print_error
+from roofwatch.terminal import progress as progress_bar
 
 _NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
 
@@ -44,50 +41,28 @@ class StoredBisection:
     url: str
     claim: Claim
 
-    def note(self, progress: BisectionProgress) -> None:
-        """Store the progress so far.
+    def update(self, result: BisectionResult) -> None:
+        """Store the progress or the result, without private data of this machine.
 
         Raises:
             ClaimLostError: another runner has taken it over.
         """
-        self._write(lambda engine: note_progress(engine, self.claim, _redacted(progress)))
-
-    def finish(self, ended: Ended) -> None:
-        """Store the result.
-
-        Raises:
-            ClaimLostError: another runner has taken it over.
-        """
-        note = Redaction.of_this_machine().text("; ".join(ended.notes))
-        shown = _redacted(ended.progress) if ended.progress.commits else None
-        self._write(
-            lambda engine: finish_bisection(
-                engine, self.claim, ended.state, progress=shown, answer=ended.answer, note=note
-            )
-        )
-
-    def release(self) -> None:
-        """Return it, for another runner to continue."""
-        self._write(lambda engine: release_bisection(engine, self.claim))
-
-    def _write(self, write: Callable[[Engine], None]) -> None:
         try:
             with open_store(self.url) as engine:
-                write(engine)
+                update_bisection(engine, self.claim, _redacted(result))
         except ClaimLostError:
             raise
         except StoreError as error:
             print_error(f"{error}; the bisection continues without it")
 
 
-def _redacted(progress: BisectionProgress) -> BisectionProgress:
+def _redacted(result: BisectionResult) -> BisectionResult:
     """Remove private data: reasons contain errors of the user's suite."""
-    redact = Redaction.of_this_machine().text
-    return replace(
-        progress,
-        commits=tuple(replace(known, reason=redact(known.reason)) for known in progress.commits),
-        steps=tuple(replace(step, note=redact(step.note)) for step in progress.steps),
-    )
+    redact, found = Redaction.of_this_machine().text, result.progress
+    commits = tuple(replace(one, reason=redact(one.reason)) for one in found.commits)
+    steps = tuple(replace(step, note=redact(step.note)) for step in found.steps)
+    progress = replace(found, commits=commits, steps=steps)
+    return replace(result, progress=progress, notes=tuple(map(redact, result.notes)))
 
 
 def _claim_id(output: Path) -> UUID:
@@ -102,7 +77,7 @@ def run_bisection(
     *,
     claim: Claim | None = None,
     regression_id: UUID | None = None,
-) -> tuple[Ended, Path]:
+) -> tuple[BisectionResult, Path]:
     """Run a bisection; return how it ended, and the folder of its records.
 
     Without a URL nothing is stored. A claim is on a requested bisection of that database.
@@ -112,6 +87,12 @@ def run_bisection(
         StoreError: the database is not reachable, or another runner works on it.
     """
     stored = None if url is None or claim is None else StoredBisection(url, claim)
+
+    def on_step(found: BisectionProgress) -> None:
+        console().print(step_line(found), markup=False, soft_wrap=True)
+        if stored is not None:
+            stored.update(BisectionResult(BisectionState.RUNNING, found))
+
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
         if url is not None and stored is None:
@@ -120,33 +101,21 @@ def run_bisection(
             with open_store(url) as engine:
                 begun = begin_bisection(engine, asked, own, requested_by=by, regression_id=regression_id)
             stored = StoredBisection(url, begun)
-        ended = _run(plan, commits, fork_server, stored)
+        with progress_bar("bisection") as on_progress:
+            found, end = bisect(plan, commits, fork_server, on_progress, on_step)
+        result = result_of(found, end, plan.search.threshold)
+        if stored is not None:
+            stored.update(result)
     except Exception as error:
         # a JournalError means that another process here works on it: it has not failed
         if stored is not None and (claim is not None or not isinstance(error, JournalError)):
-            stored.finish(Ended(BisectionState.FAILED, None, BisectionProgress(), (str(error),)))
+            stored.update(BisectionResult(BisectionState.FAILED, notes=(str(error),)))
         raise
     except BaseException:
         if stored is not None and claim is not None:
-            stored.release()
+            stored.update(BisectionResult(BisectionState.REQUESTED))
         raise
-    return ended, plan.folder(commits)
-
-
-def _run(plan: BisectPlan, commits: CommitRange, fork_server: ForkServer, stored: StoredBisection | None) -> Ended:
-    with progress("bisection") as on_progress:
-
-        def on_step(state: BisectState) -> None:
-            if state.visits:
-                console().print(step_line(state, commits.commits), markup=False, soft_wrap=True)
-            if stored is not None:
-                stored.note(progress_of(state, commits.commits))
-
-        state, result = bisect(plan, commits, fork_server, on_progress, on_step)
-    ended = end_of(plan, state, result, commits.commits)
-    if stored is not None:
-        stored.finish(ended)
-    return ended
+    return result, plan.folder(commits)
 
 
 def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tuple[BisectPlan, Claim] | None:

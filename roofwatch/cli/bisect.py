@@ -67,7 +67,7 @@ def bisect(
     from roofwatch.bisection.bisect import BisectPlan
     from roofwatch.bisection.commits import parse_series
     from roofwatch.bisection.job import claim_next, range_of_regression, run_bisection
-    from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
+    from roofwatch.bisection.report import as_json_document, commit_table, exit_status, sentences
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.db.values import BisectionRange
@@ -100,10 +100,10 @@ def bisect(
                 print_result({"state": None}, line, as_json=as_json)
                 return
             plan, claim = claimed
-        ended, folder = run_bisection(plan, fork_server, url, claim=claim, regression_id=regression)
-    document = as_json_document(plan, ended, folder)
-    print_result(document, table(ended.progress), *sentences(plan, ended), as_json=as_json)
-    if exit_status(ended):
+        result, folder = run_bisection(plan, fork_server, url, claim=claim, regression_id=regression)
+    document, commits = as_json_document(plan, result, folder), result.progress.commits
+    print_result(document, commit_table(commits), *sentences(plan.series, result), as_json=as_json)
+    if exit_status(result):
         raise typer.Exit(EXIT_WRONG)
 
 

@@ -8,7 +8,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from roofwatch.ci.bisect.search import Evidence, Measure, Result, SearchPlan, compare_ends, next_move
+from roofwatch.ci.bisect.search import Measure, Result, SearchPlan, compare_ends, next_move
+from roofwatch.db.bisection_values import BisectionCommit, CommitStatus
+from tests.builders import make_commit_ref
 
 PLAIN_SAMPLES = 10
 """What a plain bisection takes on each side of a step."""
@@ -101,11 +103,19 @@ def finish(
     unmeasurable: tuple[int, ...] = (),
 ) -> Result:
     """Search when the ends are known to differ; adds to the pairs of each commit."""
-    is_unmeasurable = tuple(position in unmeasurable for position in range(len(weights)))
     at: int | None = None
     while True:
-        evidence = Evidence(tuple(weights), tuple(map(tuple, pairs)), is_unmeasurable)
-        move = next_move(evidence, plan, at=at)
+        commits = [
+            BisectionCommit(
+                make_commit_ref(position),
+                0.0,
+                CommitStatus.SKIPPED if position in unmeasurable else CommitStatus.OPEN,
+                log_ratios=tuple(pairs[position]),
+                weight=weight,
+            )
+            for position, weight in enumerate(weights)
+        ]
+        move = next_move(commits, plan, at=at)
         if not isinstance(move, Measure):
             return move
         assert move.position not in unmeasurable

@@ -8,22 +8,23 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.bisections import (
+from roofwatch.db.bisection_values import (
     Answer,
-    Bisection,
     BisectionCommit,
     BisectionProgress,
+    BisectionResult,
     BisectionStep,
+    CommitStatus,
+)
+from roofwatch.db.bisections import (
+    Bisection,
     Claim,
     ClaimLostError,
-    CommitStatus,
     begin_bisection,
     claim_bisection,
-    finish_bisection,
-    note_progress,
     read_bisection,
-    release_bisection,
     request_bisection,
+    update_bisection,
 )
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.regressions import BisectionRow
@@ -45,6 +46,8 @@ PROGRESS = BisectionProgress(
     measurement_count=22,
 )
 ANSWER = Answer(make_commit_ref(3), make_commit_ref(3), 0.99, 0.05, (0.04, 0.06))
+RUNNING = BisectionResult(BisectionState.RUNNING, PROGRESS)
+FOUND = BisectionResult(BisectionState.FOUND, PROGRESS, ANSWER, ("as expected",))
 
 
 def request(store: Engine, wanted: BisectionRange = RANGE, *, requested_by: str = "rule: slow") -> UUID:
@@ -74,7 +77,7 @@ def test_identical_unfinished_request_is_reused(store: Engine, implementation: s
     assert request(store, wanted, requested_by="somebody else") == first
     claim = claim_of(store)
     assert request(store, wanted) == first
-    finish_bisection(store, claim, BisectionState.NO_CHANGE)
+    update_bisection(store, claim, BisectionResult(BisectionState.NO_CHANGE))
     assert request(store, wanted) != first
 
 
@@ -106,9 +109,9 @@ def test_progress_and_answer_read_back_equal(store: Engine) -> None:
     bisection_id = request(store)
     claim = claim_of(store)
 
-    note_progress(store, claim, PROGRESS)
-    note_progress(store, claim, PROGRESS)
-    finish_bisection(store, claim, BisectionState.FOUND, progress=PROGRESS, answer=ANSWER, note="as expected")
+    update_bisection(store, claim, RUNNING)
+    update_bisection(store, claim, RUNNING)
+    update_bisection(store, claim, FOUND)
 
     bisection = only(store)
     assert bisection.bisection_id == bisection_id
@@ -127,19 +130,19 @@ def test_expired_claim_is_taken_over(store: Engine) -> None:
 
     assert alive.bisection_id == dead.bisection_id
     with pytest.raises(ClaimLostError, match="another runner has taken it over"):
-        note_progress(store, dead, PROGRESS)
+        update_bisection(store, dead, RUNNING)
     with pytest.raises(ClaimLostError, match="another runner has taken it over"):
-        finish_bisection(store, dead, BisectionState.FAILED)
-    note_progress(store, alive, PROGRESS)
+        update_bisection(store, dead, BisectionResult(BisectionState.FAILED))
+    update_bisection(store, alive, RUNNING)
     assert only(store).state is BisectionState.RUNNING
 
 
 def test_released_bisection_can_be_claimed_again(store: Engine) -> None:
     request(store)
     stopped = claim_of(store)
-    note_progress(store, stopped, PROGRESS)
+    update_bisection(store, stopped, RUNNING)
 
-    release_bisection(store, stopped)
+    update_bisection(store, stopped, BisectionResult(BisectionState.REQUESTED))
 
     assert only(store).state is BisectionState.REQUESTED
     assert only(store).progress.measurement_count == 22
@@ -154,5 +157,5 @@ def test_only_its_runner_can_start_a_running_bisection_again(store: Engine) -> N
     assert begin_bisection(store, RANGE, own, requested_by="command line") == claim
     with pytest.raises(StoreError, match="another runner works on it"):
         begin_bisection(store, RANGE, uuid4(), requested_by="command line")
-    finish_bisection(store, claim, BisectionState.FOUND, progress=PROGRESS, answer=ANSWER)
+    update_bisection(store, claim, FOUND)
     assert begin_bisection(store, RANGE, own, requested_by="command line").bisection_id != claim.bisection_id

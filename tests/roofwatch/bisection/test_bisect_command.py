@@ -20,7 +20,8 @@ from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError, SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisections import CommitStatus, claim_bisection, read_bisection, request_bisection
+from roofwatch.db.bisection_values import CommitStatus
+from roofwatch.db.bisections import claim_bisection, read_bisection, request_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.values import BisectionRange, BisectionState
@@ -52,7 +53,7 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
         assert running.stderr is not None
         assert any("the bad end against the good end" in line for line in running.stderr)
         os.kill(running.pid, signal.SIGKILL)
-    (before,) = json.loads(next(tmp_path.glob("*/bisection.json")).read_text())["visits"]
+    (before,) = json.loads(next(tmp_path.glob("*/bisection.json")).read_text())["steps"]
 
     done = roofwatch(*command, "--resume", "--json")
 
@@ -122,11 +123,11 @@ def test_a_requested_bisection_is_claimed_and_its_result_stored(
     ("there", "is_resumed", "message"),
     [
         (
-            '{"format": 1, "commits": ["c"], "implementation": "torch"}',
+            '{"commits": [], "steps": []}',
             False,
             "--resume continues it",
         ),
-        ('{"format": 1, "comm', True, "damaged, or written by another version"),
+        ('{"comm', True, "damaged, or written by another version"),
     ],
 )
 def test_an_existing_bisection_is_not_overwritten(

@@ -2,65 +2,53 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.bisection.bisect import BisectPlan, BisectState, Visit
 from roofwatch.bisection.job import StoredBisection
-from roofwatch.bisection.report import Ended, end_of, exit_status, sentences
+from roofwatch.bisection.report import exit_status, result_of, sentences
 from roofwatch.ci.bisect.pairs import PairResult
-from roofwatch.ci.bisect.search import BuildInputs, Result, SearchPlan
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.db.bisections import BisectionProgress, ClaimLostError, CommitStatus, begin_bisection, read_bisection
+from roofwatch.ci.bisect.search import BuildInputs, Result, begin_search, with_inputs, with_pair
+from roofwatch.db.bisection_values import BisectionProgress, BisectionResult, CommitStatus
+from roofwatch.db.bisections import ClaimLostError, begin_bisection, read_bisection
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
-from tests.db.test_bisections import PROGRESS
+from tests.db.test_bisections import PROGRESS, RUNNING
 
 REFS = [make_commit_ref(number) for number in range(1, 6)]
 SLOWER = (0.048, 0.05, 0.052, 0.049, 0.051, 0.05, 0.047, 0.053)
 EQUAL = (0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.0)
-PLAN = BisectPlan(
-    Path(__file__),
-    BisectionRange("a project", "total/n=500/float32/fwd", None, sha_of(0), sha_of(5)),
-    RunPlan(),
-    Path("out"),
-    SearchPlan(),
-)
+SERIES = "total/n=500/float32/fwd"
 INPUTS = (
     *(BuildInputs("a"), BuildInputs("a"), BuildInputs("b"), BuildInputs(error="broken\x1b[31m")),
     *[BuildInputs("c")] * 2,
 )
 
 
-def visit(position: int, log_ratios: tuple[float, ...]) -> Visit:
-    return Visit(
-        position=position,
-        pair=PairResult(log_ratios, len(log_ratios), error=""),
-        probability=0.5,
-        finished_at=NOON + timedelta(minutes=position),
-    )
+Visit = tuple[int, tuple[float, ...]]
+"""Position and log ratios of a measured commit."""
 
 
-def state_of(*visits: Visit, has_inputs: bool = True) -> BisectState:
-    return BisectState(
-        commits=tuple(ref.sha for ref in REFS),
-        implementation="torch",
-        inputs=INPUTS if has_inputs else None,
-        visits=visits,
-    )
+def progress_of(bad_end: Visit, *others: Visit, has_inputs: bool = True) -> BisectionProgress:
+    progress = begin_search(REFS)
+    for position, log_ratios in (bad_end, *others):
+        pair = PairResult(log_ratios, len(log_ratios))
+        progress = with_pair(progress, position, pair, NOON + timedelta(minutes=position))
+        if has_inputs and not progress.is_weighed:
+            progress = with_inputs(progress, INPUTS)
+    return progress
 
 
-def found_in(first: int, last: int, *visits: Visit) -> Ended:
+def found_in(first: int, last: int, *visits: Visit) -> BisectionResult:
     state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-    return end_of(PLAN, state_of(*visits), Result(state, first, last, 0.99), REFS)
+    return result_of(progress_of(*visits), Result(state, first, last, 0.99), 0.01)
 
 
 def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
-    ended = found_in(1, 1, visit(4, SLOWER), visit(1, SLOWER[:3]), visit(0, EQUAL[:3]))
+    ended = found_in(1, 1, (4, SLOWER), (1, SLOWER[:3]), (0, EQUAL[:3]))
 
     assert ended.state is BisectionState.FOUND
     assert exit_status(ended) == 0
@@ -71,7 +59,7 @@ def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
     assert [known.status for known in ended.progress.commits] == [
         *(CommitStatus.MEASURED, CommitStatus.MEASURED, CommitStatus.SKIPPED, CommitStatus.OPEN, CommitStatus.MEASURED),
     ]
-    text = "\n".join(sentences(PLAN, ended))
+    text = "\n".join(sentences(SERIES, ended))
     assert f"{REFS[1].sha} is the first slower commit: {REFS[1].subject} ({REFS[1].author})" in text
     assert "28 measurements of 3 of 5 commits and the good end" in text
     assert f"skipped: {REFS[2].short_sha}" in text
@@ -79,13 +67,13 @@ def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
 
 
 def test_commits_that_cannot_be_measured_give_a_range() -> None:
-    ended = found_in(2, 3, visit(4, SLOWER), visit(3, SLOWER[:3]), visit(1, EQUAL[:3]))
+    ended = found_in(2, 3, (4, SLOWER), (3, SLOWER[:3]), (1, EQUAL[:3]))
 
     assert ended.state is BisectionState.NARROWED
     assert exit_status(ended) == 1
     assert ended.answer is not None
     assert (ended.answer.first, ended.answer.last) == (REFS[2], REFS[3])
-    text = "\n".join(sentences(PLAN, ended))
+    text = "\n".join(sentences(SERIES, ended))
     assert all(ref.sha in text for ref in REFS[2:4])
 
 
@@ -99,7 +87,7 @@ def test_commits_that_cannot_be_measured_give_a_range() -> None:
 def test_without_a_difference_of_the_ends_no_commit_is_named(
     pairs: tuple[float, ...], state: BisectionState, note: str
 ) -> None:
-    ended = end_of(PLAN, state_of(visit(4, pairs), has_inputs=False), Result(state), REFS)
+    ended = result_of(progress_of((4, pairs), has_inputs=False), Result(state), 0.01)
 
     assert (ended.state, ended.answer, exit_status(ended)) == (state, None, 1)
     assert note in ended.notes[0]
@@ -108,12 +96,12 @@ def test_without_a_difference_of_the_ends_no_commit_is_named(
 def test_a_commit_at_neither_level_is_noted() -> None:
     halfway = tuple(each / 2 for each in SLOWER)
 
-    ended = found_in(2, 3, visit(4, SLOWER), visit(3, SLOWER), visit(1, halfway))
+    ended = found_in(2, 3, (4, SLOWER), (3, SLOWER), (1, halfway))
 
     assert "several commits changed the time" in ended.notes[0]
 
 
-COMMIT_RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
+COMMIT_RANGE = BisectionRange(PROJECT, SERIES, None, sha_of(0), sha_of(4))
 
 
 @pytest.fixture
@@ -128,7 +116,7 @@ def test_secrets_in_errors_are_not_stored(
     monkeypatch.setenv("SOME_API_TOKEN", "q8Zr2kP0vL6tXw4m")
     broken = replace(PROGRESS.commits[1], reason="KeyError: q8Zr2kP0vL6tXw4m")
 
-    stored.note(BisectionProgress((broken, *PROGRESS.commits[2:]), (), 0))
+    stored.update(BisectionResult(BisectionState.RUNNING, BisectionProgress((broken, *PROGRESS.commits[2:]))))
 
     with Session(store) as session:
         bisection = read_bisection(session, stored.claim.bisection_id)
@@ -140,7 +128,7 @@ def test_secrets_in_errors_are_not_stored(
 def test_a_lost_database_does_not_stop_measuring(stored: StoredBisection, capsys: pytest.CaptureFixture[str]) -> None:
     stored = replace(stored, url="postgresql://nobody@127.0.0.1:1/gone")
 
-    stored.note(PROGRESS)
+    stored.update(RUNNING)
 
     assert "the bisection continues without it" in capsys.readouterr().err
 
@@ -150,7 +138,7 @@ def test_a_lost_claim_ends_the_bisection(store: Engine, stored: StoredBisection)
         connection.execute(text("UPDATE bisection SET claim_id = gen_random_uuid()"))
 
     with pytest.raises(ClaimLostError):
-        stored.note(PROGRESS)
+        stored.update(RUNNING)
 
     with Session(store) as session:
         bisection = read_bisection(session, stored.claim.bisection_id)
