@@ -3,14 +3,12 @@
     Δstep = Σ Δbusy(matched) + added - removed + Δgap - Δoverlap + residual
 
 Between two traces the sum is exact. Launches are matched in their order by place in the model and name
-(`difflib.SequenceMatcher`), step by step if both sides have as many steps, else in the mean step. What is left between
+(longest common subsequence), step by step if both sides have as many steps, else in the mean step. What is left between
 two matches at one place is one change, such as a fusion.
 """
 
-import difflib
-import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,7 +18,9 @@ from roofwatch.collector.record.record import RunRecord
 NOT_EXPLAINED = 0.05
 """Residual above which a difference is not explained, as a share of it."""
 _MOST_IN_ONE_CHANGE = 16
-"""Launches on one side; above, they are listed as removed and added."""
+"""Launches on one side; above, as many are paired in their order, others are listed as removed and added."""
+_MOST_AT_ONCE = 16_000
+"""Launches on one side that are matched at once; the table of twice as many is four times as large."""
 
 
 class Change(StrEnum):
@@ -161,21 +161,13 @@ def _by_step(base: Iterable[Slot], head: Iterable[Slot]) -> list[_Sides]:
 
 def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     """Divide the slots of both sides into groups that belong together."""
-    # first what is equal at the start and the end: layers repeat, and difflib could match one with the next
-    start = _equal_count(base, head)
-    rest = [side[start:] for side in (base, head)]
-    end = _equal_count(*(side[::-1] for side in rest))
-    yield from (([one], [other]) for one, other in zip(base[:start], head[:start], strict=True))
-    yield from (([one], [other]) for one, other in zip(*(side[len(side) - end :] for side in rest), strict=True))
-    base, head = (side[: len(side) - end] for side in rest)
-    before_keys, after_keys = list(map(_key, base)), list(map(_key, head))
     blocks: list[_Sides] = []
-    for word, *bounds in difflib.SequenceMatcher(None, before_keys, after_keys, autojunk=False).get_opcodes():
-        before, after = base[bounds[0] : bounds[1]], head[bounds[2] : bounds[3]]
-        if word == "equal":
-            yield from (([one], [other]) for one, other in zip(before, after, strict=True))
-        else:
-            blocks.append((before, after))
+    start = other_start = 0
+    for at, other_at in [*_common(list(map(_key, base)), list(map(_key, head))), (len(base), len(head))]:
+        blocks.append((base[start:at], head[other_start:other_at]))
+        start, other_start = at + 1, other_at + 1
+        if at < len(base):
+            yield [base[at]], [head[other_at]]
     # the order of streams and threads may differ between the sides
     unmatched = [slot for before, _ in blocks for slot in before], [slot for _, after in blocks for slot in after]
     moved = list(_pairs(*unmatched))
@@ -188,10 +180,41 @@ def _key(slot: Slot) -> tuple[tuple[str, ...], str]:
     return slot.position, slot.name
 
 
-def _equal_count(base: Iterable[Slot], head: Iterable[Slot]) -> int:
-    """Number of slots at the start that are equal in place and name."""
-    pairs = zip(base, head, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: _key(pair[0]) == _key(pair[1]), pairs))
+def _common(base: Sequence[Hashable], head: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    """Indices in both sequences of a longest common subsequence; of long sequences, one for each part in turn."""
+    part_count = max(len(base), len(head)) // _MOST_AT_ONCE + 1
+    for part in range(part_count):
+        start, end = (len(base) * at // part_count for at in (part, part + 1))
+        other_start, other_end = (len(head) * at // part_count for at in (part, part + 1))
+        for at, other_at in _longest_common(base[start:end], head[other_start:other_end]):
+            yield start + at, other_start + other_at
+
+
+def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Indices in both sequences of a longest common subsequence.
+
+    A row of the table of lengths is one integer, in which a bit is 0 where the length grows.
+
+    Source: Hyyrö, Bit-Parallel LCS-Length Computation Revisited, 2004.
+    """
+    places: defaultdict[Hashable, int] = defaultdict(int)
+    for at, one in enumerate(base):
+        places[one] |= 1 << at
+    rows = [(1 << len(base)) - 1]
+    for one in head:
+        both = rows[-1] & places[one]
+        rows.append(((rows[-1] + both) | (rows[-1] - both)) & rows[0])
+    found = []
+    at, other_at = len(base) - 1, len(head) - 1
+    while at >= 0 and other_at >= 0:
+        if base[at] == head[other_at]:
+            found.append((at, other_at))
+            at, other_at = at - 1, other_at - 1
+        elif rows[other_at + 1] >> at & 1:
+            at -= 1
+        else:
+            other_at -= 1
+    return found[::-1]
 
 
 def _pairs(base: Iterable[Slot], head: Iterable[Slot], *, by_place: bool = True) -> Iterator[tuple[Slot, Slot]]:
@@ -223,6 +246,8 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     for before, after in by_depth[0] if fitting is None else fitting:
         if _is_one_change((before, after)):
             yield before, after
+        elif len(before) == len(after):
+            yield from (([one], [other]) for one, other in zip(before, after, strict=True))
         else:
             yield from (([slot], []) for slot in before)
             yield from (([], [slot]) for slot in after)

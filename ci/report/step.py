@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger
 from roofwatch.ci.messages import short_name
+from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.metrics import format_ns
 
 
@@ -60,7 +61,7 @@ def kernels_text(row: LedgerRow) -> str:
         return f"{row.change}: {before or after}"
     if row.change is Change.RENAMED:
         return f"renamed: {before} -> {after}"
-    return f"{len(row.base_names)} kernels -> {len(row.head_names)}: {before} -> {after}"
+    return f"{count_of(len(row.base_names), 'kernel')} -> {len(row.head_names)}: {before} -> {after}"
 
 
 def sentences(ledger: StepLedger) -> Iterator[str]:

@@ -51,6 +51,7 @@ class StepTimes:
     step_count: int
     step_ns: int
     median_step_ns: float
+    """From the first launch of a step to that of the next: a device lags behind the host."""
     slots: tuple[Slot, ...]
     """One for each launch, in the order in which the host issued them."""
     busy_ns: int
@@ -154,13 +155,22 @@ def _step_times(
     for launch in inside:
         gap_ns.append(max(launch.start_ns - busy_until_ns, 0))
         busy_until_ns = max(busy_until_ns, launch.end_ns)
+    streams_in_order = list(streams)
+    # all kernels of a graph are issued at once, and the order between its streams varies
+    issued = sorted(
+        zip(inside, gap_ns, strict=True), key=lambda each: (each[0].issued_ns, streams_in_order.index(each[0].stream))
+    )
+    slots = tuple(_slots(issued, bounds))
+    first_ns = {0: start_ns}
+    for (launch, _), slot in zip(issued, slots, strict=True):
+        first_ns[slot.step] = min(first_ns.get(slot.step, end_ns), launch.start_ns)
     return StepTimes(
         device=device,
         has_markers=has_markers,
         step_count=len(bounds) - 1,
         step_ns=end_ns - start_ns,
-        median_step_ns=statistics.median(after - before for before, after in pairwise(bounds)),
-        slots=tuple(_slots(list(zip(inside, gap_ns, strict=True)), bounds)),
+        median_step_ns=statistics.median(after - before for before, after in pairwise([*first_ns.values(), end_ns])),
+        slots=slots,
         busy_ns=length_ns(union((launch.start_ns, launch.end_ns) for launch in inside)),
         stream_busy_ns={stream: length_ns(union(intervals)) for stream, intervals in sorted(streams.items())},
         gap_before_first_ns=gap_ns[0] if gap_ns else end_ns - start_ns,
@@ -169,9 +179,9 @@ def _step_times(
     )
 
 
-def _slots(launches: Sequence[tuple[_Launch, int]], bounds: Sequence[int]) -> Iterator[Slot]:
+def _slots(issued: Iterable[tuple[_Launch, int]], bounds: Sequence[int]) -> Iterator[Slot]:
     step = 0
-    for launch, gap_ns in sorted(launches, key=lambda each: each[0].issued_ns):
+    for launch, gap_ns in issued:
         while step < len(bounds) - 2 and launch.issued_ns >= bounds[step + 1]:
             step += 1
         position = (*(_INSTANCE.sub("", module) for module in launch.modules), *filter(None, [launch.operator]))

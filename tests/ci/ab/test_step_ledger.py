@@ -202,6 +202,32 @@ def test_three_kernels_that_became_one_are_one_change(name: str) -> None:
     assert ledger.matched_ns == row.change_ns < 0
 
 
+def test_a_fusion_in_every_layer_is_one_change_beside_a_kernel_added_in_one() -> None:
+    name = "nsfw_vit_h100.json.gz"
+    base, head = events_of(name), events_of(name)
+    kernels = sorted((event for event in head if event.get("cat") == "kernel"), key=lambda event: event["ts"])
+    attentions = [at for at, kernel in enumerate(kernels) if "flash_fwd" in kernel["name"]]
+    for at in attentions:
+        kernels[at]["name"] = "fused"
+        head.remove(kernels[at + 1])
+    head.append(kernels[attentions[5] + 4] | {"name": "added", "ts": kernels[attentions[5] + 4]["ts"] + 1})
+
+    fused, added = sorted(changed(ledger_of(base, head)), key=lambda row: -row.place_count)
+    assert (fused.change, fused.place_count, fused.base_launches, fused.head_launches) == ("fused", 12, 24, 12)
+    assert (added.change, added.head_names, added.head_launches) == ("added", ("added",), 1)
+
+
+def test_kernels_with_other_names_at_the_same_places_are_renamed() -> None:
+    base, head = events_of("bert_small_h100.json.gz"), events_of("bert_small_h100.json.gz")
+    for event in head:
+        if event.get("cat") == "kernel":
+            event["name"] += " of another toolchain"
+
+    ledger = ledger_of(base, head)
+    assert {row.change for row in ledger.rows} <= {"renamed", "replaced", "matched"}
+    assert (ledger.step_change_ns, ledger.added_ns, ledger.removed_ns) == (0, 0, 0)
+
+
 def test_without_kernel_times_the_operators_of_the_host_are_compared() -> None:
     times = steps_of(events_of("cupti_profiler_a100.json.gz"))
 
