@@ -6,30 +6,30 @@ docs/how-to/diagnose.md explains the limits and lists the rules with their sourc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
-from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit
+from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Missing, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.device.datasheets import compare_with_datasheet
+from roofwatch.collector.record.machine import CaseResult, Environment
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Counters, StaticFacts
 
 Subject = tuple[str, str]
 """Case id and implementation."""
 
+_Result = TypeVar("_Result", bound=CaseResult)
 _EMPTY_KERNEL = "empty_launch"
 _AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
 
 
 def subjects_of(record: RunRecord) -> list[Subject]:
     """Every case and implementation with times, machine code or counters, in the order of the record."""
-    results: list[Measurement | StaticFacts | Counters] = [*record.measurements, *record.static_facts, *record.counters]
-    return list(dict.fromkeys((result.case_id, result.implementation) for result in results))
+    return list(_by_subject([*record.measurements, *record.static_facts, *record.counters]))
 
 
 def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evidence]:
@@ -39,31 +39,30 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
         KeyError: the record has no such case.
     """
     cases = {case.case_id: case for case in record.cases}
-    measurements = {(each.case_id, each.implementation): each for each in reversed(record.measurements)}
-    facts: dict[Subject, list[StaticFacts]] = defaultdict(list)
-    for fact in record.static_facts:
-        facts[fact.case_id, fact.implementation].append(fact)
-    counters: dict[Subject, list[Counters]] = defaultdict(list)
-    for entry in record.counters:
-        counters[entry.case_id, entry.implementation].append(entry)
+    measurements, facts = _by_subject(record.measurements), _by_subject(record.static_facts)
+    counters, target = _by_subject(record.counters), _target_of(record.environment)
     # times compare only by the same timer and cache state
-    medians_ns: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
-    floors_ns: dict[tuple[str, str], float] = {}
+    medians_ns: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    floors_ns: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for each in record.measurements:
-        if each.median_ns is not None:
-            medians_ns[each.case_id, each.timer, each.cache][each.implementation] = each.median_ns
+        timing = Timing.of(each)
+        if timing is not None:
+            medians_ns[each.case_id, each.timer, each.cache][each.implementation] = timing.median_ns
             if each.case_id in cases and cases[each.case_id].kernel == _EMPTY_KERNEL:
-                kernel_count = max([1, *(block.kernel_count or 1 for block in each.blocks)])
-                floor_ns = floors_ns.get((each.timer, each.cache), each.median_ns)
-                floors_ns[each.timer, each.cache] = min(floor_ns, each.median_ns / kernel_count)
+                floors_ns[each.timer, each.cache].append(timing.median_ns / (timing.kernel_count or 1))
     states = [block.device_state for each in record.measurements for block in each.blocks]
-    clocks_mhz = [state.sm_clock_mhz for state in states if state is not None and state.sm_clock_mhz]
-    target = _target_of(record.environment)
+    published = compare_with_datasheet(
+        record.ceilings,
+        record.environment.device_name,
+        at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
+        sm_clock_mhz=max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0) or None,
+    )
 
     def collect(case_id: str, implementation: str) -> Evidence:
-        measurement, own = measurements.get((case_id, implementation)), facts[case_id, implementation]
-        timing = None if measurement is None else (measurement.timer, measurement.cache)
-        others = {} if timing is None else medians_ns[case_id, *timing]
+        own = facts.get((case_id, implementation), ())
+        measurement = next(iter(measurements.get((case_id, implementation), ())), None)
+        timed_by = () if measurement is None else (measurement.timer, measurement.cache)
+        others = medians_ns.get((case_id, *timed_by), {})
         return Evidence(
             case=cases[case_id],
             implementation=implementation,
@@ -72,14 +71,20 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
             measurement=measurement,
             target=target,
             facts=tuple(fact for fact in own if fact.target == target) or tuple(own),
-            counters=tuple(counters[case_id, implementation]),
+            counters=tuple(counters.get((case_id, implementation), ())),
             others={name: median_ns for name, median_ns in others.items() if name != implementation},
-            floor_ns=None if timing is None else floors_ns.get(timing),
-            highest_clock_mhz=max(clocks_mhz, default=None),
-            at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
+            floor_ns=min(floors_ns.get(timed_by, ()), default=None),
+            published=published,
         )
 
     return [collect(*subject) for subject in subjects]
+
+
+def _by_subject(results: Iterable[_Result]) -> dict[Subject, list[_Result]]:
+    found: dict[Subject, list[_Result]] = {}
+    for result in results:
+        found.setdefault((result.case_id, result.implementation), []).append(result)
+    return found
 
 
 def _target_of(environment: Environment) -> str | None:

@@ -5,17 +5,16 @@ the thresholds; Volkov, Understanding Latency Hiding on GPUs (2016); Gray, Getti
 developer blog, 2019).
 """
 
-import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from roofwatch.ci.static.facts import code_facts
-from roofwatch.collector.device.datasheets import DatasheetComparison, compare_with_datasheet
+from roofwatch.collector.device.datasheets import DatasheetComparison
 from roofwatch.collector.device.roofline import LevelPosition, Roof, binding_level, level_positions, roof_of
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
-from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement, is_host_bound
+from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
+from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement, is_host_bound, median_of
 from roofwatch.collector.record.results import Counters, StaticFacts
 
 NEAR = 0.8
@@ -61,6 +60,20 @@ class Timing:
     kernel_count: int | None
     sm_clock_mhz: float | None
 
+    @classmethod
+    def of(cls, measurement: Measurement | None) -> "Timing | None":
+        if measurement is None or measurement.median_ns is None:
+            return None
+        kernel_counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
+        states = [block.device_state for block in measurement.blocks if block.device_state is not None]
+        return cls(
+            median_ns=measurement.median_ns,
+            span_ns=max(measurement.span_ns or 0.0, measurement.median_ns),
+            host_ns=measurement.host_ns,
+            kernel_count=max(kernel_counts, default=None),
+            sm_clock_mhz=median_of(state.sm_clock_mhz for state in states),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
@@ -74,8 +87,7 @@ class Evidence:
         counters: One entry per kernel of a call.
         others: Medians in ns of the other implementations that were timed the same way.
         floor_ns: Time of an empty kernel in the same record.
-        highest_clock_mhz: Highest SM clock in the run.
-        at_ceilings: State of the device while the ceilings were measured.
+        published: The measured ceilings with those of the datasheet at the observed clock.
     """
 
     case: CaseRecord
@@ -88,8 +100,7 @@ class Evidence:
     counters: tuple[Counters, ...]
     others: Mapping[str, float]
     floor_ns: float | None
-    highest_clock_mhz: float | None
-    at_ceilings: tuple[DeviceState, ...] = ()
+    published: Sequence[DatasheetComparison]
 
     @property
     def is_gpu(self) -> bool:
@@ -106,19 +117,7 @@ class Evidence:
 
     @cached_property
     def timing(self) -> Timing | None:
-        measurement = self.measurement
-        if measurement is None or measurement.median_ns is None:
-            return None
-        kernel_counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
-        states = [block.device_state for block in measurement.blocks if block.device_state is not None]
-        clocks_mhz = [state.sm_clock_mhz for state in states if state.sm_clock_mhz]
-        return Timing(
-            median_ns=measurement.median_ns,
-            span_ns=max(measurement.span_ns or 0.0, measurement.median_ns),
-            host_ns=measurement.host_ns,
-            kernel_count=max(kernel_counts, default=None),
-            sm_clock_mhz=statistics.median(clocks_mhz) if clocks_mhz else None,
-        )
+        return Timing.of(self.measurement)
 
     # --- shares of ceilings
 
@@ -147,18 +146,16 @@ class Evidence:
     @property
     def dram_share(self) -> float | None:
         """Share of the ceiling of device memory, even if the data fits the cache."""
-        dram = next((each for each in self.ceilings if each.level == "dram" and each.source == "measured"), None)
-        return None if dram is None else self._share(self.case.memory_bytes / dram.per_s * 1e9 or None)
+        return self._share_of_ceiling("dram", self.case.memory_bytes)
 
     @property
     def vector_share(self) -> float | None:
         """Share of the float32 ceiling; None for code that uses tensor cores."""
-        float32 = next((each for each in self.ceilings if each.dtype == "float32" and each.source == "measured"), None)
         facts = [code_facts(fact) for fact in self.compiled]
         uses_tensor_cores = any(fact.tensor_counts or not fact.is_disassembled for fact in facts)
-        if float32 is None or not self.has_own_facts or uses_tensor_cores:
+        if not self.has_own_facts or uses_tensor_cores:
             return None
-        return self._share(self.case.flop_count / float32.per_s * 1e9 or None)
+        return self._share_of_ceiling("float32", self.case.flop_count)
 
     @property
     def intensity(self) -> float | None:
@@ -168,13 +165,13 @@ class Evidence:
     @cached_property
     def counted(self) -> Mapping[str, float]:
         """Counted bytes of a call, by counter; only counters that all its kernels have."""
-        sums: dict[str, float] = {}
-        for name in ("dram_bytes", "l2_bytes", "l1_bytes"):
-            found = [_counted_bytes(entry, name) for entry in self.counters]
-            known = [byte_count for byte_count in found if byte_count is not None]
-            if known and len(known) == len(found):
-                sums[name] = sum(known)
-        return sums
+        kernels = [entry.values for entry in self.counters]
+        names = ("dram_bytes", "l2_bytes", "l1_bytes")
+        return {
+            name: sum(values[name] for values in kernels)
+            for name in names
+            if kernels and all(name in values for values in kernels)
+        }
 
     @cached_property
     def levels(self) -> tuple[LevelPosition, ...]:
@@ -182,20 +179,16 @@ class Evidence:
             return ()
         return level_positions(self.case, self.counted, self.timing.median_ns, self.ceilings)
 
-    @property
-    def published(self) -> list[DatasheetComparison]:
-        """The measured ceilings with those of the datasheet at the observed clock."""
-        return compare_with_datasheet(
-            self.ceilings,
-            self.environment.device_name,
-            at_ceilings=self.at_ceilings,
-            sm_clock_mhz=self.highest_clock_mhz,
-        )
-
     def _share(self, time_ns: float | None) -> float | None:
         if self.timing is None or time_ns is None or not self.has_roof:
             return None
         return time_ns / self.timing.median_ns
+
+    def _share_of_ceiling(self, name: str, work: float) -> float | None:
+        """Share of the measured ceiling of a memory level or dtype."""
+        found = (each for each in self.ceilings if name in (each.level, each.dtype) and each.source == "measured")
+        ceiling = next(found, None)
+        return None if ceiling is None else self._share(work / ceiling.per_s * 1e9 or None)
 
     # --- the limit
 
@@ -291,10 +284,3 @@ class Evidence:
     @property
     def _is_cache_roof(self) -> bool:
         return self.roof.memory is not None and self.roof.memory.level == "cache"
-
-
-def _counted_bytes(counters: Counters, name: str) -> float | None:
-    values = counters.values
-    if name not in values and name == "dram_bytes" and {"dram_read_bytes", "dram_write_bytes"} <= values.keys():
-        return values["dram_read_bytes"] + values["dram_write_bytes"]
-    return values.get(name)

@@ -12,10 +12,17 @@ import torch
 from torch.autograd.profiler import profile
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, join_launches, length_ns, union
-from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_totals
+from roofwatch.collector.profiling.activities import (
+    Activity,
+    ActivityKind,
+    HostEvent,
+    launch_delays_ns,
+    length_ns,
+    union,
+)
+from roofwatch.collector.profiling.summary import count_launch_configurations, weighted_occupancy_pct
+from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.profiling.trace_summary import count_launch_configurations, weighted_occupancy_pct
 from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
 
 PROFILED_CALLS = 3
@@ -70,8 +77,7 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
         rows = _operator_rows(trace.host_events)
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
-    launched = join_launches(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
-    delays_ns = [kernel.start_ns - call.start_ns for kernel, call in launched]
+    delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
     rows.sort(key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
     return CaseProfile(
         case_id=case_id,
@@ -115,10 +121,10 @@ def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]
 
 
 def _operator_rows(events: Iterable[HostEvent]) -> list[ProfiledActivity]:
-    totals = operator_totals(event._replace(name=_storable(event.name)) for event in events)
+    rows = operator_rows(event._replace(name=_storable(event.name)) for event in events)
     return [
-        ProfiledActivity(kind="operator", name=name, device="cpu", count=count, total_ns=total_ns)
-        for name, count, total_ns in totals
+        ProfiledActivity(kind="operator", name=row.name, device="cpu", count=row.count, total_ns=row.total_ns)
+        for row in rows
     ]
 
 

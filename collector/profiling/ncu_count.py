@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -167,36 +167,35 @@ def count_call(
         job_file.write_text(job.model_dump_json())
         target = python_command("roofwatch.collector.profiling.ncu_target", str(job_file))
         kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
-        command = tuple(profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache))
-        failure = _run(command, timeout_s, job.answer, report)
-        if failure is not None:
-            return CountedCall(case_id, implementation, command, failure=failure)
-        profile = read_ncu_report(report)
+        command = profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache)
+        call = CountedCall(
+            case_id, implementation, tuple(command), failure=_run(command, timeout_s, job.answer, report)
+        )
+        if call.failure is not None:
+            return call
+        kernels = read_ncu_report(report)["kernels"]
         if output is not None:
             _keep(executable, report, output)
-    kernels = profile["kernels"]
-    return CountedCall(
-        case_id,
-        implementation,
-        command,
-        counters=counters_of(kernels, case_id, implementation),
-        device_name=kernels[0]["device"] if kernels else None,
-    )
+    counters = counters_of(kernels, case_id, implementation)
+    return replace(call, counters=counters, device_name=kernels[0]["device"] if kernels else None)
 
 
-def _run(command: tuple[str, ...], timeout_s: float, answer_file: Path, report: Path) -> Failure | None:
+def _run(command: Sequence[str], timeout_s: float, answer_file: Path, report: Path) -> Failure | None:
     """Run ncu and return how the call failed; None if it was counted.
 
     Raises:
         NcuError: ncu failed, not the call.
     """
     status, output = _run_in_own_group(command, timeout_s)
-    explanation = explain_error(output)
-    if explanation is not None:  # first: a permission problem may also surface as an error of the kernel
-        raise NcuError(f"Nsight Compute: {explanation}")
+    errors = [match["text"].strip() for match in _ERROR_LINE.finditer(output)]
+    for pattern, explanation in _KNOWN_ERRORS:  # first: a permission problem may also surface as an error of the kernel
+        line = next(filter(pattern.search, errors), None)
+        if line is not None:
+            raise NcuError(f"Nsight Compute: {explanation.format(line=line)}")
     if status is None:
         return Failure(outcome=Outcome.TIMED_OUT, message=f"not counted after {timeout_s:g} s")
-    error, tail = last_error(output), output[-_TAIL_CHARACTERS:].strip()
+    error = next((line for line in reversed(errors) if not _TARGET_FAILED.search(line)), None)
+    tail = output[-_TAIL_CHARACTERS:].strip()
     try:
         failure = ANSWER.validate_json(answer_file.read_bytes())
     except (OSError, ValidationError):
@@ -211,7 +210,7 @@ def _run(command: tuple[str, ...], timeout_s: float, answer_file: Path, report: 
     raise NcuError(f"Nsight Compute wrote no report: {error or tail or f'exit status {status}'}")
 
 
-def _run_in_own_group(command: tuple[str, ...], timeout_s: float) -> tuple[int | None, str]:
+def _run_in_own_group(command: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
     """Run a command, end all processes that it started, and return its status (None: timed out) and output."""
     with tempfile.TemporaryFile() as log:
         try:
@@ -232,30 +231,34 @@ def _run_in_own_group(command: tuple[str, ...], timeout_s: float) -> tuple[int |
         return status, log.read().decode(errors="replace")
 
 
-def _print_raw_page(executable: Path, report: Path) -> bytes:
-    command = import_command(executable, report)
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_IMPORT_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NcuError(f"{report}: ncu cannot print it: {error}") from None
-    if done.returncode != 0:
-        output = (done.stderr or done.stdout)[-_TAIL_CHARACTERS:].decode(errors="replace").strip()
-        raise NcuError(f"{report}: ncu cannot print it: {output or f'exit status {done.returncode}'}")
-    return done.stdout
-
-
 def _keep(executable: Path, report: Path, output: Path) -> None:
+    """Copy the report, or write its raw page to a `.csv` file."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        if output.suffix == ".csv":
-            output.write_bytes(_print_raw_page(executable, report))
-        else:
+        if output.suffix != ".csv":
             shutil.copyfile(report, output)
+            return
+        command = [
+            str(executable),
+            "--import",
+            str(report),
+            "--csv",
+            "--page",
+            "raw",
+            "--print-kernel-base",
+            "function",
+        ]
+        printed = subprocess.run(command, capture_output=True, timeout=_IMPORT_TIMEOUT_S, check=True).stdout
+        output.write_bytes(printed)
     except OSError as error:
         raise NcuError(f"{output}: cannot write the report: {error.strerror}") from None
+    except subprocess.SubprocessError as error:
+        message = (error.stderr or error.stdout or b"") if isinstance(error, subprocess.CalledProcessError) else b""
+        reason = message[-_TAIL_CHARACTERS:].decode(errors="replace").strip() or str(error)
+        raise NcuError(f"{report}: ncu cannot print it: {reason}") from None
 
 
-# --- command lines and messages of ncu
+# --- command lines of ncu
 
 
 def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
@@ -305,27 +308,3 @@ def profile_command(
         *("--force-overwrite", "--export", str(report)),
         *target,
     ]
-
-
-def import_command(executable: Path, report: Path) -> list[str]:
-    """Build the command that prints the raw page of a report as CSV."""
-    return [str(executable), "--import", str(report), "--csv", "--page", "raw", "--print-kernel-base", "function"]
-
-
-def explain_error(output: str) -> str | None:
-    """Explain a known error in the output of ncu and its target, with a way out; None if there is none."""
-    for pattern, explanation in _KNOWN_ERRORS:
-        for line in _error_lines(output):
-            if pattern.search(line):
-                return explanation.format(line=line)
-    return None
-
-
-def last_error(output: str) -> str | None:
-    """The last error of ncu itself; None if there is none."""
-    own = [line for line in _error_lines(output) if not _TARGET_FAILED.search(line)]
-    return own[-1] if own else None
-
-
-def _error_lines(output: str) -> list[str]:
-    return [match["text"].strip() for match in _ERROR_LINE.finditer(output)]

@@ -91,26 +91,18 @@ _ISSUING = "selected"
 """Listed among the reasons, but the warp issued its instruction."""
 _STALL_PREFIX, _SHARE, _PERCENT = "stall_", "_share", "_pct"
 _MAX_INTEGER = 2**63
-_TIMES = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "nsecond": 1,
-    "usecond": 10**3,
-    "msecond": 10**6,
-    "second": 10**9,
+_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS = {
+    **{f"{prefix}hz": (factor, "hz") for prefix, factor in _THOUSANDS.items()},
+    **{f"cycle/{prefix}second": (factor, "hz") for prefix, factor in {"": 1, "u": 10**6, "n": 10**9}.items()},
+    **{
+        f"{prefix}{name}": (factor, "ns")
+        for prefix, factor in {"n": 1, "u": 10**3, "m": 10**6, "": 10**9}.items()
+        for name in ("s", "second")
+    },
 }
-_SIZES = {"byte": 1, "kbyte": 10**3, "mbyte": 10**6, "gbyte": 10**9, "tbyte": 10**12}
-_FREQUENCIES = {
-    "hz": 1,
-    "khz": 10**3,
-    "mhz": 10**6,
-    "ghz": 10**9,
-    "cycle/second": 1,
-    "cycle/usecond": 10**6,
-    "cycle/nsecond": 10**9,
-}
+"""Factor and our unit, by the unit in lower case."""
+_SIZES = {f"{prefix}byte": factor for prefix, factor in _THOUSANDS.items()}
 _MAX_NAME, _MAX_MESSAGE = 500, 4_000
 _ADVICE_TYPES = frozenset({"OPT", "WRN"})
 
@@ -126,12 +118,8 @@ class Metric:
 def normalised(value: float | None, unit: str) -> Metric:
     """Convert a value to our unit; versions of ncu write units differently (`nsecond`, `ns`)."""
     quantity, _, per = unit.partition("/")
-    factor, name = 1, unit
-    if unit.lower() in _TIMES:
-        factor, name = _TIMES[unit.lower()], "ns"
-    elif unit.lower() in _FREQUENCIES:
-        factor, name = _FREQUENCIES[unit.lower()], "hz"
-    elif quantity.lower() in _SIZES:
+    factor, name = _UNITS.get(unit.lower(), (1, unit))
+    if quantity.lower() in _SIZES:
         factor = _SIZES[quantity.lower()]
         name = "byte/s" if per in {"second", "s"} else f"byte/{per}" if per else "byte"
     return Metric(None if value is None else _json_number(value * factor), name)

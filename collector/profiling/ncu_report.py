@@ -16,7 +16,7 @@ _SCOPES = {1: "local", 2: "global"}
 """Names of `SpeedupType`: an estimate for a part of the kernel, or for all of it."""
 _LINK = re.compile(r"@(?:url:([^:@]*):[^@]*|(?:section|sass):[^:@]*:([^@]*)|source:[^@]*:([^@:]*))@")
 _PAYLOAD_SIZE_FIELD = 5
-_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
 
 
 def require_module() -> None:
@@ -125,22 +125,17 @@ def _int32(content: bytes, at: int) -> int:
 
 
 def _payload_bytes(head: bytes) -> int:
-    """Read the payload size from a protobuf message."""
-    at = payload_bytes = 0
+    """Read the payload size from a protobuf message of integers and nested messages; 0 if it has none."""
+    at = 0
     while at < len(head):
         tag, at = _varint(head, at)
-        if tag & 7 == _VARINT:
-            value, at = _varint(head, at)
-            if tag >> 3 == _PAYLOAD_SIZE_FIELD:
-                payload_bytes = value
-        elif tag & 7 == _BYTES:
-            length, at = _varint(head, at)
-            at += length
-        elif tag & 7 in {_FIXED_32, _FIXED_64}:
-            at += 4 if tag & 7 == _FIXED_32 else 8
-        else:
-            raise ValueError(f"unknown protobuf wire type {tag & 7}")
-    return payload_bytes
+        value, at = _varint(head, at)
+        if tag == _PAYLOAD_SIZE_FIELD << 3 | _VARINT:
+            return value
+        if tag & 7 not in {_VARINT, _BYTES}:
+            raise ValueError(f"unexpected protobuf wire type {tag & 7}")
+        at += value if tag & 7 == _BYTES else 0
+    return 0
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -16,14 +16,16 @@ from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
-    TOP_COUNT,
     Activity,
     ActivityKind,
     HostEvent,
+    group_by,
+    launch_delays_ns,
+)
+from roofwatch.collector.profiling.summary import (
+    TOP_COUNT,
     busy_time,
     delay_totals,
-    group_by,
-    join_launches,
     kernel_totals,
     transfer_totals_by_kind,
 )
@@ -66,10 +68,10 @@ class _Export:
             return None
         names = {key: str(value) for key, value in self._rows("StringIds", "id", "value")}
         settings = dict(self._rows("META_DATA_EXPORT", "name", "value"))
-        kernels, short_names = self._kernels(names)
+        kernels = self._kernels(names)
         totals = kernel_totals(kernels, top)
         for row in totals["top_by_total_time"]:
-            row["short_name"] = short_names[row["name"]]
+            row["short_name"] = row["first_launch"].pop("short_name")
         kinds = dict(self._rows("ENUM_CUDA_MEMCPY_OPER", "id", "name"))
         copies = self._transfers("MEMCPY", "copyKind", kinds)
         fills = self._transfers("MEMSET", "memKind", {})
@@ -87,35 +89,29 @@ class _Export:
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
 
-    def _kernels(self, names: dict[Any, str]) -> tuple[list[Activity], dict[str, str | None]]:
-        """All kernels, and the short name of each name."""
-        kernels: list[Activity] = []
-        short_names: dict[str, str | None] = {}
+    def _kernels(self, names: dict[Any, str]) -> list[Activity]:
         columns = (*_TIMES, "demangledName", "shortName", "globalPid", "correlationId", *_LAUNCH_COLUMNS)
-        for start_ns, duration_ns, device, name_id, short_id, process, correlation, *launch in self._rows(
-            "CUPTI_ACTIVITY_KIND_KERNEL", *columns
-        ):
-            name = names.get(name_id, str(name_id))
-            short_names.setdefault(name, names.get(short_id))
-            kernels.append(
-                Activity(
-                    kind=ActivityKind.KERNEL,
-                    name=name,
-                    start_ns=start_ns,
-                    duration_ns=duration_ns,
-                    device=str(device),
-                    stream=launch[9],
-                    correlation=(_process(process), correlation),
-                    launch={
-                        "grid": launch[:3],
-                        "block": launch[3:6],
-                        "registers_per_thread": launch[6],
-                        "static_shared_memory_bytes": launch[7],
-                        "dynamic_shared_memory_bytes": launch[8],
-                    },
-                )
+        rows = self._rows("CUPTI_ACTIVITY_KIND_KERNEL", *columns)
+        return [
+            Activity(
+                kind=ActivityKind.KERNEL,
+                name=names.get(name_id, str(name_id)),
+                start_ns=start_ns,
+                duration_ns=duration_ns,
+                device=str(device),
+                stream=launch[9],
+                correlation=(_process(process), correlation),
+                launch={
+                    "short_name": names.get(short_id),
+                    "grid": launch[:3],
+                    "block": launch[3:6],
+                    "registers_per_thread": launch[6],
+                    "static_shared_memory_bytes": launch[7],
+                    "dynamic_shared_memory_bytes": launch[8],
+                },
             )
-        return kernels, short_names
+            for start_ns, duration_ns, device, name_id, short_id, process, correlation, *launch in rows
+        ]
 
     def _transfers(self, table: str, kind_column: str, kinds: dict[Any, str]) -> list[Activity]:
         rows = self._rows(f"CUPTI_ACTIVITY_KIND_{table}", *_TIMES, "bytes", kind_column)
@@ -158,15 +154,15 @@ class _Export:
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
-    pairs = join_launches(launches, kernels)
+    delays_ns = launch_delays_ns(launches, kernels)
     return {
         "runtime_rows": len(calls),
         "kernel_launch_rows": len(launches),
         "kernel_launches": len({call.correlation for call in launches}),
         "kernel_launches_by_name": dict(sorted(Counter(call.name for call in launches).items())),
         "graph_launch_rows": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
-        "kernels_without_a_launch_call": len(kernels) - len(pairs),
-        "delay_call_start_to_kernel_start": delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
+        "kernels_without_a_launch_call": len(kernels) - len(delays_ns),
+        "delay_call_start_to_kernel_start": delay_totals(delays_ns),
     }
 
 

@@ -12,8 +12,9 @@ from itertools import takewhile
 from typing import Any
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.profiling.activities import LAUNCH, TOP_COUNT, to_us
+from roofwatch.collector.profiling.activities import LAUNCH
 from roofwatch.collector.profiling.nsys import VERSION_SUFFIX
+from roofwatch.collector.profiling.summary import TOP_COUNT, to_us
 
 _COLUMN = re.compile(r"(?P<name>.+?)( \((?P<unit>ns|nsec|us|usec|ms|msec|s|sec|MB)\))?")
 _SCALES = {

@@ -6,13 +6,12 @@ from typing import Any
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.files import SUFFIX, TooLargeError, atomic_write, compress, read_document, reason_of
 from roofwatch.collector.profiling import ncu_report, nsys
-from roofwatch.collector.profiling.activities import TOP_COUNT
 from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
 from roofwatch.collector.profiling.nsys_csv import read_nsys_csv
 from roofwatch.collector.profiling.redact_nsys import redact_nsys
 from roofwatch.collector.profiling.redact_text import Redacted, redact_csv, redact_trace
+from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.profiling.trace_summary import summarise_trace
 from roofwatch.collector.redaction import Redaction, RedactionError
 
 MAX_BYTES = 4 * 2**30

@@ -23,6 +23,7 @@ from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
 from roofwatch.collector.errors import CollectorError, ProfileError, ToolchainError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.profiling.redact_text import redact_trace
+from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
 from roofwatch.collector.redaction import Kind, Redaction
 
 KERNELS_FILE = "kernels.jsonl"
@@ -56,11 +57,15 @@ class Window:
 
 @dataclass(frozen=True)
 class CapturedTrace:
-    file: str
+    trace: str
     """File name in the folder of the profile."""
+    pid: int
+    rank: int | None
+    command: str
     device: str
     end_reason: str
     """Why the recording ended."""
+    time: TimeSpent
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,6 @@ class CapturedProcess:
 
     pid: int
     parent: int
-    rank: int | None
-    command: str
     torch_version: str | None
     """None if torch was not imported."""
     has_recorded: bool
@@ -239,26 +242,27 @@ def _is_forked_worker(events: _Events) -> bool:
 def _keep_process(
     events: _Events, recorded: Path, folder: Path, redaction: Redaction, forked_count: int, *, is_alone: bool
 ) -> CapturedProcess:
-    first, rank = events[0], events[0].get("rank")
+    first = events[0]
+    pid, rank = first["pid"], None if first.get("rank") is None else int(first["rank"])
+    command = " ".join(redaction.arguments(first.get("arguments", ())))
     of_kind: dict[str, _Events] = defaultdict(list)
     for event in events:
         of_kind[event["event"]].append(event)
     errors = [redaction.text(event["message"]) for event in of_kind["failed"]]
     traces = []
     for number, event in enumerate(of_kind["trace"], start=1):
-        process = "" if is_alone else f"-rank{rank}" if rank is not None else f"-{first['pid']}"
+        process = "" if is_alone else f"-rank{rank}" if rank is not None else f"-{pid}"
         name = f"trace{process}{f'-{number}' if number > 1 else ''}.json.gz"
         try:
             _keep_trace(recorded / event["file"], folder / name, redaction)
+            time = read_time_spent(folder / name)
         except ProfileError as error:
             errors.append(redaction.text(str(error)))
         else:
-            traces.append(CapturedTrace(name, event["device"], event["end_reason"]))
+            traces.append(CapturedTrace(name, pid, rank, command, event["device"], event["end_reason"], time))
     return CapturedProcess(
-        pid=first["pid"],
+        pid=pid,
         parent=first["parent"],
-        rank=None if rank is None else int(rank),
-        command=" ".join(redaction.arguments(first.get("arguments", ()))),
         torch_version=next((event["version"] for event in of_kind["torch"]), None),
         has_recorded=bool(of_kind["recording"]),
         forked_count=forked_count,

@@ -3,10 +3,9 @@
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
@@ -16,7 +15,7 @@ from roofwatch.collector.profiling.activities import (
     HostKind,
     Interval,
     group_by,
-    join_launches,
+    launch_delays_ns,
     length_ns,
     union,
 )
@@ -116,11 +115,8 @@ def time_spent(trace: Trace) -> TimeSpent:
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
     transfers = _device_rows([*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns)
-    operators = [_row(*total, window_ns) for total in operator_totals(host)]
-    marks = [_row(*total, window_ns) for total in annotation_totals(host)]
-    delays_ns = [
-        kernel.start_ns - call.start_ns for kernel, call in join_launches(host, trace.of_kind(ActivityKind.KERNEL))
-    ]
+    operators, marks = operator_rows(host, window_ns), annotation_rows(host, window_ns)
+    delays_ns = launch_delays_ns(host, trace.of_kind(ActivityKind.KERNEL))
     return TimeSpent(
         window_ns=window_ns,
         devices=devices,
@@ -172,49 +168,42 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
     )
 
 
-def _device_rows(activities: Iterable[Activity], busy_ns: int) -> list[TimeRow]:
-    rows = [
-        _row(
-            name,
-            len(members),
-            sum(member.duration_ns for member in members),
-            busy_ns,
-            registers=members[0].launch.get("registers_per_thread"),
-        )
-        for name, members in group_by(activities, "name").items()
+def _device_rows(activities: Sequence[Activity], busy_ns: int) -> list[TimeRow]:
+    registers = {each.name: each.launch.get("registers_per_thread") for each in reversed(activities)}
+    rows = _rows(((each.name, 1, each.duration_ns) for each in activities), busy_ns)
+    return [replace(row, registers=registers[row.name]) for row in rows]
+
+
+def _rows(parts: Iterable[tuple[str, int, int]], whole_ns: int) -> list[TimeRow]:
+    """Add up the counts and times in ns of each name; the longest first."""
+    counts: Counter[str] = Counter()
+    totals_ns: Counter[str] = Counter()
+    for name, count, ns in parts:
+        counts[name] += count
+        totals_ns[name] += ns
+    ordered = sorted(totals_ns.items(), key=lambda total: (-total[1], total[0]))
+    return [
+        TimeRow(name, counts[name], ns, ns / counts[name], ns / whole_ns if whole_ns else None) for name, ns in ordered
     ]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
-
-
-def _row(name: str, count: int, ns: int, whole_ns: int, registers: int | None = None) -> TimeRow:
-    return TimeRow(name, count, ns, ns / count, ns / whole_ns if whole_ns else None, registers)
 
 
 # --- operators, runtime calls and annotations on the host; calls nest within a thread
 
 
-class HostTotal(NamedTuple):
-    """All calls of one name."""
-
-    name: str
-    call_count: int
-    ns: int
-
-
-def operator_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
+def operator_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[TimeRow]:
     """Self times of operators and runtime calls, without the calls inside; the longest first."""
     threads = by_thread(event for event in events if event.kind in WORK)
-    return _totals(HostTotal(event.name, 1, ns) for members in threads.values() for event, ns in self_times(members))
+    parts = ((event.name, 1, ns) for members in threads.values() for event, ns in self_times(members))
+    return _rows(parts, window_ns)
 
 
-def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
+def annotation_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[TimeRow]:
     """Times of user annotations such as optimizer steps, the longest first; nested ones of the same name count once."""
-    threads = by_thread(event for event in events if event.kind == HostKind.ANNOTATION)
     spans: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
-    for thread, members in threads.items():
-        for event in members:
-            spans[thread, event.name].append((event.start_ns, event.end_ns))
-    return _totals(HostTotal(name, len(each), length_ns(union(each))) for (_, name), each in spans.items())
+    for event in events:
+        if event.kind == HostKind.ANNOTATION:
+            spans[event.thread, event.name].append((event.start_ns, event.end_ns))
+    return _rows(((name, len(each), length_ns(union(each))) for (_, name), each in spans.items()), window_ns)
 
 
 def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
@@ -232,19 +221,8 @@ def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[
         if event.start_ns < end_ns and event.end_ns > start_ns
     )
     busiest = max(by_thread(clipped).values(), key=_busy_ns, default=[])
-    totals = _totals(HostTotal(event.name, 1, ns) for event, ns in self_times(busiest))
-    return [(total.name, total.ns) for total in totals if total.ns]
-
-
-def _totals(parts: Iterable[HostTotal]) -> list[HostTotal]:
-    """Add up parts of the same name; the longest first."""
-    counts: Counter[str] = Counter()
-    spent_ns: Counter[str] = Counter()
-    for name, count, ns in parts:
-        counts[name] += count
-        spent_ns[name] += ns
-    totals = (HostTotal(name, count, spent_ns[name]) for name, count in counts.items())
-    return sorted(totals, key=lambda total: (-total.ns, total.name))
+    rows = _rows(((event.name, 1, ns) for event, ns in self_times(busiest)), 0)
+    return [(row.name, row.total_ns) for row in rows if row.total_ns]
 
 
 def self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:

@@ -6,10 +6,10 @@ an entry point of the group `roofwatch.importers`.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.files import TooLargeError, read_document
@@ -19,7 +19,8 @@ from roofwatch.collector.record.record import MAX_DEPTH, MAX_RECORD_BYTES, is_de
 
 __all__ = [
     *("HIGHER", "LOWER", "UNKNOWN", "FileImportError", "ImportedCommit", "ImportedRow", "ImportedRun", "Importer"),
-    *("Json", "JsonImporter", "Outcome", "number_of", "numbers_of", "parse_json", "read_bytes"),
+    *("Json", "JsonImporter", "Meaning", "Outcome", "number_of", "numbers_of", "parse_json", "read_bytes"),
+    *("rows_of", "samples_of", "with_words"),
 ]
 Json = Mapping[str, Any]
 LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN
@@ -96,18 +97,22 @@ class Importer(Protocol):
 
 @dataclass(frozen=True)
 class JsonImporter:
-    """An importer of JSON documents, recognised by words near the beginning."""
+    """An importer of JSON documents."""
 
     parse: Callable[[Any, Path], ImportedRun]
-    words: tuple[bytes, ...]
-    """The head of the file holds all of these."""
-    certainty: float = 0.9
+    is_known: Callable[[bytes, str], bool]
+    """Whether it reads a file with this head and name."""
 
-    def sniff(self, head: bytes, _name: str, /) -> float:
-        return self.certainty if all(word in head for word in self.words) else 0.0
+    def sniff(self, head: bytes, name: str, /) -> float:
+        return 0.9 if self.is_known(head, name) else 0.0
 
     def read(self, path: Path, /) -> ImportedRun:
         return self.parse(parse_json(read_bytes(path), path), path)
+
+
+def with_words(*words: bytes) -> Callable[[bytes, str], bool]:
+    """Recognise files whose head holds all of these words."""
+    return lambda head, _name: all(word in head for word in words)
 
 
 # --- reading
@@ -164,6 +169,29 @@ def number_of(value: object) -> float | None:
 
 
 def numbers_of(values: object) -> list[float]:
-    """The numbers of a list; what is no number is left out."""
+    """The numbers of a list; strings and what is no number are left out."""
     listed: Iterable[object] = values if isinstance(values, list) else ()
-    return [number for number in map(number_of, listed) if number is not None]
+    return [number for value in listed if not isinstance(value, str) and (number := number_of(value)) is not None]
+
+
+class Meaning(NamedTuple):
+    """What the numbers under one key of a file are."""
+
+    metric: str
+    unit: str = ""
+    better: Better = UNKNOWN
+    statistic: str = "value"
+
+
+def rows_of(values: Json, meaning: Callable[[str], Meaning | None], **shared: Any) -> Iterator[ImportedRow]:
+    """A row for each number in an object; keys without a meaning and strings are left out."""
+    for key, value in values.items():
+        number, own = None if isinstance(value, str) else number_of(value), meaning(key)
+        if number is not None and own is not None:
+            yield ImportedRow(value=number, **own._asdict(), **shared)
+
+
+def samples_of(values: object, meaning: Meaning, **shared: Any) -> Iterator[ImportedRow]:
+    """A row for each number in a list of samples."""
+    for number in numbers_of(values):
+        yield ImportedRow(value=number, **meaning._replace(statistic="sample")._asdict(), sample_count=1, **shared)

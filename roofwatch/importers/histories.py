@@ -117,10 +117,9 @@ def _at(values: object, position: int) -> Any:
     return values[position] if isinstance(values, list) and position < len(values) else None
 
 
-class _Asv(JsonImporter):
-    def sniff(self, head: bytes, name: str, /) -> float:
-        is_index = name.endswith("benchmarks.json") and b'"param_names"' in head
-        return 0.9 if is_index else super().sniff(head, name)
+def _is_asv(head: bytes, name: str) -> bool:
+    is_index = name.endswith("benchmarks.json") and b'"param_names"' in head
+    return is_index or (b'"commit_hash"' in head and b'"results"' in head)
 
 
 # --- github-action-benchmark. Source: its src/write.ts, which says for which tools higher is better
@@ -138,14 +137,15 @@ _LOWER_TOOLS = frozenset(
 class _DataJs(JsonImporter):
     """A script of one assignment; what it assigns is JSON, so nothing is run."""
 
-    def sniff(self, head: bytes, _name: str, /) -> float:
-        return 1.0 if head.lstrip().startswith(_ASSIGNMENT) else super().sniff(head, _name)
-
     def read(self, path: Path, /) -> ImportedRun:
         document = read_bytes(path).strip()
         if document.startswith(_ASSIGNMENT):
             document = document.removeprefix(_ASSIGNMENT).lstrip().removeprefix(b"=").rstrip().removesuffix(b";")
         return self.parse(parse_json(document, path), path)
+
+
+def _is_data_js(head: bytes, _name: str) -> bool:
+    return head.lstrip().startswith(_ASSIGNMENT) or (b'"lastUpdate"' in head and b'"entries"' in head)
 
 
 def _data_js(document: Json, _path: Path) -> ImportedRun:
@@ -190,6 +190,6 @@ def _data_js_rows(suite: str, run: Json) -> Iterator[ImportedRow]:
 
 
 HISTORIES = {
-    "asv": _Asv(_asv, (b'"commit_hash"', b'"results"')),
-    "github-action-benchmark": _DataJs(_data_js, (b'"lastUpdate"', b'"entries"')),
+    "github-action-benchmark": _DataJs(_data_js, _is_data_js),
+    "asv": JsonImporter(_asv, _is_asv),
 }

@@ -26,6 +26,7 @@ from roofwatch.importers import (
     JsonImporter,
     number_of,
     read_bytes,
+    with_words,
 )
 
 # --- nvbench. Source: NVIDIA/nvbench, nvbench/json_printer.cu, detail/measure_*.cu and python/scripts
@@ -355,8 +356,8 @@ def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
 
 
 KERNELS = {
-    "nvbench": JsonImporter(_nvbench, (b'"sm_version"', b'"global_memory_size"')),
-    "tritonbench": JsonImporter(_tritonbench, (b'"metrics"', b"tritonbench_"), 0.95),
+    "nvbench": JsonImporter(_nvbench, with_words(b'"sm_version"', b'"global_memory_size"')),
+    "tritonbench": JsonImporter(_tritonbench, with_words(b'"metrics"', b"tritonbench_")),
     "tritonbench-table": _TritonBenchTable(),
-    "pytorch": JsonImporter(_pytorch, (b'"benchmark_values"', b'"metric"')),
+    "pytorch": JsonImporter(_pytorch, with_words(b'"benchmark_values"', b'"metric"')),
 }

@@ -16,8 +16,12 @@ from roofwatch.importers import (
     ImportedRun,
     Json,
     JsonImporter,
+    Meaning,
     number_of,
     numbers_of,
+    rows_of,
+    samples_of,
+    with_words,
 )
 
 
@@ -32,9 +36,15 @@ def _seconds(text: object) -> float | None:
 
 # --- pytest-benchmark. Source: pytest_benchmark/stats.py: all times in seconds, `ops` is 1 / mean
 
-_PYTEST_TIMES = ("min", "max", "mean", "median", "q1", "q3", "ld15iqr", "hd15iqr")
-_PYTEST_SPREADS = ("stddev", "iqr", "total")  # the total depends on the number of rounds
-_PYTEST_COUNTS = ("rounds", "iterations", "iqr_outliers", "stddev_outliers")
+_PYTEST_TIMES = {
+    name: Meaning("time", "s", LOWER, name)
+    for name in ("min", "max", "mean", "median", "q1", "q3", "ld15iqr", "hd15iqr")
+} | {
+    # the total depends on the number of rounds
+    **{name: Meaning("time", "s", UNKNOWN, name) for name in ("stddev", "iqr", "total")},
+    "ops": Meaning("ops", "1/s", HIGHER, "mean"),
+}
+_PYTEST_COUNTS = {name: Meaning(name, "count") for name in ("rounds", "iterations", "iqr_outliers", "stddev_outliers")}
 
 
 def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
@@ -58,42 +68,31 @@ def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
 
 
 def _pytest_rows(benchmark: Json) -> Iterator[ImportedRow]:
-    stats, case, parameters = benchmark["stats"], benchmark["fullname"], benchmark.get("params") or {}
+    stats = benchmark["stats"]
     rounds = stats.get("rounds")
-
-    def row(metric: str, value: object, unit: str, statistic: str = "value", **more: Any) -> ImportedRow:
-        return ImportedRow(case, metric, number_of(value), unit, statistic=statistic, parameters=parameters, **more)
-
+    shared: dict[str, Any] = {"case": benchmark["fullname"], "parameters": benchmark.get("params") or {}}
     if not rounds:
-        yield row("time", None, "s", "median", better=LOWER, outcome=Outcome.CRASHED, message="no round was measured")
+        failed = {"outcome": Outcome.CRASHED, "message": "no round was measured"}
+        yield ImportedRow(metric="time", value=None, unit="s", better=LOWER, statistic="median", **shared | failed)
         return
-    for name in (*_PYTEST_TIMES, *_PYTEST_SPREADS):
-        if number_of(stats.get(name)) is not None:
-            better = LOWER if name in _PYTEST_TIMES else UNKNOWN
-            yield row("time", stats[name], "s", name, better=better, sample_count=rounds)
-    if number_of(stats.get("ops")) is not None:
-        yield row("ops", stats["ops"], "1/s", "mean", better=HIGHER, sample_count=rounds)
-    for name in _PYTEST_COUNTS:
-        if number_of(stats.get(name)) is not None:
-            yield row(name, stats[name], "count")
-    for sample in numbers_of(stats.get("data")):
-        yield row("time", sample, "s", "sample", better=LOWER, sample_count=1)
-    for name, value in (benchmark.get("extra_info") or {}).items():
-        if not isinstance(value, str) and number_of(value) is not None:
-            yield row(name, value, "")
+    yield from rows_of(stats, _PYTEST_TIMES.get, sample_count=rounds, **shared)
+    yield from rows_of(stats, _PYTEST_COUNTS.get, **shared)
+    yield from samples_of(stats.get("data"), Meaning("time", "s", LOWER), **shared)
+    yield from rows_of(benchmark.get("extra_info") or {}, Meaning, **shared)
 
 
 # --- Google Benchmark. Source: google/benchmark, src/json_reporter.cc
 
-_GOOGLE_KNOWN = frozenset(
+_GOOGLE_TIMES = ("real_time", "cpu_time")
+_GOOGLE_NOT_COUNTERS = frozenset(
     (
         *("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetitions"),
-        *("repetition_index", "threads", "aggregate_name", "aggregate_unit", "iterations", "real_time"),
-        *("cpu_time", "time_unit", "cpu_coefficient", "real_coefficient", "big_o", "rms", "label"),
-        *("error_occurred", "error_message", "skipped", "skip_message"),
+        *("repetition_index", "threads", "aggregate_name", "aggregate_unit", *_GOOGLE_TIMES, "time_unit", "big_o"),
+        *("label", "error_occurred", "error_message", "skipped", "skip_message"),
     )
 )
 _GOOGLE_COUNTERS = {
+    "rms": ("ratio", UNKNOWN),
     "bytes_per_second": ("B/s", HIGHER),
     "items_per_second": ("items/s", HIGHER),
     "max_bytes_used": ("B", LOWER),
@@ -118,44 +117,44 @@ def _google_benchmark(document: Json, _path: Path) -> ImportedRun:
 
 
 def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
-    name, unit = benchmark.get("run_name") or benchmark["name"], benchmark.get("time_unit") or "ns"
+    case, unit = benchmark.get("run_name") or benchmark["name"], benchmark.get("time_unit") or "ns"
     is_aggregate = benchmark.get("run_type") == "aggregate"
     statistic = benchmark.get("aggregate_name") or "aggregate" if is_aggregate else "value"
     is_centre = not is_aggregate or statistic in _CENTRES
-    if benchmark.get("aggregate_unit") == "percentage":
+    is_share = benchmark.get("aggregate_unit") == "percentage"
+    if is_share:
         unit = "ratio"  # a coefficient of variation is written as a fraction
+    time_better = LOWER if is_centre else UNKNOWN
     if benchmark.get("error_occurred") or benchmark.get("skipped"):
-        failure = Outcome.CRASHED if benchmark.get("error_occurred") else Outcome.UNSUPPORTED
-        reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "")
-    else:
-        failure, reason = Outcome.OK, ""
-    count = benchmark.get("iterations") if not is_aggregate else benchmark.get("repetitions")
+        outcome = Outcome.CRASHED if benchmark.get("error_occurred") else Outcome.UNSUPPORTED
+        reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
+        for key in _GOOGLE_TIMES:
+            yield ImportedRow(case, key, None, unit, time_better, statistic, outcome=outcome, message=reason)
+        return
 
-    shared: dict[str, Any] = {"statistic": statistic, "outcome": failure, "message": reason or None}
+    def other(key: str) -> Meaning | None:
+        if key in _GOOGLE_NOT_COUNTERS:
+            return None
+        if key == "iterations":
+            return Meaning(key, "count", statistic=statistic)
+        if key in ("real_coefficient", "cpu_coefficient"):
+            return Meaning(key, unit, statistic=f"{statistic} {benchmark.get('big_o', '')}".rstrip())
+        own_unit, better = _GOOGLE_COUNTERS.get(key, ("", UNKNOWN))
+        return Meaning(key, "ratio" if is_share else own_unit, better if is_centre else UNKNOWN, statistic)
 
-    def row(metric: str, value: object, unit: str, **more: Any) -> ImportedRow:
-        return ImportedRow(name, metric, number_of(value), unit, **shared | more)
-
-    for key in ("real_time", "cpu_time"):
-        if key in benchmark or failure is not Outcome.OK:
-            yield row(key, benchmark.get(key), unit, better=LOWER if is_centre else UNKNOWN, sample_count=count)
-    for key in ("real_coefficient", "cpu_coefficient"):
-        if key in benchmark:
-            yield row(key, benchmark[key], unit, statistic=f"{statistic} {benchmark.get('big_o', '')}".rstrip())
-    if "rms" in benchmark:
-        yield row("rms", benchmark["rms"], "ratio")
-    if number_of(benchmark.get("iterations")) is not None:
-        yield row("iterations", benchmark["iterations"], "count")
-    for key, value in benchmark.items():
-        if key not in _GOOGLE_KNOWN and not isinstance(value, str) and number_of(value) is not None:
-            own_unit, better = _GOOGLE_COUNTERS.get(key, ("", UNKNOWN))
-            is_share = benchmark.get("aggregate_unit") == "percentage"
-            yield row(key, value, "ratio" if is_share else own_unit, better=better if is_centre else UNKNOWN)
+    times = {key: Meaning(key, unit, time_better, statistic) for key in _GOOGLE_TIMES}
+    count = benchmark.get("repetitions" if is_aggregate else "iterations")
+    yield from rows_of(benchmark, times.get, case=case, sample_count=count)
+    yield from rows_of(benchmark, other, case=case)
 
 
 # --- hyperfine. Source: sharkdp/hyperfine, src/benchmark/benchmark_result.rs: times in seconds, memory in bytes
 
-_HYPERFINE_TIMES = ("mean", "median", "min", "max")
+_HYPERFINE_TIMES = {
+    **{name: Meaning("time", "s", LOWER, name) for name in ("mean", "median", "min", "max")},
+    "stddev": Meaning("time", "s", UNKNOWN, "stddev"),
+    **{name: Meaning(name, "s", LOWER, "mean") for name in ("user", "system")},
+}
 _HYPERFINE_METRICS = ("time_wall_clock", "time_cpu", "time_user", "time_system", "memory_peak_resident")
 
 
@@ -170,40 +169,30 @@ def _hyperfine(document: Json, _path: Path) -> ImportedRun:
 
 
 def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
-    case, parameters = result.get("name") or result["command"], result.get("parameters") or {}
     measurements = result.get("measurements") or []  # of version 2
     codes = result.get("exit_codes") or [one.get("exit_code") for one in measurements]
     failed = [code for code in codes if code != 0]  # null: ended by a signal
-    outcome = Outcome.CRASHED if failed else Outcome.OK
-    message = f"{len(failed)} of {len(codes)} runs ended with exit status {failed[0]}" if failed else None
-
-    def row(metric: str, value: object, unit: str, statistic: str, **more: Any) -> ImportedRow:
-        found: dict[str, Any] = {"parameters": parameters, "outcome": outcome, "message": message} | more
-        return ImportedRow(case, metric, number_of(value), unit, statistic=statistic, **found)
-
-    times = numbers_of(result.get("times"))
-    count = len(times) or None
-    for name in (*_HYPERFINE_TIMES, "stddev"):
-        if number_of(result.get(name)) is not None:
-            better = UNKNOWN if name == "stddev" else LOWER
-            yield row("time", result[name], "s", name, better=better, sample_count=count)
-    for name in ("user", "system"):
-        if number_of(result.get(name)) is not None:
-            yield row(name, result[name], "s", "mean", better=LOWER, sample_count=count)
-    for sample in times:
-        yield row("time", sample, "s", "sample", better=LOWER, sample_count=1)
-    for sample in numbers_of(result.get("memory_usage_byte")):
-        yield row("memory", sample, "B", "sample", better=LOWER, sample_count=1)
+    shared: dict[str, Any] = {
+        "case": result.get("name") or result["command"],
+        "parameters": result.get("parameters") or {},
+        "outcome": Outcome.CRASHED if failed else Outcome.OK,
+        "message": f"{len(failed)} of {len(codes)} runs ended with exit status {failed[0]}" if failed else None,
+    }
+    count = len(numbers_of(result.get("times"))) or None
+    yield from rows_of(result, _HYPERFINE_TIMES.get, sample_count=count, **shared)
+    yield from samples_of(result.get("times"), Meaning("time", "s", LOWER), **shared)
+    yield from samples_of(result.get("memory_usage_byte"), Meaning("memory", "B", LOWER), **shared)
     for one in measurements:
         code = one.get("exit_code")
         ended = {"outcome": Outcome.OK if code == 0 else Outcome.CRASHED, "message": f"exit status {code}"}
         for name, measured in one.items():
-            if isinstance(measured, Mapping) and number_of(measured.get("value")) is not None:
+            if isinstance(measured, Mapping):
                 better = LOWER if name in _HYPERFINE_METRICS else UNKNOWN
-                unit = str(measured.get("unit", ""))
-                yield row(name, measured["value"], unit, "sample", better=better, sample_count=1, **ended)
+                meaning = Meaning(name, str(measured.get("unit", "")), better)
+                yield from samples_of([measured.get("value")], meaning, **shared | ended)
     if not count and not measurements and number_of(result.get("mean")) is None:
-        yield row("time", None, "s", "mean", better=LOWER, outcome=Outcome.CRASHED, message="no run was measured")
+        missing = {"outcome": Outcome.CRASHED, "message": "no run was measured"}
+        yield ImportedRow(metric="time", value=None, unit="s", better=LOWER, statistic="mean", **shared | missing)
 
 
 # --- Bencher Metric Format. Source: bencher.dev/docs/reference/bencher-metric-format and its built-in measures
@@ -216,12 +205,10 @@ _BENCHER_MEASURES = {
 }
 
 
-class _Bencher(JsonImporter):
+def _is_bencher(head: bytes, _name: str) -> bool:
     """The format has no marks of its own, so its whole shape is looked at."""
-
-    def sniff(self, head: bytes, _name: str, /) -> float:
-        compact = b"".join(head.split())
-        return 0.5 if compact.startswith(b'{"') and b'":{"' in compact and b'":{"value":' in compact else 0.0
+    compact = b"".join(head.split())
+    return compact.startswith(b'{"') and b'":{"' in compact and b'":{"value":' in compact
 
 
 def _bencher(document: Json, _path: Path) -> ImportedRun:
@@ -234,17 +221,14 @@ def _bencher(document: Json, _path: Path) -> ImportedRun:
             unit, better = _BENCHER_MEASURES.get(name.lower().replace(" ", "-"), ("", UNKNOWN))
             if not math.isfinite(measured["value"]):
                 raise ValueError(f"{case} {name}: the value is {measured['value']}")
-            rows += [
-                ImportedRow(case, name, float(measured[key]), unit, better, statistic=key)
-                for key in ("value", "lower_value", "upper_value")
-                if measured.get(key) is not None
-            ]
+            meanings = {key: Meaning(name, unit, better, key) for key in ("value", "lower_value", "upper_value")}
+            rows += rows_of(measured, meanings.get, case=case)
     return ImportedRun(tool="Bencher", rows=tuple(rows))
 
 
 PROGRAMS = {
-    "pytest-benchmark": JsonImporter(_pytest_benchmark, (b'"machine_info"', b'"benchmarks"')),
-    "google-benchmark": JsonImporter(_google_benchmark, (b'"context"', b'"benchmarks"')),
-    "hyperfine": JsonImporter(_hyperfine, (b'"results"', b'"command"')),
-    "bencher": _Bencher(_bencher, ()),
+    "pytest-benchmark": JsonImporter(_pytest_benchmark, with_words(b'"machine_info"', b'"benchmarks"')),
+    "google-benchmark": JsonImporter(_google_benchmark, with_words(b'"context"', b'"benchmarks"')),
+    "hyperfine": JsonImporter(_hyperfine, with_words(b'"results"', b'"command"')),
+    "bencher": JsonImporter(_bencher, _is_bencher),
 }

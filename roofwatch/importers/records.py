@@ -31,9 +31,9 @@ _GROUP = "roofwatch.importers"
 
 
 def importers() -> dict[str, Importer]:
-    """All importers by format, those of other packages first."""
+    """All importers by format, those of other packages first; of those equally likely, the first reads a file."""
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **KERNELS, **SERVING, **PROGRAMS, **HISTORIES}
+    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS}
 
 
 def import_file(path: Path, format_name: str | None = None) -> tuple[str, ImportedRun]:
@@ -74,7 +74,6 @@ def _recognised(path: Path, known: Mapping[str, Importer]) -> str | None:
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _MAX_TEXT = 100
 _MAX_NAME = 300
-_FIELDS = ("case", "parameters", "metric", "unit", "direction", "statistic", "value", "sample_count", "outcome")
 
 
 def turned(run: ImportedRun, directions: Mapping[str, Better]) -> ImportedRun:
@@ -97,17 +96,31 @@ def mapping(format_name: str, run: ImportedRun) -> dict[str, Any]:
         "tool_version": run.tool_version,
         "commit": run.commit.sha,
         "dirty": run.commit.is_dirty,
-        "rows": [dict(zip(_FIELDS, row, strict=True)) for row in map(_mapped, run.rows)],
+        "rows": [
+            {
+                "case": row.case,
+                "parameters": _parameters(row),
+                "metric": row.metric,
+                "unit": row.unit,
+                "direction": row.better,
+                "statistic": row.statistic,
+                "value": row.value,
+                "sample_count": row.sample_count,
+                "outcome": row.outcome,
+            }
+            for row in run.rows
+        ],
     }
 
 
-def _mapped(row: ImportedRow) -> tuple[Any, ...]:
-    shown = dict(row.parameters)
-    shown |= {name: getattr(row, name) for name in ("implementation", "definition") if getattr(row, name)}
-    if row.commit is not None:
-        shown["commit"] = row.commit.sha
-    direction = (row.unit, str(row.better), row.statistic)
-    return row.case, shown, row.metric, *direction, row.value, row.sample_count, str(row.outcome)
+def _parameters(row: ImportedRow) -> dict[str, Any]:
+    """The parameters, and what else tells the row from others."""
+    others = {
+        "implementation": row.implementation,
+        "definition": row.definition,
+        "commit": row.commit and row.commit.sha,
+    }
+    return {**row.parameters, **{name: value for name, value in others.items() if value}}
 
 
 def to_records(
@@ -164,16 +177,17 @@ def _commits(
         raise FileImportError(f"{path}: names no commit; name it with --commit, or look at the file with --dry-run")
     try:
         if repository is not None:
-            return {one: _in_git(one, sha, repository) for one, sha in wanted.items() if sha is not None}
+            # the work tree says nothing of what was measured earlier
+            return {
+                one: read_commit(repository, sha or "").model_copy(
+                    update={"is_dirty": one.is_dirty, "branch": one.branch}
+                )
+                for one, sha in wanted.items()
+            }
     except GitError:
         if revision is not None and not _SHA.fullmatch(revision):
             raise
     return {one: _by_time(one, sha or "", path) for one, sha in wanted.items()}
-
-
-def _in_git(told: ImportedCommit, sha: str, repository: Path) -> Commit:
-    # the work tree says nothing of what was measured earlier
-    return read_commit(repository, sha).model_copy(update={"is_dirty": told.is_dirty, "branch": told.branch})
 
 
 def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
@@ -193,18 +207,12 @@ def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
 
 
 def _environment(run: ImportedRun) -> Environment:
-    unknown = "unknown"
     return Environment(
         device_kind="cpu",
         device_name=_shortened(run.device or "unknown device", _MAX_NAME),
-        device_memory_bytes=0,
-        cpu_name=unknown,
-        core_count=0,
-        thread_count=0,
-        os=unknown,
-        python_version=unknown,
-        torch_version=unknown,
         imported_from=run.tool,
+        **dict.fromkeys(("cpu_name", "os", "python_version", "torch_version"), "unknown"),
+        **dict.fromkeys(("device_memory_bytes", "core_count", "thread_count"), 0),
     )
 
 
@@ -212,23 +220,15 @@ def _results(rows: Iterable[ImportedRow], tool: str) -> tuple[tuple[CaseRecord, 
     """Cases and values. Several numbers under one name, such as samples, become their median and quartiles."""
     cases: dict[str, CaseRecord] = {}
     groups: dict[tuple[Any, ...], list[ImportedRow]] = defaultdict(list)
-    values: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         case = _case(row)
         cases[case.case_id] = case
         implementation = (row.implementation or tool) + (f" ({row.definition})" if row.definition else "")
-        fields = {
-            "case_id": case.case_id,
-            "implementation": _shortened(implementation, _MAX_NAME),
-            "metric": _label(row.metric),
-            "statistic": _label(row.statistic),
-            "unit": _label(row.unit),
-            "better": row.better,
-        }
-        key = tuple(fields.values())
-        groups[key].append(row)
-        values[key] = fields
-    return tuple(cases.values()), tuple(ImportedValue(**values[key], **_summary(own)) for key, own in groups.items())
+        key = (case.case_id, _shortened(implementation, _MAX_NAME), *map(_label, (row.metric, row.statistic, row.unit)))
+        groups[*key, row.better].append(row)
+    names = ("case_id", "implementation", "metric", "statistic", "unit", "better")
+    values = (ImportedValue(**dict(zip(names, key, strict=True)), **_summary(own)) for key, own in groups.items())
+    return tuple(cases.values()), tuple(values)
 
 
 def _label(text: str) -> str:

@@ -6,7 +6,7 @@ no request succeeds, vLLM writes 0 for every latency.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,9 @@ from roofwatch.importers import (
     ImportedRun,
     Json,
     JsonImporter,
-    number_of,
+    Meaning,
+    rows_of,
+    samples_of,
 )
 
 _LATENCY = re.compile(r"(?P<statistic>mean|median|std|min|max|p\d+(?:\.\d+)?)_(?P<metric>\w+)_ms")
@@ -53,13 +55,13 @@ _NUMBERS = {
     "spec_decode_acceptance_length": ("tokens", HIGHER),
 }
 _LISTS = {
-    "ttfts": ("ttft", "s", LOWER),
-    "itls": ("itl", "s", LOWER),
-    "latencies": ("e2el", "s", LOWER),
-    "queue_times": ("client_queue_time", "s", LOWER),
-    "start_times": ("start_time", "s", UNKNOWN),
-    "input_lens": ("input_len", "tokens", UNKNOWN),
-    "output_lens": ("output_len", "tokens", UNKNOWN),
+    "ttfts": Meaning("ttft", "s", LOWER),
+    "itls": Meaning("itl", "s", LOWER),
+    "latencies": Meaning("e2el", "s", LOWER),
+    "queue_times": Meaning("client_queue_time", "s", LOWER),
+    "start_times": Meaning("start_time", "s"),
+    "input_lens": Meaning("input_len", "tokens"),
+    "output_lens": Meaning("output_len", "tokens"),
 }
 """Lists with one entry a request. That of `itls` is a list itself."""
 _PARAMETERS = frozenset(
@@ -110,53 +112,51 @@ def _date(text: object) -> float | None:
 
 
 def _rows(run: Json, itl: str) -> Iterator[ImportedRow]:
-    case = str(run.get("model_id") or _server_info(run).get("model_path") or run.get("model") or "serving")
-    parameters = {
-        key: value
-        for key, value in run.items()
-        if key in _PARAMETERS or (isinstance(value, str) and key not in _NOT_PARAMETERS)
+    shared: dict[str, Any] = {
+        "case": str(run.get("model_id") or _server_info(run).get("model_path") or run.get("model") or "serving"),
+        "parameters": {
+            key: value
+            for key, value in run.items()
+            if key in _PARAMETERS or (isinstance(value, str) and key not in _NOT_PARAMETERS)
+        },
     }
+    rows = [
+        *rows_of(run, _latency, sample_count=run.get("completed"), **shared),
+        *rows_of(run, _number, **shared),
+        *_requests(run, shared),
+    ]
     failure = _failure(run)
-    errors = run.get("errors") or []
-
-    def row(metric: str, value: float, unit: str, statistic: str = "value", **more: Any) -> ImportedRow:
-        is_itl = metric in ("itl", "max_itl")
-        found = {"parameters": parameters, "definition": itl if is_itl else ""} | more
-        if failure is not None and metric not in _COUNTED_ANYWAY:
-            found |= {"outcome": Outcome.CRASHED, "message": failure}
-        return ImportedRow(case, metric, value, unit, statistic=statistic, **found)
-
-    for key, value in run.items():
-        name = key.removesuffix(":")  # vLLM once wrote `request_goodput:`
-        if key in _PARAMETERS:
-            continue
-        if isinstance(value, list):
-            yield from _requests(key, value, errors, row)
-            continue
-        number = None if isinstance(value, str) else number_of(value)
-        latency = _LATENCY.fullmatch(name)
-        if number is None:
-            continue
-        if latency is not None:
-            statistic = latency["statistic"]
-            count = run.get("completed")
-            better = UNKNOWN if statistic == "std" else LOWER
-            yield row(latency["metric"], number, "ms", statistic, better=better, sample_count=count)
-        else:
-            unit, better = _NUMBERS.get(name, ("", UNKNOWN))
-            yield row(name, number, unit, better=better)
+    for row in rows:
+        more: dict[str, Any] = {"definition": itl} if row.metric in ("itl", "max_itl") else {}
+        if failure is not None and row.metric not in _COUNTED_ANYWAY:
+            more |= {"outcome": Outcome.CRASHED, "message": failure}
+        yield replace(row, **more)
 
 
-def _requests(key: str, values: list[Any], errors: list[Any], row: Any) -> Iterator[ImportedRow]:
+def _latency(key: str) -> Meaning | None:
+    found = _LATENCY.fullmatch(key)
+    if found is None:
+        return None
+    return Meaning(found["metric"], "ms", UNKNOWN if found["statistic"] == "std" else LOWER, found["statistic"])
+
+
+def _number(key: str) -> Meaning | None:
+    name = key.removesuffix(":")  # vLLM once wrote `request_goodput:`
+    if key in _PARAMETERS or _LATENCY.fullmatch(key):
+        return None
+    return Meaning(name, *_NUMBERS.get(name, ()))
+
+
+def _requests(run: Json, shared: Json) -> Iterator[ImportedRow]:
     """The numbers of each request; those of a failed request are no results."""
-    metric, unit, better = _LISTS.get(key, (key, "", UNKNOWN))
-    for at, own in enumerate(values):
-        error = errors[at] if key in _LISTS and at < len(errors) else None
-        more = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
-        for value in own if isinstance(own, list) else [own]:
-            number = None if isinstance(value, str) else number_of(value)
-            if number is not None:
-                yield row(metric, number, unit, "sample", better=better, sample_count=1, **more)
+    errors = run.get("errors") or []
+    for key, values in run.items():
+        if isinstance(values, list) and key not in _PARAMETERS:
+            for at, own in enumerate(values):
+                error = errors[at] if key in _LISTS and at < len(errors) else None
+                failed = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
+                samples = own if isinstance(own, list) else [own]
+                yield from samples_of(samples, _LISTS.get(key, Meaning(key)), **shared, **failed)
 
 
 def _failure(run: Json) -> str | None:
@@ -169,19 +169,19 @@ def _failure(run: Json) -> str | None:
     return "every latency is 0, as of a run without a successful request" if latencies and not any(latencies) else None
 
 
-@dataclass(frozen=True)
-class _Serving(JsonImporter):
-    is_sglang: bool = False
-
-    def sniff(self, head: bytes, _name: str, /) -> float:
-        is_serving = any(word in head for word in _MARKS)
-        return self.certainty if is_serving and any(word in head for word in _SGLANG_MARKS) is self.is_sglang else 0.0
-
-
 _MARKS = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_tokens"')
 _SGLANG_MARKS = (b"retokenized", b"_e2e_latency_ms", b'"sharegpt_output_len"')
 
+
+def _is_sglang(head: bytes, _name: str) -> bool:
+    return any(word in head for word in _MARKS) and any(word in head for word in _SGLANG_MARKS)
+
+
+def _is_serving(head: bytes, _name: str) -> bool:
+    return any(word in head for word in _MARKS)
+
+
 SERVING = {
-    "vllm": _Serving(partial(_serving, "vLLM"), ()),
-    "sglang": _Serving(partial(_serving, "SGLang"), (), is_sglang=True),
+    "sglang": JsonImporter(partial(_serving, "SGLang"), _is_sglang),
+    "vllm": JsonImporter(partial(_serving, "vLLM"), _is_serving),
 }

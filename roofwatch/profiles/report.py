@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from roofwatch.ci.messages import short_name
-from roofwatch.collector.profiling.profile_program import Capture, CapturedKernel, CapturedProcess
-from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
+from roofwatch.collector.profiling.profile_program import Capture, CapturedKernel, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.time_spent import TimeSpent
 from roofwatch.collector.record.metrics import format_ns
 
 _MOSTLY_IDLE = 0.5
@@ -18,30 +18,18 @@ _EXPECTED_ENDS = {"the program ended", "the program ended at once", "the steps w
 
 
 @dataclass(frozen=True)
-class ProcessTime:
-    """One trace and its process."""
-
-    trace: str
-    pid: int
-    rank: int | None
-    command: str
-    end_reason: str
-    time: TimeSpent
-
-
-@dataclass(frozen=True)
 class ProfileReport:
     folder: str
     exit_status: int
     summary: str
     notes: tuple[str, ...]
     """What is missing from the profile, and why."""
-    traces: tuple[ProcessTime, ...]
+    traces: tuple[CapturedTrace, ...]
     """The trace with the most work comes first."""
     kernels: tuple[CapturedKernel, ...]
 
     @property
-    def leading(self) -> ProcessTime | None:
+    def leading(self) -> CapturedTrace | None:
         return self.traces[0] if self.traces else None
 
 
@@ -54,24 +42,9 @@ def folder_for(command: Sequence[str]) -> Path:
 
 
 def report_of(capture: Capture, folder: Path) -> ProfileReport:
-    """Read the traces of a profile.
-
-    Raises:
-        ProfileError: a trace cannot be read.
-    """
-    traces = [
-        ProcessTime(
-            trace=trace.file,
-            pid=process.pid,
-            rank=process.rank,
-            command=process.command,
-            end_reason=trace.end_reason,
-            time=read_time_spent(folder / trace.file),
-        )
-        for process in capture.processes
-        for trace in process.traces
-    ]
-    traces.sort(key=lambda trace: _work_ns(trace.time), reverse=True)
+    """Rank the traces of a profile by their work, and summarise the first."""
+    traces = [trace for process in capture.processes for trace in process.traces]
+    traces.sort(key=lambda trace: (_busy_ns(trace.time), trace.time.host_inside_ns), reverse=True)
     return ProfileReport(
         folder=str(folder),
         exit_status=capture.exit_status,
@@ -87,11 +60,11 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def _work_ns(time: TimeSpent) -> tuple[int, int]:
-    return sum(device.busy_ns for device in time.devices), time.host_inside_ns
+def _busy_ns(time: TimeSpent) -> int:
+    return sum(device.busy_ns for device in time.devices)
 
 
-def _summary(traces: Sequence[ProcessTime], processes: Sequence[CapturedProcess]) -> Iterator[str]:
+def _summary(traces: Sequence[CapturedTrace], processes: Sequence[CapturedProcess]) -> Iterator[str]:
     if not traces:
         yield _why_nothing_was_recorded(processes)
         return
@@ -177,9 +150,9 @@ def _notes(capture: Capture) -> Iterator[str]:
             )
         for trace in process.traces:
             if trace.end_reason == "the window ended":
-                yield f"{trace.file} ends after --for seconds; the program went on."
+                yield f"{trace.trace} ends after --for seconds; the program went on."
             elif trace.end_reason not in _EXPECTED_ENDS:
-                yield f"{trace.file} of process {process.pid} ends early: {trace.end_reason}."
+                yield f"{trace.trace} of process {process.pid} ends early: {trace.end_reason}."
         for error in process.errors:
             yield f"Process {process.pid}: {error}"
 

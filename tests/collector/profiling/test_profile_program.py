@@ -70,7 +70,7 @@ def profiled(
 
 def trace_of(folder: Path, capture: Capture) -> dict[str, Any]:
     (trace,) = [trace for process in capture.processes for trace in process.traces]
-    document: dict[str, Any] = json.loads(read_bytes(folder / "profile" / trace.file))
+    document: dict[str, Any] = json.loads(read_bytes(folder / "profile" / trace.trace))
     return document
 
 
@@ -211,5 +211,5 @@ def test_a_program_that_uses_the_gpu_has_its_kernels_and_launches(tmp_path: Path
     capture = profiled(tmp_path, script)
 
     on_gpu = [trace for trace in capture.processes[0].traces if trace.device == "cuda"]
-    document = json.loads(read_bytes(tmp_path / "profile" / on_gpu[0].file))
+    document = json.loads(read_bytes(tmp_path / "profile" / on_gpu[0].trace))
     assert sum(event.get("cat") == "kernel" for event in document["traceEvents"]) >= 5

@@ -6,11 +6,11 @@ from typing import Any
 
 from roofwatch.collector.profiling.activities import HostEvent
 from roofwatch.collector.profiling.time_spent import (
-    HostTotal,
+    TimeRow,
     TimeSpent,
-    annotation_totals,
+    annotation_rows,
     busiest_thread_ns,
-    operator_totals,
+    operator_rows,
     time_spent,
 )
 from roofwatch.collector.profiling.trace import Trace
@@ -37,6 +37,10 @@ def host_of(*events: dict[str, Any]) -> list[HostEvent]:
     return Trace.of_events(events).host_events
 
 
+def totals(rows: list[TimeRow]) -> list[tuple[str, int, int]]:
+    return [(row.name, row.count, row.total_ns) for row in rows]
+
+
 def test_self_time_excludes_nested_calls() -> None:
     host = host_of(
         event("cpu_op", "linear", 0, 100),
@@ -44,24 +48,24 @@ def test_self_time_excludes_nested_calls() -> None:
         event("cuda_runtime", "cudaLaunchKernel", 20, 15),
         event("cpu_op", "relu", 100, 5),
     )
-    assert operator_totals(host) == [
-        HostTotal("addmm", 1, 45_000),
-        HostTotal("linear", 1, 40_000),
-        HostTotal("cudaLaunchKernel", 1, 15_000),
-        HostTotal("relu", 1, 5_000),
+    assert totals(operator_rows(host)) == [
+        ("addmm", 1, 45_000),
+        ("linear", 1, 40_000),
+        ("cudaLaunchKernel", 1, 15_000),
+        ("relu", 1, 5_000),
     ]
 
 
 def test_nested_calls_of_one_name_count_once() -> None:
     host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4))
-    assert operator_totals(host) == [HostTotal("copy", 2, 10_000)]
+    assert totals(operator_rows(host)) == [("copy", 2, 10_000)]
     marks = host_of(event("user_annotation", "step", 0, 10), event("user_annotation", "step", 2, 4))
-    assert annotation_totals(marks) == [HostTotal("step", 2, 10_000)]
+    assert totals(annotation_rows(marks)) == [("step", 2, 10_000)]
 
 
 def test_threads_do_not_nest_in_each_other() -> None:
     host = host_of(event("cpu_op", "a", 0, 10, thread=1), event("cpu_op", "b", 2, 4, thread=2))
-    assert [(work.name, work.ns) for work in operator_totals(host)] == [("a", 10_000), ("b", 4_000)]
+    assert totals(operator_rows(host)) == [("a", 1, 10_000), ("b", 1, 4_000)]
     assert busiest_thread_ns(host) == 10_000
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.chrome_trace import scan_trace
+from roofwatch.collector.profiling.summary import summarise_trace
 from roofwatch.collector.profiling.time_spent import time_spent
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.profiling.trace_summary import summarise_trace
 
 EVENTS: list[dict[str, Any]] = [
     {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},

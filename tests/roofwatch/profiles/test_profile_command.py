@@ -13,7 +13,7 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import read_time_spent
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.profiles.report import ProcessTime, ProfileReport, folder_for, report_of
+from roofwatch.profiles.report import ProfileReport, folder_for, report_of
 from tests.builders import make_record
 from tests.roofwatch.command import roofwatch
 
@@ -32,8 +32,6 @@ def process_of(**fields: Any) -> CapturedProcess:
     defaults: dict[str, Any] = {
         "pid": 1,
         "parent": 0,
-        "rank": None,
-        "command": "train.py",
         "torch_version": "2.11.0",
         "has_recorded": True,
         "forked_count": 0,
@@ -43,12 +41,13 @@ def process_of(**fields: Any) -> CapturedProcess:
     return CapturedProcess(**defaults | fields)
 
 
-def report_on(*processes: CapturedProcess, exit_status: int = 0, folder: Path = DATA) -> ProfileReport:
-    return report_of(Capture(exit_status, was_ended=False, processes=processes, kernels=()), folder)
+def report_on(*processes: CapturedProcess, exit_status: int = 0) -> ProfileReport:
+    return report_of(Capture(exit_status, was_ended=False, processes=processes, kernels=()), DATA)
 
 
-def traced(name: str, end_reason: str = "the program ended") -> CapturedProcess:
-    return process_of(traces=(CapturedTrace(name, "cuda", end_reason),))
+def traced(name: str, end_reason: str = "the program ended", *, folder: Path = DATA) -> CapturedProcess:
+    time = read_time_spent(folder / name)
+    return process_of(traces=(CapturedTrace(name, 1, None, "train.py", "cuda", end_reason, time),))
 
 
 def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path: Path) -> None:
@@ -133,7 +132,7 @@ def test_the_summary_of_a_busy_and_an_idle_gpu(kernel_us: int, is_mostly_idle: b
     ]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
 
-    summary = report_on(traced("trace.json"), folder=tmp_path).summary
+    summary = report_on(traced("trace.json", folder=tmp_path)).summary
 
     assert f"GPU 0 was busy for {kernel_us}% of the recorded 100 µs." in summary
     assert "The kernel with the most time is gemm: 100% of the busy time, in 2 launches" in summary
@@ -186,7 +185,7 @@ def test_the_figure_shows_kernels_and_idle_times() -> None:
     report = report_on(traced("nccl_ddp_a100.json.gz"))
     figure = profile_figure(report)
 
-    leading: ProcessTime | None = report.leading
+    leading = report.leading
     assert leading is not None
     bars, whole, waits = figure.data
     assert list(bars.x) == [row.total_ns / 1e6 for row in leading.time.kernels[:12]]

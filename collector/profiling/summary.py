@@ -1,7 +1,8 @@
-"""Summarise a trace of torch.profiler for `roofwatch read`. Times are microseconds; keys are the format's words."""
+"""Totals of a timeline for `roofwatch read`. Times are microseconds; keys are the words of the profiler's format."""
 
 import math
 import re
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,25 +10,21 @@ from typing import Any
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
-    TOP_COUNT,
     Activity,
     ActivityKind,
     HostEvent,
     HostKind,
-    busy_time,
-    delay_totals,
     group_by,
     join_launches,
-    kernel_totals,
     length_ns,
-    name_totals,
     overlap_ns,
-    to_us,
-    transfer_totals,
     union,
 )
 from roofwatch.collector.profiling.trace import Trace, scalar
 
+TOP_COUNT = 10
+"""Kernel names in a summary unless the caller asks for more."""
+_DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
 _COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
 _DEVICE_FIELDS = (
     *("id", "name", "totalGlobalMem", "computeMajor", "computeMinor"),
@@ -162,3 +159,87 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 def _rounded(percent: float | None) -> float | None:
     return None if percent is None else round(percent, 6)
+
+
+# --- totals of any timeline
+
+
+def to_us(nanoseconds: float) -> float:
+    return round(nanoseconds / 1e3, 6)
+
+
+def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
+    """Totals of all kernels, and one row for each of the `top` names with the longest total time."""
+    groups = group_by(kernels, "name")
+    rows = name_totals(groups)
+    return {
+        "count": len(kernels),
+        "distinct_names": len(rows),
+        "sum_us": to_us(sum(kernel.duration_ns for kernel in kernels)),
+        "max_us": to_us(max((kernel.duration_ns for kernel in kernels), default=0)),
+        "top_by_total_time": [row | {"first_launch": _first_launch(groups[row["name"]])} for row in rows[:top]],
+    }
+
+
+def name_totals(groups: Mapping[str, Sequence[Activity]]) -> list[dict[str, Any]]:
+    """Count, sum, mean, minimum and maximum of the durations of each name, the largest sum first."""
+    durations = {name: [member.duration_ns for member in members] for name, members in groups.items()}
+    return [
+        {
+            "name": name,
+            "count": len(values),
+            "sum_us": to_us(sum(values)),
+            "mean_us": to_us(sum(values) / len(values)),
+            "min_us": to_us(min(values)),
+            "max_us": to_us(max(values)),
+        }
+        for name, values in sorted(durations.items(), key=lambda item: (-sum(item[1]), item[0]))
+    ]
+
+
+def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
+    return {
+        "count": len(transfers),
+        "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
+        "bytes": sum(transfer.bytes for transfer in transfers),
+    }
+
+
+def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
+    by_kind = {kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()}
+    return transfer_totals(transfers) | {"by_kind": by_kind}
+
+
+def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
+    """Time from the first start to the last end, and how much of it the device was busy."""
+    if not activities:
+        return None
+    disjoint = union(activity.interval for activity in activities)
+    span_ns, busy_ns = disjoint[-1][1] - disjoint[0][0], length_ns(disjoint)
+    return {
+        "activities": len(activities),
+        "span_us": to_us(span_ns),
+        "busy_us": to_us(busy_ns),
+        "idle_us": to_us(span_ns - busy_ns),
+        "busy_fraction": round(busy_ns / span_ns, 6) if span_ns else None,
+    }
+
+
+def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
+    """Delays from launch to kernel start; negative if the kernel starts before the call returns."""
+    if not delays_ns:
+        return None
+    return {
+        "matched": len(delays_ns),
+        "mean_us": to_us(statistics.fmean(delays_ns)),
+        "median_us": to_us(statistics.median(delays_ns)),
+        "min_us": to_us(min(delays_ns)),
+        "max_us": to_us(max(delays_ns)),
+        "negative": sum(delay_ns < 0 for delay_ns in delays_ns),
+    }
+
+
+def _first_launch(kernels: Sequence[Activity]) -> dict[str, Any]:
+    first = min(kernels, key=lambda kernel: kernel.start_ns)
+    device = int(first.device) if _DEVICE_NUMBER.fullmatch(first.device) else first.device
+    return {**first.launch, "stream": first.stream, "device": device}
