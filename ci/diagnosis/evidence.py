@@ -179,6 +179,13 @@ class Evidence:
             return ()
         return level_positions(self.case, self.counted, self.timing.median_ns, self.ceilings)
 
+    @property
+    def counted_ceiling(self) -> LevelPosition | None:
+        """The memory level whose counted bytes bind; None if none does."""
+        level = binding_level(self.levels)
+        binds = level is not None and (level.utilisation or 0.0) >= max(NEAR, self.compute_share or 0.0)
+        return level if binds else None
+
     def _share(self, time_ns: float | None) -> float | None:
         if self.timing is None or time_ns is None or not self.has_roof:
             return None
@@ -208,9 +215,8 @@ class Evidence:
             return Limit.LAUNCH
         if self.case.bus_bytes is not None:
             return Limit.LINKS
-        level = binding_level(self.levels)
-        if level is not None and (level.utilisation or 0.0) >= max(NEAR, self.compute_share or 0.0):
-            return Limit.MEMORY if level.level == "dram" else Limit.CACHE
+        if self.counted_ceiling is not None:
+            return Limit.MEMORY if self.counted_ceiling.level == "dram" else Limit.CACHE
         if utilisation >= NEAR:
             return self._nearest_ceiling
         if self.fixed_share >= FIXED_SHARE:

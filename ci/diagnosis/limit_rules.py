@@ -6,7 +6,7 @@ from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.device.roofline import LevelPosition, binding_level
+from roofwatch.collector.device.roofline import LevelPosition
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
@@ -34,17 +34,15 @@ _CPU_ADVICE = (
 
 
 def near_roof(evidence: Evidence) -> Iterator[Finding]:
-    timing, limit, level = evidence.timing, evidence.limit, binding_level(evidence.levels)
+    timing, limit, level = evidence.timing, evidence.limit, evidence.counted_ceiling
     if timing is None:
         return
     if limit is Limit.COMPUTE:
         yield from _at_compute_ceiling(evidence, timing)
+    elif limit in {Limit.MEMORY, Limit.CACHE} and level is not None:
+        yield _at_counted_ceiling(evidence, timing, level)
     elif limit in {Limit.MEMORY, Limit.CACHE}:
-        is_counted = level is not None and (level.utilisation or 0.0) >= NEAR
-        if level is not None and is_counted and (limit is Limit.MEMORY) == (level.level == "dram"):
-            yield _at_counted_ceiling(evidence, timing, level)
-        else:
-            yield from _at_memory_ceiling(evidence, timing)
+        yield from _at_memory_ceiling(evidence, timing)
 
 
 def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:

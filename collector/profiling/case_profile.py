@@ -12,14 +12,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.profiling.activities import (
-    Activity,
-    ActivityKind,
-    HostEvent,
-    launch_delays_ns,
-    length_ns,
-    union,
-)
+from roofwatch.collector.profiling.activities import Activity, ActivityKind, launch_delays_ns, length_ns, union
 from roofwatch.collector.profiling.summary import count_launch_configurations, weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
 from roofwatch.collector.profiling.trace import Trace
@@ -74,7 +67,11 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
         rows = _activity_rows(activities)
     else:
         span_ns, busy_ns = trace.window_ns, busiest_thread_ns(trace.host_events)
-        rows = _operator_rows(trace.host_events)
+        operators = operator_rows(event._replace(name=_storable(event.name)) for event in trace.host_events)
+        rows = [
+            ProfiledActivity(kind="operator", name=row.name, device="cpu", count=row.count, total_ns=row.total_ns)
+            for row in operators
+        ]
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
     delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
@@ -118,14 +115,6 @@ def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]
         estimated_occupancy=None if occupancy_pct is None else min(max(occupancy_pct / 100, 0.0), 1.0),
         configuration_count=count_launch_configurations(members) if is_kernel else None,
     )
-
-
-def _operator_rows(events: Iterable[HostEvent]) -> list[ProfiledActivity]:
-    rows = operator_rows(event._replace(name=_storable(event.name)) for event in events)
-    return [
-        ProfiledActivity(kind="operator", name=row.name, device="cpu", count=row.count, total_ns=row.total_ns)
-        for row in rows
-    ]
 
 
 def _dimensions(lengths: Sequence[int]) -> tuple[int, ...]:

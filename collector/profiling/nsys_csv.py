@@ -6,7 +6,7 @@ Source: Nsight Systems, Post-Collection Analysis Guide. The unit of a column is 
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import takewhile
 from typing import Any
@@ -34,6 +34,7 @@ _KEY_COLUMNS = {
 }
 """Columns that identify each report, without their units."""
 _OPERATION = re.compile(r"^\[?(CUDA )?(memcpy|memset)? ?|\]$", re.IGNORECASE)
+"""What is left out of `[CUDA memcpy Host-to-Device]`."""
 
 Row = Mapping[str, Any]
 """Cells by column: times in ns, sizes in bytes."""
@@ -45,7 +46,8 @@ def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> 
     Raises:
         ProfileError: a row cannot be read.
     """
-    reports = _read_reports(content.decode("utf-8-sig", errors="replace"), name)
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    reports = {report: _read_report(lines[at:], f"{name}: {report}") for at, report in find_headers(lines)}
     if not reports:
         return None
     calls = {VERSION_SUFFIX.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())}
@@ -74,27 +76,24 @@ def find_headers(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
                 break
 
 
-def _read_reports(text: str, name: str) -> dict[str, list[Row]]:
-    lines = text.splitlines()
-    reports = {}
-    for at, report in find_headers(lines):
-        table = takewhile(str.strip, lines[at:])  # an empty line ends a report
-        try:
-            header, *rows = csv.reader(io.StringIO("\n".join(table)), strict=True)
-        except csv.Error as error:
-            raise ProfileError(f"{name}: a row of {report} is truncated ({error}); export it again") from None
-        columns = [_column(cell) for cell in header]
-        reports[report] = [_read_row(columns, row, f"{name}: {report}") for row in rows]
-    return reports
-
-
-def _read_row(columns: Sequence[tuple[str, int | None]], row: Sequence[str], where: str) -> Row:
-    if len(row) != len(columns):
-        raise ProfileError(f"{where}: a row has {len(row)} cells under {len(columns)} columns; export it again")
-    return {
-        name: cell if scale is None else _scaled(cell, scale, where)
-        for (name, scale), cell in zip(columns, row, strict=True)
-    }
+def _read_report(lines: Iterable[str], where: str) -> list[Row]:
+    table = "\n".join(takewhile(str.strip, lines))  # an empty line ends a report
+    try:
+        header, *rows = csv.reader(io.StringIO(table), strict=True)
+    except csv.Error as error:
+        raise ProfileError(f"{where}: a row is truncated ({error}); export it again") from None
+    columns = [_column(cell) for cell in header]
+    found: list[Row] = []
+    for row in rows:
+        if len(row) != len(columns):
+            raise ProfileError(f"{where}: a row has {len(row)} cells under {len(columns)} columns; export it again")
+        found.append(
+            {
+                name: cell if scale is None else _scaled(cell, scale, where)
+                for (name, scale), cell in zip(columns, row, strict=True)
+            }
+        )
+    return found
 
 
 def _scaled(cell: str, scale: int, where: str) -> int:
@@ -114,11 +113,6 @@ def _column(cell: str) -> tuple[str, int | None]:
     if found is None or found["unit"] is None:
         return cell.strip(), 1 if cell.strip() in _COUNTS else None
     return found["name"], _SCALES[found["unit"]]
-
-
-def _operation(text: str) -> str:
-    """Shorten `[CUDA memcpy Host-to-Device]` to `Host-to-Device`."""
-    return _OPERATION.sub("", text.strip()) or text
 
 
 def _kernels(rows: Sequence[Row], top: int | None) -> dict[str, Any]:
@@ -147,8 +141,8 @@ def _transfers(reports: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any
     for report in ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"):
         for row in reports.get(report, ()):
             if kind in row["Operation"].lower():
-                zero = {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
-                totals = by_kind.setdefault(_operation(row["Operation"]), zero)
+                operation = _OPERATION.sub("", row["Operation"].strip()) or row["Operation"]
+                totals = by_kind.setdefault(operation, {"count": row["Count"], "sum_us": 0.0, "bytes": 0})
                 if "Total" in row:
                     totals["bytes"] = row["Total"]
                 else:

@@ -4,26 +4,25 @@ The folder `inject/` goes before the program's PYTHONPATH and records into a pri
 redacted copies of the traces are kept.
 """
 
-import gzip
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
 from roofwatch.collector.errors import CollectorError, ProfileError, ToolchainError
-from roofwatch.collector.outbox.files import atomic_write, reason_of
+from roofwatch.collector.outbox.files import atomic_write, compress, reason_of
 from roofwatch.collector.profiling.redact_text import redact_trace
-from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
+from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
+from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.redaction import Kind, Redaction
 
 KERNELS_FILE = "kernels.jsonl"
@@ -32,7 +31,6 @@ _VARIABLE = "ROOFWATCH_CAPTURE"
 _GRACE_S = 60
 """Time to write traces after SIGTERM."""
 _SIGNAL_BASE = 128
-_COMPRESSION_LEVEL = 6
 
 _Events = list[dict[str, Any]]
 """What one process recorded, in order."""
@@ -172,28 +170,19 @@ def _run(
             "train.py"
         ) from None
     was_ended = False
-    with _ended_with_us(program):
+    try:
         try:
             status = program.wait(max_seconds)
         except subprocess.TimeoutExpired:
             status, was_ended = _end(program), True
-    return status if status >= 0 else _SIGNAL_BASE - status, was_ended
-
-
-@contextmanager
-def _ended_with_us(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End the program if we are ended. A terminal sends Ctrl-C to both."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        try:
-            program.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to both
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(_GRACE_S)
+        if program.poll() is None:
             _end(program)
         raise
-    except BaseException:
-        _end(program)
-        raise
+    return status if status >= 0 else _SIGNAL_BASE - status, was_ended
 
 
 def _end(program: subprocess.Popen[bytes]) -> int:
@@ -211,10 +200,8 @@ def _read_events(recorded: Path) -> list[_Events]:
     for file in recorded.glob("*.jsonl"):
         events = []
         for line in file.read_text(errors="replace").splitlines():
-            try:
+            with suppress(ValueError):
                 events.append(json.loads(line))
-            except ValueError:
-                continue
         if events:
             found.append(events)
     return sorted(found, key=lambda events: (events[0]["at_ns"], events[0]["pid"]))
@@ -224,7 +211,11 @@ def _keep_processes(
     by_process: list[_Events], recorded: Path, folder: Path, redaction: Redaction
 ) -> tuple[CapturedProcess, ...]:
     """Keep the traces of all processes but forked workers, such as those of a DataLoader."""
-    workers = [events for events in by_process if _is_forked_worker(events)]
+    workers = [
+        events  # of a forked child that did not import torch anew
+        for events in by_process
+        if events[0]["event"] == "forked" and all(event["event"] != "torch" for event in events)
+    ]
     is_alone = sum(any(event["event"] == "trace" for event in events) for events in by_process) == 1
     processes = []
     for events in by_process:
@@ -232,11 +223,6 @@ def _keep_processes(
             forked_count = sum(worker[0]["parent"] == events[0]["pid"] for worker in workers)
             processes.append(_keep_process(events, recorded, folder, redaction, forked_count, is_alone=is_alone))
     return tuple(processes)
-
-
-def _is_forked_worker(events: _Events) -> bool:
-    """A forked child that did not import torch anew."""
-    return events[0]["event"] == "forked" and all(event["event"] != "torch" for event in events)
 
 
 def _keep_process(
@@ -254,8 +240,7 @@ def _keep_process(
         process = "" if is_alone else f"-rank{rank}" if rank is not None else f"-{pid}"
         name = f"trace{process}{f'-{number}' if number > 1 else ''}.json.gz"
         try:
-            _keep_trace(recorded / event["file"], folder / name, redaction)
-            time = read_time_spent(folder / name)
+            time = _keep_trace(recorded / event["file"], folder / name, redaction)
         except ProfileError as error:
             errors.append(redaction.text(str(error)))
         else:
@@ -300,16 +285,16 @@ def _kernel(event: dict[str, Any], recorded: Path) -> CapturedKernel:
     )
 
 
-def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> None:
-    """Compress a trace into its place, redacted."""
+def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> TimeSpent:
+    """Compress a trace into its place, redacted, and return where its time went."""
     try:
-        if redaction.kept == frozenset(Kind):
-            with recorded.open("rb") as source, gzip.open(kept, "wb", _COMPRESSION_LEVEL) as target:
-                shutil.copyfileobj(source, target)
-            return
-        redacted = redact_trace(recorded.read_bytes(), recorded.name, redaction)
-        if redacted is None:
+        content = recorded.read_bytes()
+        redacted = None if redaction.kept == frozenset(Kind) else redact_trace(content, recorded.name, redaction)
+        content = content if redacted is None else redacted[0]
+        trace = Trace.read(content, recorded.name)
+        if trace is None:
             raise ProfileError(f"{recorded.name}: torch wrote no trace")
-        atomic_write(kept, gzip.compress(redacted[0], _COMPRESSION_LEVEL))
+        atomic_write(kept, compress(content))
     except OSError as error:
         raise ProfilingError(f"{kept}: cannot be written: {reason_of(error)}") from None
+    return time_spent(trace)

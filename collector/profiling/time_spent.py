@@ -5,9 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
     Activity,
     ActivityKind,
@@ -19,7 +17,6 @@ from roofwatch.collector.profiling.activities import (
     length_ns,
     union,
 )
-from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.trace import Trace
 
 TOP_COUNT = 15
@@ -93,18 +90,6 @@ class TimeSpent:
     """Annotations by the program."""
     host_inside_ns: int
     """Time of the busiest thread in operators and runtime calls."""
-
-
-def read_time_spent(path: Path) -> TimeSpent:
-    """Read a trace of torch.profiler.
-
-    Raises:
-        ProfileError: it cannot be read, is not a trace, or is truncated.
-    """
-    trace = Trace.read(read_bytes(path), str(path))
-    if trace is None:
-        raise ProfileError(f"{path}: not a trace of torch.profiler")
-    return time_spent(trace)
 
 
 def time_spent(trace: Trace) -> TimeSpent:

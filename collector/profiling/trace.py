@@ -108,7 +108,9 @@ class Trace:
             arguments = {}
         activity_kind, host_kind = _ACTIVITY_KINDS.get(category), _HOST_KINDS.get(category)
         if category == "cuda_profiler_range":
-            self._add_counters(arguments)
+            for counter, value in arguments.items():
+                if (number := _number(value)) is not None:
+                    self.counters[counter].append(number)
         start_ns, duration_ns = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
         if start_ns is None or duration_ns is None:
             self.without_time_count += activity_kind is not None or host_kind == HostKind.CALL
@@ -117,20 +119,28 @@ class Trace:
         if category != "trace":  # the profiler's own event covers more than was recorded
             self.start_ns = start_ns if self.start_ns is None else min(self.start_ns, start_ns)
             self.end_ns = end_ns if self.end_ns is None else max(self.end_ns, end_ns)
+        name = str(event.get("name", ""))
+        # older traces of AMD GPUs have only `External id`
+        correlation = scalar(arguments.get("correlation", arguments.get("External id")))
         if activity_kind is not None:
-            self.activities.append(_activity(activity_kind, event, arguments, start_ns, duration_ns))
+            is_kernel = activity_kind == ActivityKind.KERNEL
+            activity = Activity(
+                kind=activity_kind,
+                name=name,
+                start_ns=start_ns,
+                duration_ns=duration_ns,
+                device=str(arguments.get("device", event.get("pid", ""))),
+                stream=scalar(arguments.get("stream", event.get("tid"))),
+                correlation=correlation,
+                bytes=0 if is_kernel else _bytes(arguments),
+                launch=_launch(arguments) if is_kernel else {},
+            )
+            self.activities.append(activity)
         elif host_kind is not None:
-            name, correlation = str(event.get("name", "")), _correlation(arguments)
             thread = f"{event.get('pid')}/{event.get('tid')}"
             self.host_events.append(HostEvent(name, start_ns, end_ns, correlation, host_kind, thread))
             if name.startswith("hip") and correlation is not None:
                 self._described_by_call.setdefault(correlation, (_amd_launch(name, arguments), _bytes(arguments)))
-
-    def _add_counters(self, arguments: Mapping[str, Any]) -> None:
-        for name, value in arguments.items():
-            number = _number(value)
-            if number is not None:
-                self.counters[name].append(number)
 
     def _complete_activities(self) -> None:
         """Add what AMD's runtime calls say about the activities that they start."""
@@ -156,22 +166,6 @@ def scalar(value: Any) -> Any:
     return None if isinstance(value, (list, dict)) else value
 
 
-def _activity(
-    kind: ActivityKind, event: dict[str, Any], arguments: dict[str, Any], start_ns: int, duration_ns: int
-) -> Activity:
-    return Activity(
-        kind=kind,
-        name=str(event.get("name", "")),
-        start_ns=start_ns,
-        duration_ns=duration_ns,
-        device=str(arguments.get("device", event.get("pid", ""))),
-        stream=scalar(arguments.get("stream", event.get("tid"))),
-        correlation=_correlation(arguments),
-        bytes=0 if kind == ActivityKind.KERNEL else _bytes(arguments),
-        launch=_launch(arguments) if kind == ActivityKind.KERNEL else {},
-    )
-
-
 def _launch(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The launch configuration; values of unexpected types are left out."""
     launch: dict[str, Any] = {}
@@ -191,11 +185,6 @@ def _amd_launch(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if name in _GRID_IN_THREADS and grid and block and 0 not in block:
         launch["grid"] = [-(-threads // length) for threads, length in zip(grid, block, strict=False)]
     return launch
-
-
-def _correlation(arguments: Mapping[str, Any]) -> Any:
-    """The ID that an activity shares with its call; older traces of AMD GPUs have only `External id`."""
-    return scalar(arguments.get("correlation", arguments.get("External id")))
 
 
 def _bytes(arguments: Mapping[str, Any]) -> int:

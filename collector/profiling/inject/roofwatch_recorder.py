@@ -33,13 +33,13 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
 
     def write(self, event: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, "pid": os.getpid(), "at_ns": time.time_ns(), **facts})
+        line = json.dumps({"event": event, "pid": os.getpid(), "at_ns": time.time_ns(), **facts}) + "\n"
         try:
-            with self._lock, (self.folder / f"{os.getpid()}.jsonl").open("a") as file:
-                file.write(line + "\n")
+            # one unbuffered write, which no other thread can interrupt
+            with (self.folder / f"{os.getpid()}.jsonl").open("ab", buffering=0) as file:
+                file.write(line.encode())
         except OSError:
             pass  # the program goes on if roofwatch ended or the disk is full
 
@@ -49,10 +49,6 @@ class Journal:
             function(*arguments, **named)
         except Exception as error:  # noqa: BLE001  no error of ours may reach the program
             self.write("failed", message=f"{type(error).__name__}: {error}")
-
-    def renew_lock(self) -> None:
-        """In a forked child: the lock may be held by a thread that does not exist here."""
-        self._lock = threading.Lock()
 
 
 class Recorder:
@@ -97,11 +93,6 @@ class Recorder:
             if was_running:
                 self.start()
 
-    def warm_up(self) -> None:
-        """Let the profiler register itself; it must do so in the thread that imported torch."""
-        with self._lock:
-            self._journal.guard(self._warm_up)
-
     def abandon(self) -> None:
         """In a forked child: the session belongs to the parent."""
         self._lock = threading.RLock()
@@ -134,13 +125,15 @@ class Recorder:
         unfinished.rename(self._journal.folder / name)
         self._journal.write("trace", file=name, end_reason=end_reason, device=self._device)
 
-    def _warm_up(self) -> None:
-        self._profiler = _new_profiler("cpu", self._window)
-        try:
-            self._profiler.__enter__()
-            self._profiler.__exit__(None, None, None)
-        finally:
-            self._profiler = None
+    def warm_up(self) -> None:
+        """Let the profiler register itself; it must do so in the thread that imported torch."""
+        with self._lock:
+            self._profiler = _new_profiler("cpu", self._window)
+            try:
+                self._profiler.__enter__()
+                self._profiler.__exit__(None, None, None)
+            finally:
+                self._profiler = None
 
 
 def _new_profiler(device: str, window: dict[str, Any]) -> Any:
@@ -230,7 +223,7 @@ class Capture:
 
             register_optimizer_step_post_hook(self._after_step)
         if after_s:
-            self._recorder.warm_up()
+            self._journal.guard(self._recorder.warm_up)
             _call_later(after_s, self._recorder.start_window)
         elif not warmup_steps:
             self._recorder.start_window()
@@ -253,7 +246,6 @@ class Capture:
         os.kill(os.getpid(), number)
 
     def _forked(self) -> None:
-        self._journal.renew_lock()
         self._recorder.abandon()
         os._exit = self._exit
         if signal.getsignal(signal.SIGTERM) == self._terminate:
@@ -261,9 +253,9 @@ class Capture:
         self._journal.write("forked", parent=os.getppid())
 
     def _triton_imported(self, triton: ModuleType) -> None:
-        self._journal.guard(self._listen_to_compilations, triton)
+        self._journal.guard(self._listen, triton)
 
-    def _listen_to_compilations(self, triton: ModuleType) -> None:
+    def _listen(self, triton: ModuleType) -> None:
         compilation = triton.knobs.compilation
         previous = compilation.listener
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
-from roofwatch.collector.profiling.time_spent import read_time_spent
+from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
+from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.profiles.report import ProfileReport, folder_for, report_of
 from tests.builders import make_record
@@ -26,6 +28,12 @@ x = torch.ones(256, 256)
 for _ in range(40):
     x @ x
 """
+
+
+def time_of(path: Path) -> TimeSpent:
+    trace = Trace.read(read_bytes(path), path.name)
+    assert trace is not None
+    return time_spent(trace)
 
 
 def process_of(**fields: Any) -> CapturedProcess:
@@ -46,7 +54,7 @@ def report_on(*processes: CapturedProcess, exit_status: int = 0) -> ProfileRepor
 
 
 def traced(name: str, end_reason: str = "the program ended", *, folder: Path = DATA) -> CapturedProcess:
-    time = read_time_spent(folder / name)
+    time = time_of(folder / name)
     return process_of(traces=(CapturedTrace(name, 1, None, "train.py", "cuda", end_reason, time),))
 
 
@@ -59,7 +67,7 @@ def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path:
     assert "No GPU was used" in done.error
     assert "The program ended with status 3; the profile shows what it did until then." in done.error
     assert f"Written: {tmp_path}/profile/trace.json.gz" in done.error.replace("\n", " ")
-    assert read_time_spent(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
+    assert time_of(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
 
 
 def test_json_is_one_document_and_a_record_names_the_files(tmp_path: Path) -> None:
