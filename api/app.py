@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Request
@@ -31,8 +30,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judgements import finish_analysis, list_waiting
 
 _RETRY_S = 10
-_ANALYSIS_INTERVAL_S = 30.0
-_ALERTS_INTERVAL_S = 60.0
+_WORK_INTERVAL_S = 30.0
 
 _log = logging.getLogger("roofwatch.api")
 
@@ -40,20 +38,13 @@ _health = APIRouter(tags=["health"])
 
 
 class _BackgroundThread:
-    """Calls a task when woken, and at an interval. Several servers may share one store.
+    """Calls a task when woken, and every 30 seconds. Several servers may share one store."""
 
-    Args:
-        name: Of the thread, also in the log.
-        task: What to do.
-        interval_s: Between two calls.
-    """
-
-    def __init__(self, name: str, task: Callable[[], object], interval_s: float) -> None:
+    def __init__(self, task: Callable[[], object]) -> None:
         self._task = task
-        self._interval_s = interval_s
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="analysis and alerts", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -74,7 +65,7 @@ class _BackgroundThread:
             except Exception as error:  # noqa: BLE001  the next call may succeed
                 # without the message, which may quote a secret
                 _log.error("%s failed: %s", self._thread.name, type(error).__name__)
-            self._wake.wait(self._interval_s)
+            self._wake.wait(_WORK_INTERVAL_S)
             self._wake.clear()
 
 
@@ -93,7 +84,7 @@ def create_app(
     """Create the HTTP API of a store.
 
     Args:
-        engine: Of a store with a current schema. Analysis and alerts take one connection each, requests the others.
+        engine: Of a store with a current schema. Analysis and alerts take one connection, requests the others.
         version: Of roofwatch, for OpenAPI.
         limits: On what clients send.
         audience: Audience of workflows' OIDC tokens; None to refuse workflows.
@@ -107,30 +98,24 @@ def create_app(
         ValueError: the issuer has no https URL.
     """
     limits = limits or Limits()
-    alerting = analysis = None
-    if alerts is not None:
-        alerting = _BackgroundThread("alerts", partial(_send_alerts, engine, alerts, now), _ALERTS_INTERVAL_S)
-    if analyses:
 
-        def analyse() -> None:
-            if analyse_waiting(engine) and alerting is not None:
-                alerting.wake()
+    def work() -> None:
+        if analyses:
+            analyse_waiting(engine)
+        if alerts is not None:
+            _send_alerts(engine, alerts, now)
 
-        analysis = _BackgroundThread("analysis", analyse, _ANALYSIS_INTERVAL_S)
-    threads = [thread for thread in (analysis, alerting) if thread is not None]
+    worker = _BackgroundThread(work)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # a request needs one connection, so more threads would only wait
-        workers = max(1, connections_of(engine) - len(threads))
-        anyio.to_thread.current_default_thread_limiter().total_tokens = workers
-        for thread in threads:
-            thread.start()
+        anyio.to_thread.current_default_thread_limiter().total_tokens = max(1, connections_of(engine) - 1)
+        worker.start()
         try:
             yield
         finally:
-            for thread in threads:
-                await anyio.to_thread.run_sync(thread.stop)
+            await anyio.to_thread.run_sync(worker.stop)
 
     app = FastAPI(
         title="roofwatch",
@@ -151,7 +136,7 @@ def create_app(
         metrics=metrics,
         bodies=BodyReader(limits),
         ingests=asyncio.Semaphore(limits.ingests),
-        wake_analysis=(lambda: None) if analysis is None else analysis.wake,
+        wake_worker=worker.wake,
         exports_series=exports_series,
         now=now,
     )

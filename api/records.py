@@ -81,7 +81,7 @@ def _store(state: State, sender: Principal, body: bytes, encoding: str, *, quara
         named = list_artefacts(session, record.run_id) if record.artefacts else []
     if not is_quarantined:
         request_analysis(state.engine, record.project)
-        state.wake_analysis()
+        state.wake_worker()
     kind = "known" if not result.was_new else "quarantined" if is_quarantined else "new"
     state.metrics.records.labels(kind).inc()
     return Stored(

@@ -125,5 +125,5 @@ def post_release(
     before = administrator.see_run(state, run_id)
     release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason)
     request_analysis(state.engine, before.project)
-    state.wake_analysis()
+    state.wake_worker()
     return as_json(administrator.see_run(state, run_id))

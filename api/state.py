@@ -63,7 +63,7 @@ class State:
     bodies: BodyReader
     ingests: asyncio.Semaphore
     """Held while a record or a file is stored."""
-    wake_analysis: Callable[[], None]
+    wake_worker: Callable[[], None]
     exports_series: bool
     """Serve `/v1/series/metrics`."""
     now: Callable[[], datetime]

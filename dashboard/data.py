@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from roofwatch.alerting import configured_ownership
 from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
-from roofwatch.ci.alerts.rules import Ownership
+from roofwatch.ci.alerts.owners import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.collector.errors import SpoolError
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofwatch.ci.alerts.rules import PLACES, AlertRules, Ownership, parse_codeowners, parse_rules
+from roofwatch.ci.alerts.owners import PLACES, Ownership, parse_codeowners
+from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError, ForgeError
 from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings
@@ -65,7 +66,7 @@ def trial_delivery(channel: str) -> Delivery:
     """Make a test message."""
     now, message = datetime.now(UTC), Message(title=f"test of the channel {channel}: nothing is wrong")
     alert = Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now)
-    return Delivery(alert, AlertEvent.FIRED, channel, created_at=now, next_attempt_at=now)
+    return Delivery(alert, AlertEvent.FIRED, channel, now, now)
 
 
 def _read_rules(path: Path) -> AlertRules:

@@ -23,7 +23,8 @@ import apprise
 import httpx
 
 from roofwatch.ci.alerts.delivery import Sender, SendError
-from roofwatch.ci.alerts.rules import OWNER, AddressedChannel, Channel, IssueChannel
+from roofwatch.ci.alerts.owners import OWNER
+from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, may_carry_secrets

@@ -1,36 +1,29 @@
-"""What each rule reports at a time: regressions, metrics beyond a limit, and silent runners. Pure."""
+"""What rules report of regressions and of silent runners at a time, and what they cover. Pure."""
 
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from urllib.parse import urlencode
 from uuid import UUID
 
-from roofwatch.ci.alerts.rules import MetricRule, Ownership, RegressionRule, Rule, SilenceRule, matches
+from roofwatch.ci.alerts.owners import Ownership
+from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule, matches
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alerts.values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries.results import CaseFacts, MeasuredCase, RunnerRun
-from roofwatch.db.values import (
-    Cause,
-    ChangePoint,
-    CommitRef,
-    Regression,
-    RegressionState,
-    SeriesKey,
-    Verdict,
-)
+from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
-_MAX_SUSPECTS = 3
 MAX_CHANGES = 20
+_MAX_SUSPECTS = 3
+_MAX_NAMES = 10
 _QUERY_NAMES = {"case_id": "case", "runner_class": "runner"}
 """In links to the dashboard, if they differ from those of a series."""
-_MAX_NAMES = 10
 _MIN_INTERVALS = 4
 _MAX_INTERVALS = 50
 """Only the newest intervals count, since a runner may change its schedule."""
@@ -63,22 +56,26 @@ class ProjectState:
     def devices(self) -> dict[str, list[str]]:
         """Runner classes of each device."""
         found: dict[str, list[str]] = defaultdict(list)
-        for runner_class, runs in self.runs.items():
-            found[runs[-1].device_name].append(runner_class)
+        for runner_class in self.runs:
+            found[self.device_of(runner_class)].append(runner_class)
         return dict(found)
 
     def device_of(self, runner_class: str) -> str:
-        runs = self.runs.get(runner_class)
-        return runs[-1].device_name if runs else runner_class
+        return self.runs[runner_class][-1].device_name if runner_class in self.runs else runner_class
+
+    def costs_of(self, case_id: str) -> Mapping[str, float | None]:
+        """Work of one launch by the metric of its rate, from the newest run: another cost model changes no rate."""
+        return self.cases[case_id].costs if case_id in self.cases else {}
+
+    def covers(self, rule: RegressionRule | MetricRule, case_id: str) -> bool:
+        facts = self.cases.get(case_id, CaseFacts("", frozenset(), {}))
+        return rule.covers_case(case_id.split("/", 1)[0], facts.family, facts.tags)
 
     def link(self, name: str, view: str, **query: str) -> tuple[Link, ...]:
         """Link to a view of the dashboard, if its address is configured."""
         if self.dashboard_url is None:
             return ()
         return (Link(name, f"{self.dashboard_url.rstrip('/')}/{view}?{urlencode({'project': self.project, **query})}"),)
-
-
-UNKNOWN_CASE = CaseFacts("", frozenset(), {})
 
 
 # --- regressions
@@ -94,7 +91,7 @@ def regression_conditions(
             rule=rule.name,
             cause=one.regression_id,
             severity=rule.severity,
-            message=_regression_message(one.regression, one.triage.regression_id, state),
+            message=_regression_message(one.regression, one.regression_id, state),
             regression_id=one.triage.regression_id,
             is_acknowledged=one.triage.state is TriageState.ACKNOWLEDGED,
             is_past=one.regression.commit.committed_at < oldest,
@@ -125,8 +122,7 @@ def why_not_alerting(one: TriagedRegression) -> str | None:
 def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState) -> bool:
     """Return whether a rule covers a series that changed enough; failures and machine code count for a regression."""
     series, change = point.series, point.relative_change
-    facts = state.cases.get(series.case_id, UNKNOWN_CASE)
-    if not rule.covers_case(series.kernel, facts.family, facts.tags) or not rule.covers_runner(series.runner_class):
+    if not state.covers(rule, series.case_id) or not rule.covers_runner(series.runner_class):
         return False
     if isinstance(rule, MetricRule):  # a rate falls when the time grows
         is_rate = rule.is_floor and rule.metric in METRICS
@@ -139,8 +135,8 @@ def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: P
     return series.metric != "host_ns" and (change is None or abs(change) >= rule.min_relative_change)
 
 
-def _regression_message(regression: Regression, regression_id: UUID, state: ProjectState) -> Message:
-    worst, head = regression.change_points[0], regression.commit
+def _regression_message(regression: Regression, regression_id: str, state: ProjectState) -> Message:
+    points, worst, head = regression.change_points, regression.change_points[0], regression.commit
     base, series = worst.previous_commit, worst.series
     suspects = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN][:_MAX_SUSPECTS]
     facts = [
@@ -151,26 +147,26 @@ def _regression_message(regression: Regression, regression_id: UUID, state: Proj
         *([Fact("Series", regression.family)] if regression.family else []),
         Fact("Confirmed", "yes" if regression.is_confirmed else "not by a paired measurement yet"),
     ]
-    parts = ("kernel", "metric", "case_id", "implementation", "runner_class", "target", "function", "tensor")
-    chosen = {_QUERY_NAMES.get(part, part): value for part in parts if (value := getattr(series, part))}
-    kernels = tuple(dict.fromkeys(one.series.kernel for one in regression.change_points))
-    classes = dict.fromkeys(one.series.runner_class for one in regression.change_points if one.series.runner_class)
-    devices = tuple(dict.fromkeys(map(state.device_of, classes)))
-    unnamed = [device for device in devices if device not in regression.summary]
+    named = {_QUERY_NAMES.get(name, name): value for name, value in asdict(series).items() if value}
+    kernels = tuple(dict.fromkeys(one.series.kernel for one in points))
+    devices = tuple(
+        dict.fromkeys(state.device_of(one.series.runner_class) for one in points if one.series.runner_class)
+    )
+    unnamed = ", ".join(device for device in devices if device not in regression.summary)
     return Message(
-        title=" on ".join((regression.summary, *([", ".join(unnamed)] if unnamed else []))),
+        title=f"{regression.summary} on {unnamed}" if unnamed else regression.summary,
         facts=tuple(facts),
         owners=state.ownership.owners_of(kernels),
         links=(
-            *state.link("Regression", "regression", regression=str(regression_id)),
-            *state.link("Trend", "trends", **chosen),
+            *state.link("Regression", "regression", regression=regression_id),
+            *state.link("Trend", "trends", **{"kernel": series.kernel, **named}),
             *state.link("Compare", "compare", base=base.sha, head=worst.commit.sha),
         ),
         kernels=kernels,
         devices=devices,
         base_sha=base.sha,
         head_sha=head.sha,
-        changes=tuple(change for point in regression.change_points for change in _changes(point, state))[:MAX_CHANGES],
+        changes=tuple(change for point in points for change in _changes(point, state))[:MAX_CHANGES],
     )
 
 
@@ -178,10 +174,11 @@ def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:
     """Return a change of a series and, if it is a time, the same as rates."""
     changes, before, after = [change_of(point.series, point.before, point.after)], point.before, point.after
     if point.series.metric == "median_ns" and before and after:
-        for rate, cost in state.cases.get(point.series.case_id, UNKNOWN_CASE).costs.items():
-            if cost:
-                series = replace(point.series, metric=rate)
-                changes.append(change_of(series, cost / before * 1e9, cost / after * 1e9))
+        changes += [
+            change_of(replace(point.series, metric=rate), cost / before * 1e9, cost / after * 1e9)
+            for rate, cost in state.costs_of(point.series.case_id).items()
+            if cost
+        ]
     return changes
 
 
@@ -215,8 +212,8 @@ class ReportInterval:
 def report_interval(times: Iterable[datetime]) -> ReportInterval:
     """Determine how often a runner reports, by the times of its results; at least one."""
     ordered = sorted(times)
-    gaps = [(after - before).total_seconds() for before, after in pairwise(ordered)]
-    gaps = [gap for gap in gaps if gap > 0][-_MAX_INTERVALS:]
+    gaps = [gap for before, after in pairwise(ordered) if (gap := (after - before).total_seconds()) > 0]
+    gaps = gaps[-_MAX_INTERVALS:]
     if len(gaps) < _MIN_INTERVALS:
         return ReportInterval(ordered[-1], None, None)
     longest = statistics.quantiles(gaps, n=10, method="inclusive")[-1]
@@ -224,9 +221,10 @@ def report_interval(times: Iterable[datetime]) -> ReportInterval:
     return ReportInterval(ordered[-1], timedelta(seconds=statistics.median(gaps)), ordered[-1] + allowed)
 
 
-def times_of(state: ProjectState, runner_classes: Iterable[str], now: datetime) -> list[datetime]:
-    """List the times of the results of some runner classes until now."""
-    return [run.started_at for name in runner_classes for run in state.runs[name] if run.started_at <= now]
+def interval_of(state: ProjectState, runner_classes: Iterable[str], now: datetime) -> ReportInterval | None:
+    """Determine how often some runner classes together report, by their results until now; None without any."""
+    times = [run.started_at for name in runner_classes for run in state.runs[name] if run.started_at <= now]
+    return report_interval(times) if times else None
 
 
 def silence_conditions(rule: SilenceRule, state: ProjectState, now: datetime) -> list[AlertCondition]:
@@ -234,22 +232,20 @@ def silence_conditions(rule: SilenceRule, state: ProjectState, now: datetime) ->
     missing = [one for one in rule.runners if state.runs and not any(matches(name, [one]) for name in state.runs)]
     found = [(one, Message(f"no results from a runner that matches {one}, ever"), False) for one in missing]
     for device, classes in state.devices.items():
-        times = times_of(state, classes, now)
-        if not times or not any(map(rule.covers_runner, classes)):
+        interval = interval_of(state, classes, now)
+        if interval is None or not any(map(rule.covers_runner, classes)):
             continue
-        interval = report_interval(times)
-        silent_from = interval.silent_from
         if rule.after_hours is not None:
-            silent_from = interval.last_at + timedelta(hours=rule.after_hours)
-        if silent_from is None or now < silent_from:
+            interval = replace(interval, silent_from=interval.last_at + timedelta(hours=rule.after_hours))
+        if interval.silent_from is None or not interval.is_silent(now):
             continue
         since = _duration(now - interval.last_at)
         facts = [Fact("Last result", f"{interval.last_at:%Y-%m-%d %H:%M} UTC, {since} ago")]
         if interval.usual_gap is not None:
             facts.append(Fact("Usual interval", _duration(interval.usual_gap)))
         links = state.link("Overview", "")
-        message = Message(f"no results from {device} for {since}", tuple(facts), (), links, devices=(device,))
-        found.append((device, message, silent_from < now - timedelta(days=rule.within_days)))
+        message = Message(f"no results from {device} for {since}", tuple(facts), links=links, devices=(device,))
+        found.append((device, message, interval.silent_from < now - timedelta(days=rule.within_days)))
     return [
         AlertCondition(rule.name, f"silence\n{name}", rule.severity, message, is_past=is_past)
         for name, message, is_past in found
@@ -272,13 +268,11 @@ def coverage(rule: Rule, state: ProjectState) -> Coverage:
     runners = {device: any(map(rule.covers_runner, classes)) for device, classes in state.devices.items()}
     if isinstance(rule, SilenceRule):
         return {"runner": runners}
-    kernels: dict[str, bool] = {}
+    kernels: dict[str, bool] = defaultdict(bool)
     for case_id, facts in state.cases.items():
-        kernel = case_id.split("/", 1)[0]
         has_metric = not isinstance(rule, MetricRule) or bool(facts.costs.get(rule.metric, 1))
-        is_covered = has_metric and rule.covers_case(kernel, facts.family, facts.tags)
-        kernels[kernel] = kernels.get(kernel, False) or is_covered
-    return {"kernel": kernels, "runner": runners}
+        kernels[case_id.split("/", 1)[0]] |= has_metric and state.covers(rule, case_id)
+    return {"kernel": dict(kernels), "runner": runners}
 
 
 def is_idle(covered: Coverage) -> bool:

@@ -1,32 +1,26 @@
 """Evaluate the rules on the projects of a store, and update their alerts: fired, reminded, escalated, resolved.
 
 There is one alert for each cause, however many rules report it. A channel gets it once per episode and cool-down.
-Notifications go to the outbox in the transaction that changes the alert; `roofwatch.ci.alerts.delivery`
-sends them.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from codeowners import CodeOwners
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.conditions import (
-    ProjectState,
-    regression_conditions,
-    silence_conditions,
-    why_not_alerting,
-)
+from roofwatch.ci.alerts.conditions import ProjectState, regression_conditions, silence_conditions, why_not_alerting
 from roofwatch.ci.alerts.delivery import Sender
 from roofwatch.ci.alerts.metric_conditions import metric_conditions
-from roofwatch.ci.alerts.rules import AlertRules, MetricRule, Ownership, RegressionRule, Rule, SilenceRule
+from roofwatch.ci.alerts.owners import Ownership
+from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.alerts import list_alerts, write_steps
-from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
+from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Delivery, Fact
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.projects import lock_project
@@ -38,6 +32,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 
 REPLAY_DAYS = 30
 """How far back `replay` goes."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -73,13 +68,13 @@ def raise_alerts(
     for project in projects:
         with Session(engine) as session, session.begin():
             lock_project(session, project)  # before reading, so an older evaluation cannot overwrite a newer one
-            known = list_alerts(session, project)
             state = read_state(session, project, setup)
             conditions = [one for rule in setup.rules.of(project) for one in conditions_at(rule, state, now)]
             endings = {one.regression_id: why_not_alerting(one) for one in state.regressions}
+            known = list_alerts(session, project)
             steps = next_steps(project, known, conditions, rules=setup.rules, endings=endings, now=now)
-            write_steps(session, project, steps, now)
-            _request_bisections(session, project, setup.rules, steps)
+            write_steps(session, project, steps)
+            _request_bisections(session, state, setup.rules, steps)
             changed += steps
     return changed
 
@@ -131,21 +126,18 @@ def _as_of(state: ProjectState, at: datetime) -> ProjectState:
     return replace(state, regressions=regressions)
 
 
-def _request_bisections(session: Session, project: str, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
+def _request_bisections(session: Session, state: ProjectState, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
     """Request a bisection of each regression that a rule with `bisects` reports for the first time."""
     bisecting = {rule.name for rule in rules.rules if isinstance(rule, RegressionRule) and rule.bisects}
-    wanted = {
-        step.alert.regression_id: next(iter(bisecting.intersection(step.alert.rules)))
-        for step in steps
-        if bisecting.intersection(step.alert.rules) and any(one.event is AlertEvent.FIRED for one in step.notifications)
-    }
-    for one in list_triaged(session, project) if wanted else ():
-        regression_id = one.triage.regression_id
-        rule, point = wanted.get(regression_id), series_to_bisect(one.regression)
-        if rule is None or point is None:
+    regressions = {one.triage.regression_id: one.regression for one in state.regressions}
+    for step in steps:
+        named = bisecting.intersection(step.alert.rules)
+        is_new = named and any(one.event is AlertEvent.FIRED for one in step.deliveries)
+        regression_id = step.alert.regression_id
+        if not is_new or regression_id is None or (point := series_to_bisect(regressions[regression_id])) is None:
             continue
-        commits = range_of(project, point, read_series(session, project, [point.series]))
-        request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=regression_id)
+        commits = range_of(state.project, point, read_series(session, state.project, [point.series]))
+        request_bisection(session, commits, requested_by=f"rule: {min(named)}", regression_id=regression_id)
 
 
 # --- from conditions to alerts
@@ -160,7 +152,7 @@ def next_steps(
     endings: Mapping[str, str | None],
     now: datetime,
 ) -> list[AlertStep]:
-    """Return the alerts of a project that change, with their notifications. Pure.
+    """Return the alerts of a project that change, with their messages. Pure.
 
     Args:
         project: Its name.
@@ -189,80 +181,62 @@ def next_steps(
         steps.append(_notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse))
     for cause, alert in alerts.items():
         if cause not in holding and alert.state is not AlertState.RESOLVED:
-            steps.append(_resolve(alert, by_name, rules.channels, endings, now))
-    return [one for one in steps if one.notifications or one.alert != alerts.get(one.alert.cause)]
+            ending = _ending(alert, endings)
+            resolved = replace(
+                alert,
+                state=AlertState.RESOLVED,
+                resolved_at=now,
+                message=replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts)),
+            )
+            told = [channel for channel in _to_resolve(alert, by_name) if channel in rules.channels]
+            steps.append(_step(resolved, dict.fromkeys(told, AlertEvent.RESOLVED), now))
+    return [one for one in steps if one.deliveries or one.alert != alerts.get(one.alert.cause)]
 
 
-def _new_episode(project: str, before: Alert | None, condition: AlertCondition, now: datetime) -> Alert:
+def _new_episode(project: str, before: Alert | None, found: AlertCondition, now: datetime) -> Alert:
+    alert = Alert(project, found.cause, (found.rule,), found.severity, AlertState.FIRING, 1, found.message, now)
     episode, told_at = (1, {}) if before is None else (before.episode + 1, before.told_at)
-    return Alert(
-        project=project,
-        cause=condition.cause,
-        rules=(condition.rule,),
-        severity=condition.severity,
-        state=AlertState.FIRING,
-        episode=episode,
-        message=condition.message,
-        fired_at=now,
-        regression_id=condition.regression_id,
-        told_at=told_at,
-    )
+    return replace(alert, regression_id=found.regression_id, episode=episode, told_at=told_at)
 
 
 def _notify(alert: Alert, found: Sequence[tuple[AlertCondition, Rule]], now: datetime, *, is_worse: bool) -> AlertStep:
-    """Add the notifications that are due for a firing alert."""
+    """Add the messages that are due for a firing alert."""
     if alert.state is AlertState.FIRING and any(condition.is_acknowledged for condition, _ in found):
-        alert = replace(
-            alert,
-            state=AlertState.ACKNOWLEDGED,
-            acknowledged_at=now,
-            acknowledged_by="triage",
-            acknowledged_reason="its regression is acknowledged",
-        )
-    is_open, told_at, escalated_to = alert.state is AlertState.FIRING, dict(alert.told_at), [*alert.escalated_to]
-    notifications: list[Notification] = []
+        alert = alert.acknowledged(now, "triage", "its regression is acknowledged")
+    is_open, told_at, escalated_to = alert.state is AlertState.FIRING, dict(alert.told_at), set(alert.escalated_to)
+    due: dict[str, AlertEvent] = {}
     for condition, rule in found:
-        told = [at for channel in rule.channels if (at := told_at.get(channel)) and at >= alert.fired_at]
-        if is_open and rule.escalate_after_hours is not None and told:
-            late = [one for one in rule.escalate_to if one not in escalated_to]
-            if late and now >= min(told) + timedelta(hours=rule.escalate_after_hours):
-                notifications += [Notification(channel, AlertEvent.ESCALATED) for channel in late]
-                escalated_to += late
+        remind_after = timedelta(days=rule.remind_after_days)
+        told = [at for channel in rule.channels if (at := told_at.get(channel, _NEVER)) >= alert.fired_at]
         for channel in rule.channels:
-            last = told_at.get(channel)
-            if last is None or last < alert.fired_at:
-                is_due = not condition.is_past and (last is None or now >= last + rule.cool_down)
-                event = AlertEvent.FIRED
-            else:
-                remind_at = last + timedelta(days=rule.remind_after_days)
-                is_due = is_open and last < now and (is_worse or (rule.remind_after_days > 0 and now >= remind_at))
-                event = AlertEvent.REMINDED
-            if is_due:
-                notifications.append(Notification(channel, event))
-                told_at[channel] = now
-    return AlertStep(replace(alert, told_at=told_at, escalated_to=tuple(escalated_to)), tuple(notifications))
+            last = told_at.get(channel, _NEVER)
+            if last < alert.fired_at:
+                if not condition.is_past and now >= last + timedelta(hours=rule.cool_down_hours):
+                    due[channel] = AlertEvent.FIRED
+            elif is_open and last < now and (is_worse or timedelta() < remind_after <= now - last):
+                due[channel] = AlertEvent.REMINDED
+        patience = rule.escalate_after_hours
+        if is_open and patience is not None and told and now >= min(told) + timedelta(hours=patience):
+            due |= {channel: AlertEvent.ESCALATED for channel in rule.escalate_to if channel not in escalated_to}
+            escalated_to |= set(rule.escalate_to)
+        told_at |= dict.fromkeys(due, now)
+    return _step(replace(alert, told_at=told_at, escalated_to=tuple(sorted(escalated_to))), due, now)
 
 
-def _resolve(
-    alert: Alert,
-    rules: Mapping[str, Rule],
-    channels: Collection[str],
-    endings: Mapping[str, str | None],
-    now: datetime,
-) -> AlertStep:
-    """Tell everybody who was told, except through rules without `notify_resolved`."""
+def _step(alert: Alert, due: Mapping[str, AlertEvent], now: datetime) -> AlertStep:
+    return AlertStep(alert, tuple(Delivery(alert, event, channel, now, now) for channel, event in due.items()))
+
+
+def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
+    """Return why an alert ended."""
     if alert.cause in endings:
-        ending = endings[alert.cause] or "no rule covers it any more"
-    else:
-        is_regression = alert.regression_id is not None
-        ending = "the newer results no longer show it" if is_regression else "back within limits, or no rule covers it"
-    message = replace(alert.message, facts=(Fact("Resolved", ending), *alert.message.facts))
-    resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message, escalated_to=())
+        return endings[alert.cause] or "no rule covers it any more"
+    return "the newer results no longer show it" if alert.regression_id else "back within limits, or no rule covers it"
+
+
+def _to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
+    """Return the channels that were told in this episode, without those of rules without `notify_resolved` alone."""
     silent, others = set[str](), set[str]()
     for rule in (rules[name] for name in alert.rules if name in rules):
         (others if rule.notify_resolved else silent).update(rule.channels, rule.escalate_to)
-    told = [channel for channel, at in alert.told_at.items() if at >= alert.fired_at]
-    hearing = [
-        one for one in dict.fromkeys([*told, *alert.escalated_to]) if one in channels and one not in silent - others
-    ]
-    return AlertStep(resolved, tuple(Notification(channel, AlertEvent.RESOLVED) for channel in hearing))
+    return [one for one, at in alert.told_at.items() if at >= alert.fired_at and one not in silent - others]

@@ -7,15 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from roofwatch.ci.alerts.conditions import (
-    MAX_CHANGES,
-    UNKNOWN_CASE,
-    ProjectState,
-    change_of,
-    commit_text,
-    report_interval,
-    times_of,
-)
+from roofwatch.ci.alerts.conditions import MAX_CHANGES, ProjectState, change_of, commit_text, interval_of
 from roofwatch.ci.alerts.rules import MetricRule
 from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.machine import Outcome
@@ -62,15 +54,13 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
             if rule.over == "geomean" or rule.is_beyond(level.ratio):
                 groups[kernel, state.device_of(runner_class)].append(level)
     return [
-        _metric_condition(
-            rule, kernel, device, sorted(levels, key=lambda one: one.ratio, reverse=not rule.is_floor), state
-        )
+        _condition(rule, kernel, device, sorted(levels, key=lambda one: one.ratio, reverse=not rule.is_floor), state)
         for (kernel, device), levels in sorted(groups.items())
         if rule.is_beyond(_geomean(one.ratio for one in levels))
     ]
 
 
-def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datetime) -> list[_Level]:
+def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datetime) -> Iterator[_Level]:
     """Compare the newest values of each case and implementation with the reference of the rule."""
     known = [run for run in state.runs[runner_class] if run.started_at <= now]
     newest = [run for run in known[-rule.runs :] if run.started_at >= now - timedelta(days=rule.within_days)]
@@ -83,7 +73,6 @@ def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datet
         older = [run for run in known[: -rule.runs] if run.commit.committed_at >= begin]
     older = older[:: math.ceil(len(older) / _MAX_OLDER_RUNS) or 1]  # the median of some runs spread evenly will do
     before, after = _points(rule, older, state), _points(rule, newest, state)
-    levels = []
     for (case_id, implementation), points in after.items():
         past = [one for one in before.get((case_id, implementation), ()) if one.method == points[-1].method]
         new = [one for one in points if one.method == points[-1].method]
@@ -96,9 +85,7 @@ def _levels(rule: MetricRule, runner_class: str, state: ProjectState, now: datet
             first -= 1
         series = SeriesKey(state.project, case_id, implementation, rule.metric, runner_class)
         previous = every[first - 1].commit if first else None
-        value = statistics.median(one.value for one in new)
-        levels.append(_Level(series, reference, value, every[first].commit, previous))
-    return levels
+        yield _Level(series, reference, statistics.median(one.value for one in new), every[first].commit, previous)
 
 
 def _points(rule: MetricRule, runs: Iterable[RunnerRun], state: ProjectState) -> dict[tuple[str, str], list[_Point]]:
@@ -106,36 +93,31 @@ def _points(rule: MetricRule, runs: Iterable[RunnerRun], state: ProjectState) ->
     found: dict[tuple[str, str], list[_Point]] = defaultdict(list)
     for run in runs:
         for case_id, implementation, timing, value in _values(rule.metric, run, state):
-            facts = state.cases.get(case_id, UNKNOWN_CASE)
-            if value and value > 0 and rule.covers_case(case_id.split("/", 1)[0], facts.family, facts.tags):
+            if value and value > 0 and state.covers(rule, case_id):
                 found[case_id, implementation].append(_Point(run.commit, (run.harness_version, timing), value))
     return found
 
 
 def _values(name: str, run: RunnerRun, state: ProjectState) -> Iterator[tuple[str, str, str, float | None]]:
     """Yield case id, implementation, timer with cache state, and value of a metric."""
-    for case_id, implementation, key, number in state.imported(run.run_id) if name not in METRICS else ():
-        if key == name:
-            yield case_id, implementation, "", number
-    for case in state.results(run.run_id) if name in METRICS else ():
-        costs = state.cases.get(case.case_id, UNKNOWN_CASE).costs
-        value: float | None = getattr(case, name, None)
-        if name in costs:  # of the newest run, so that another cost model changes no rate
-            value = (costs[name] or 0.0) / case.median_ns * 1e9 if case.median_ns else None
+    if name not in METRICS:
+        for case_id, implementation, key, number in state.imported(run.run_id):
+            yield case_id, implementation, "", number if key == name else None
+        return
+    for case in state.results(run.run_id):
         outcome = case.accuracy_outcome if name == "rmse_ratio" else case.outcome
-        yield (
-            case.case_id,
-            case.implementation,
-            timing_of(case.timer, case.cache),
-            value if outcome is Outcome.OK else None,
-        )
+        costs, value = state.costs_of(case.case_id), getattr(case, name, None)
+        if name in costs and case.median_ns:
+            value = (costs[name] or 0.0) / case.median_ns * 1e9
+        timing = timing_of(case.timer, case.cache)
+        yield case.case_id, case.implementation, timing, value if outcome is Outcome.OK else None
 
 
 def _geomean(values: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
-def _metric_condition(
+def _condition(
     rule: MetricRule, kernel: str, device: str, levels: Sequence[_Level], state: ProjectState
 ) -> AlertCondition:
     """Report some levels, the worst first."""
@@ -153,19 +135,19 @@ def _metric_condition(
         what = f"{'below' if rule.is_floor else 'above'} {write(rule.limit)}: {write(after)}"
     kernels = tuple(dict.fromkeys(one.series.kernel for one in levels))
     subject = kernel or ", ".join(kernels if rule.families == ("*",) else rule.families)
-    facts = [Fact("Since", commit_text(worst.since)), Fact("Judged by", judged)]
-    if worst.previous is None:
-        facts[0] = Fact("Since", f"{commit_text(worst.since)} or earlier")
-    else:
-        facts.insert(1, Fact("Range", f"{worst.previous.short_sha}..{worst.since.short_sha}"))
+    since, base = commit_text(worst.since), worst.previous
     message = Message(
         title=f"{subject}: {rule.definition.title} {what}, {scope} on {device}",
-        facts=tuple(facts),
+        facts=(
+            Fact("Since", since if base is not None else f"{since} or earlier"),
+            *([] if base is None else [Fact("Range", f"{base.short_sha}..{worst.since.short_sha}")]),
+            Fact("Judged by", judged),
+        ),
         owners=state.ownership.owners_of(kernels),
         links=state.link("Trend", "trends", kernel=worst.series.kernel, runner=worst.series.runner_class),
         kernels=kernels,
         devices=(device,),
-        base_sha=None if worst.previous is None else worst.previous.sha,
+        base_sha=None if base is None else base.sha,
         head_sha=worst.since.sha,
         changes=tuple(change_of(one.series, one.reference, one.value) for one in levels[:MAX_CHANGES]),
     )
@@ -177,7 +159,7 @@ def _ended_classes(state: ProjectState, now: datetime) -> set[str]:
     """Return the runner classes that another class of the same device replaced, as after an update of the driver."""
     ended = set()
     for classes in state.devices.values():
-        intervals = {name: report_interval(times) for name in classes if (times := times_of(state, [name], now))}
+        intervals = {name: one for name in classes if (one := interval_of(state, [name], now))}
         newest = max((one.last_at for one in intervals.values()), default=now)
         ended |= {name for name, one in intervals.items() if one.last_at < newest and one.is_silent(now)}
     return ended

@@ -1,18 +1,12 @@
-"""The rules of alerts, a TOML file without secret addresses, and the owners of kernels. Pure.
-
-A kernel is owned by the table in the rules, else by its source file and GitHub's CODEOWNERS.
-"""
+"""The rules of alerts: a TOML file without secret addresses. Pure."""
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
 
-from codeowners import CodeOwners
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -31,17 +25,11 @@ from roofwatch.ci.messages import AlertError
 from roofwatch.collector.record.metrics import METRICS, Better, Metric, is_metric, metric, parse_amount
 from roofwatch.db.alerts.values import Severity
 
-Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
-RuleName = Annotated[str, StringConstraints(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Repository = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
-Owner = Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")]
 _JUDGED = (
     *("flop_per_s", "memory_bytes_per_s", "bus_bytes_per_s", "tokens_per_s", "utilisation"),
     *("median_ns", "host_ns", "peak_allocated_bytes", "rmse_ratio"),
 )
 """Metrics of rules, apart from imported ones."""
-RunCount = Annotated[int, Field(ge=1, le=200)]
 
 
 def _percentage(value: object) -> float:
@@ -57,11 +45,23 @@ def _known_metric(name: str) -> str:
     return name
 
 
+def _known_channels(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    known = names if info.context is None else info.context
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown channel {name!r}; there is: {', '.join(known) or 'none'}")
+    return names
+
+
 def _suggestion(word: str, known: Iterable[str]) -> str:
     near = get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Repository = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
+ChannelNames = Annotated[tuple[Name, ...], AfterValidator(_known_channels)]
 Percentage = Annotated[float, BeforeValidator(_percentage), Field(ge=0)]
 Limit = Annotated[float, Field(gt=0)]
 
@@ -71,13 +71,11 @@ class _Table(BaseModel):
 
 
 class AddressedChannel(_Table):
-    """A channel with a secret address."""
+    """A channel with a secret address, which is in an environment variable or in a file beside the rules."""
 
     kind: Literal["apprise", "webhook"]
     url_env: Variable | None = None
-    """Environment variable with the address."""
     url_file: str | None = None
-    """File with the address, relative to the rules."""
     secret_env: Variable | None = None
     """Environment variable with the key that signs a webhook's messages."""
 
@@ -96,7 +94,6 @@ class IssueChannel(_Table):
     kind: Literal["github"]
     repository: Repository
     token_env: Variable = "GITHUB_TOKEN"  # noqa: S105  the name of a variable
-    """Environment variable with the token."""
     labels: tuple[Name, ...] = ()
 
 
@@ -104,14 +101,14 @@ Channel = Annotated[AddressedChannel | IssueChannel, Field(discriminator="kind")
 
 
 class _Rule(_Table):
-    name: RuleName
+    name: Annotated[str, StringConstraints(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")]
     severity: Severity = Severity.WARNING
-    channels: tuple[Name, ...] = Field(min_length=1)
+    channels: ChannelNames = Field(min_length=1)
     cool_down_hours: float = Field(default=24.0, ge=0)
     """Minimum time between two notifications of one alert."""
     escalate_after_hours: float | None = Field(default=None, gt=0)
     """Notify `escalate_to` if nobody acknowledged the alert by then."""
-    escalate_to: tuple[Name, ...] = ()
+    escalate_to: ChannelNames = ()
     remind_after_days: float = Field(default=7.0, ge=0)
     """Repeat the message until somebody acknowledges the alert; 0 for never."""
     notify_resolved: bool = True
@@ -127,22 +124,13 @@ class _Rule(_Table):
             raise ValueError("escalate_after_hours and escalate_to need each other")
         return self
 
-    @property
-    def cool_down(self) -> timedelta:
-        return timedelta(hours=self.cool_down_hours)
-
-    def covers_project(self, project: str) -> bool:
-        return matches(project, self.projects)
-
     def covers_runner(self, runner_class: str) -> bool:
         return matches(runner_class, self.runners)
 
 
 class _KernelRule(_Rule):
     kernels: tuple[str, ...] = ("*",)
-    """Patterns of kernels."""
     families: tuple[str, ...] = ("*",)
-    """Patterns of families of kernels."""
     tags: tuple[str, ...] = ()
     """Only cases with all of these."""
 
@@ -179,7 +167,7 @@ class MetricRule(_KernelRule):
     what was before a regression that the analysis found."""
     over: Literal["any", "geomean"] = "any"
     """Judge each case, or the geometric mean of all covered cases of a device."""
-    runs: RunCount = 3
+    runs: Annotated[int, Field(ge=1, le=200)] = 3
 
     @property
     def definition(self) -> Metric:
@@ -247,7 +235,7 @@ class KernelOwners(_Table):
     """Owners of kernels whose source file is unknown."""
 
     kernels: tuple[str, ...] = Field(min_length=1)
-    owners: tuple[Owner, ...]
+    owners: tuple[Annotated[str, StringConstraints(pattern=r"^\S{1,200}$")], ...]
 
 
 class AlertRules(_Table):
@@ -262,9 +250,19 @@ class AlertRules(_Table):
     codeowners_repository: Repository | None = None
     """Repository on GitHub whose CODEOWNERS is read."""
 
+    @model_validator(mode="after")
+    def _is_unambiguous(self) -> Self:
+        names = [rule.name for rule in self.rules]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two rules have the name {name!r}")
+        if self.codeowners is not None and self.codeowners_repository is not None:
+            raise ValueError("set either codeowners or codeowners_repository")
+        return self
+
     def of(self, project: str) -> list[Rule]:
         """Return the rules that cover a project."""
-        return [rule for rule in self.rules if rule.covers_project(project)]
+        return [rule for rule in self.rules if matches(project, rule.projects)]
 
 
 def parse_rules(text: str) -> AlertRules:
@@ -275,34 +273,13 @@ def parse_rules(text: str) -> AlertRules:
     """
     try:
         document = tomllib.loads(text)
+        channels = document.get("channels", {})
+        return AlertRules.model_validate(document, context=channels if isinstance(channels, dict) else None)
     except tomllib.TOMLDecodeError as error:
         raise AlertError(f"not TOML: {error}") from None
-    try:
-        rules, faults = AlertRules.model_validate(document), []
     except ValidationError as error:
-        rules = None
         faults = [_in_words(one, document) for one in error.errors(include_url=False, include_input=False)]
-    faults += _inconsistencies(document)
-    if rules is None or faults:
-        raise AlertError("; ".join(dict.fromkeys(faults)))
-    return rules
-
-
-def _inconsistencies(document: Mapping[str, Any]) -> list[str]:
-    """List names that are used twice or do not exist; works on a document with other faults too."""
-    channels, rules = document.get("channels", {}), document.get("rules", [])
-    tables = [one for one in rules if isinstance(one, dict)] if isinstance(rules, list) else []
-    names = [str(one.get("name")) for one in tables]
-    faults = [f"two rules have the name {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
-    for table, name in zip(tables, names, strict=True):
-        lists = [own for key in ("channels", "escalate_to") if isinstance(own := table.get(key), list)]
-        unknown = [used for own in lists for used in own if isinstance(channels, dict) and used not in channels]
-        faults += [
-            f"rule {name!r}: unknown channel {one!r}; there is: {', '.join(channels) or 'none'}" for one in unknown
-        ]
-    if "codeowners" in document and "codeowners_repository" in document:
-        faults.append("set either codeowners or codeowners_repository")
-    return faults
+        raise AlertError("; ".join(faults)) from None
 
 
 _TABLES = (AlertRules, AddressedChannel, IssueChannel, RegressionRule, MetricRule, SilenceRule, KernelOwners)
@@ -318,14 +295,14 @@ _PLAIN = {
 
 def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
     """Write a fault in plain words: where it is, what is wrong, and what is probably meant."""
-    context, text = fault.get("ctx", {}), _PLAIN.get(fault["type"], fault["msg"].replace("Input should", "must"))
-    if fault["type"] == "extra_forbidden":
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind == "extra_forbidden":
         text = f"unknown key{_suggestion(str(fault['loc'][-1]), _KEYS)}"
-    elif fault["type"] == "union_tag_invalid":
+    elif kind == "union_tag_invalid":
         kinds = context["expected_tags"].replace("'", "")
         text = f"unknown kind{_suggestion(context['tag'], kinds.split(', '))}; the kinds are {kinds}"
-    elif fault["type"] == "value_error":
-        text = str(context["error"])
+    else:
+        text = _PLAIN.get(kind) or str(context.get("error") or fault["msg"].replace("Input should", "must"))
     place = [one if isinstance(one, str) else f"number {one + 1}" for one in fault["loc"]]
     match fault["loc"]:
         case ["rules", int(number), *_]:
@@ -340,39 +317,3 @@ def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
 def matches(text: str, patterns: Iterable[str]) -> bool:
     """Return whether a text matches one of the shell patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
-
-
-# --- owners
-
-PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
-"""Where GitHub looks for the file, in this order."""
-OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Ownership:
-    table: Sequence[KernelOwners] = ()
-    codeowners: CodeOwners | None = None
-    source_paths: Mapping[str, str] = field(default_factory=dict)
-    """By kernel, from the root of the repository."""
-
-    def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
-        """Return the owners of some kernels, each once, in the order of the kernels."""
-        return tuple(dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel)))
-
-    def _of_kernel(self, kernel: str) -> Sequence[str]:
-        for line in reversed(self.table):
-            if matches(kernel, line.kernels):
-                return line.owners
-        path = self.source_paths.get(kernel)
-        return [] if path is None or self.codeowners is None else [owner for _, owner in self.codeowners.of(path)]
-
-
-def parse_codeowners(text: str) -> CodeOwners:
-    """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without owners has none."""
-    valid = []
-    for line in text.splitlines():
-        pattern, *owners = line.partition("#")[0].split() or [""]
-        if not set("!\\[]") & set(pattern) and all(map(OWNER.fullmatch, owners)):
-            valid.append(" ".join((pattern, *owners)))
-    return CodeOwners("\n".join(valid))

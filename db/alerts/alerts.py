@@ -5,7 +5,6 @@ time. If it dies, the message is claimed again after that time, and marked as un
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -41,8 +40,8 @@ def list_alerts(
     return sorted(alerts, key=lambda alert: (alert.fired_at, alert.alert_id), reverse=True)
 
 
-def write_steps(session: Session, project: str, steps: Sequence[AlertStep], now: datetime) -> None:
-    """Lock the project; write new states of its alerts, and a delivery for each message about them.
+def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> None:
+    """Lock the project; write new states of its alerts, and the messages about them.
 
     Raises:
         StoreError: the project is not there.
@@ -52,8 +51,7 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep], now:
         alert, document = step.alert, _DOCUMENT.dump_python(step.alert, mode="json")
         session.merge(AlertRow(id=alert.alert_id, project_id=project_id, state=alert.state, document=document))
         session.flush()
-        for one in step.notifications:
-            delivery = Delivery(alert, one.event, one.channel, created_at=now, next_attempt_at=now)
+        for delivery in step.deliveries:
             session.add(DeliveryRow(**vars(delivery) | {"alert_id": alert.alert_id, "alert": document}))
 
 
@@ -72,14 +70,8 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
         session.refresh(row)
         if row.state is not AlertState.FIRING:
             raise StoreError(f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged")
-        alert = replace(
-            _DOCUMENT.validate_python(row.document),
-            state=AlertState.ACKNOWLEDGED,
-            acknowledged_at=now,
-            acknowledged_by=person,
-            acknowledged_reason=reason,
-        )
-        write_steps(session, project, [AlertStep(alert)], now)
+        alert = _DOCUMENT.validate_python(row.document).acknowledged(now, person, reason)
+        write_steps(session, project, [AlertStep(alert)])
         if alert.regression_id is not None:
             state = TriageState.ACKNOWLEDGED
             decide(session, project, alert.regression_id, state, person=person, reason=reason, actor=actor)

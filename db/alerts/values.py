@@ -1,7 +1,7 @@
 """Values of alerts: conditions that rules find, alerts with their state, messages and deliveries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID, uuid4, uuid5
@@ -139,21 +139,14 @@ class Alert:
         """Depends only on project and cause."""
         return uuid5(_NAMESPACE, "\n".join((self.project, self.cause)))
 
-
-@dataclass(frozen=True)
-class Notification:
-    """A message to send."""
-
-    channel: str
-    event: AlertEvent
-
-
-@dataclass(frozen=True)
-class AlertStep:
-    """The new state of an alert, and the messages about it."""
-
-    alert: Alert
-    notifications: tuple[Notification, ...] = ()
+    def acknowledged(self, now: datetime, person: str, reason: str) -> "Alert":
+        return replace(
+            self,
+            state=AlertState.ACKNOWLEDGED,
+            acknowledged_at=now,
+            acknowledged_by=person,
+            acknowledged_reason=reason,
+        )
 
 
 @dataclass(frozen=True)
@@ -176,3 +169,11 @@ class Delivery:
     sent_at: datetime | None = None
     error: str | None = None
     """Error of the last attempt."""
+
+
+@dataclass(frozen=True)
+class AlertStep:
+    """The new state of an alert, and the messages about it."""
+
+    alert: Alert
+    deliveries: tuple[Delivery, ...] = ()

@@ -97,14 +97,15 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
         states = [read_state(session, name, configured) for name in projects]
         faults, rows, checks = [*configured.faults], [], []
         for rule in configured.rules.rules:
-            covered = {state.project: coverage(rule, state) for state in states if rule.covers_project(state.project)}
-            if states and all(map(is_idle, covered.values())):
-                where = [f"{coverage_text(one)}, in {name}" for name, one in covered.items()]
+            own = [state for state in states if rule in configured.rules.of(state.project)]
+            covered = [coverage(rule, state) for state in own]
+            if states and all(map(is_idle, covered)):
+                where = [f"{coverage_text(one)}, in {state.project}" for state, one in zip(own, covered, strict=True)]
                 faults.append(f"rule {rule.name!r}: {'; '.join(where) or f'matches none of the projects {projects}'}")
-            for state in (one for one in states if one.project in covered):
+            for state, extent in zip(own, covered, strict=True):
                 found, told = conditions_at(rule, state, now), replay(rule, state, now)
-                extent, past = covered[state.project], [f"{at:%m-%d} {title}" for at, title in told]
                 titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
+                past = [f"{at:%m-%d} {title}" for at, title in told]
                 texts = ("; ".join(each) or "nothing" for each in (titles, past))
                 rows.append((rule.name, state.project, coverage_text(extent), *texts))
                 checked = {"rule": rule.name, "project": state.project, "covers": extent}

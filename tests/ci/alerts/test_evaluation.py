@@ -9,10 +9,11 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, next_steps, raise_alerts, read_state, replay
-from roofwatch.ci.alerts.rules import AlertRules, parse_codeowners, parse_rules
+from roofwatch.ci.alerts.owners import parse_codeowners
+from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import SourceLine
-from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Notification, Severity
+from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Delivery, Message, Severity
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
 from tests.builders import (
@@ -266,9 +267,9 @@ def step(
     conditions: list[AlertCondition],
     rules: AlertRules = ESCALATING,
     endings: dict[str, str] | None = None,
-) -> list[tuple[str, Notification]]:
-    """The notifications after some hours, with their causes."""
+) -> list[tuple[str, Delivery]]:
+    """The messages after some hours, with their causes."""
     known, now = list(alerts.values()), NOON + hours * HOUR
     steps = next_steps(PROJECT, known, conditions, rules=rules, endings=endings or {}, now=now)
     alerts |= {one.alert.cause: one.alert for one in steps}
-    return [(one.alert.cause, notification) for one in steps for notification in one.notifications]
+    return [(one.alert.cause, delivery) for one in steps for delivery in one.deliveries]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, Ownership, RegressionRule, parse_codeowners, parse_rules
+from roofwatch.ci.alerts.owners import Ownership, parse_codeowners
+from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, RegressionRule, parse_rules
 from roofwatch.ci.messages import AlertError
 
 CHANNEL = '[channels]\nchat = { kind = "apprise", url_env = "CHAT" }\n'
@@ -65,7 +66,7 @@ def test_a_limit_may_have_a_unit(metric: str, limit: str, value: float) -> None:
     ("text", "message"),
     [
         ("[[rules", "not TOML"),
-        (RULE, r"rule 'slower': unknown channel 'chat'; there is: none"),
+        (RULE, r"rule 'slower': channels: unknown channel 'chat'; there is: none"),
         (CHANNEL + RULE + RULE, "two rules have the name 'slower'"),
         (CHANNEL + RULE + "min_relative_change = 5\n", "rule 'slower': min_relative_change: .* such as \"5%\""),
         (CHANNEL + RULE + 'min_relative_change = "-1%"\n', "rule 'slower': min_relative_change: .* such as \"5%\""),
