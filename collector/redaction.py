@@ -1,7 +1,6 @@
 """Remove from text, records and replies what must not leave the machine.
 
-Host and user names, paths, secrets and environment variables are removed unless they are kept by name. Paths below
-the project, site-packages or Python's library, kernel names and shapes stay.
+Paths below the project, site-packages or Python's library, kernel names, shapes and measured values stay.
 """
 
 import getpass
@@ -10,7 +9,6 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,25 +19,7 @@ from roofwatch.collector import redaction_patterns as patterns
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Environment
 from roofwatch.collector.record.results import MOST_NAME, ProfiledActivity
-from roofwatch.collector.redaction_patterns import Rule, is_secret_name, is_secret_option, takes_password
-
-
-class Kind(StrEnum):
-    """What is removed, by the name that keeps it."""
-
-    HOSTNAME = "hostname"
-    """Host names, addresses, and UUIDs of devices and sessions."""
-    USER = "user"
-    """Account names and mail addresses."""
-    PATHS = "paths"
-    """Folders outside the project and installed packages; file names stay."""
-    ARGUMENTS = "arguments"
-    """Names and arguments of processes, and secrets in any text."""
-    ENVIRONMENT = "environment"
-    """Values of environment variables, except a short list."""
-    METADATA = "metadata"
-    """Metadata that a program added to its trace."""
-
+from roofwatch.collector.redaction_patterns import Kind, Replacement
 
 KEEP_VARIABLE = "ROOFWATCH_KEEP"
 """Environment variable with the kinds to keep in everything that roofwatch writes."""
@@ -53,10 +33,10 @@ _COMMON_NAMES = frozenset(
 )
 """Names of accounts and machines that identify nobody."""
 _MIN_NAME_LENGTH = 3
+_MIN_SECRET_LENGTH = 6
 _MAX_TEXT_LENGTH = 4_000
 _TEXT_FIELDS = frozenset({"message", "baseline_missing"})
 """Fields of models that hold output of kernels, compilers or profilers."""
-_PRIVATE_SETTINGS = ("_HOST", "_URL", "_URI", "_KEY", "_TOKEN")
 
 
 class RedactionError(CollectorError):
@@ -69,15 +49,10 @@ def parse_kept(names: Iterable[str]) -> frozenset[Kind]:
     Raises:
         RedactionError: a name is unknown.
     """
-    kept: set[Kind] = set()
-    for name in names:
-        if name == "all":
-            kept |= EVERYTHING
-        elif name in set(Kind):
-            kept.add(Kind(name))
-        else:
-            raise RedactionError(f"--keep {name}: unknown; choose from {', '.join(Kind)}, or all")
-    return frozenset(kept)
+    kept = set(names)
+    if unknown := kept - {*Kind, "all"}:
+        raise RedactionError(f"--keep {min(unknown)}: unknown; choose from {', '.join(Kind)}, or all")
+    return EVERYTHING if "all" in kept else frozenset(map(Kind, kept))
 
 
 @dataclass(frozen=True)
@@ -107,12 +82,13 @@ class Redaction:
         except (KeyError, OSError, RuntimeError):  # an account without a name
             users = set()
         host = socket.gethostname()
+        secrets = {value for name, value in os.environ.items() if patterns.SECRET_NAME.search(name)}
         return cls(
             kept=frozenset(kept),
             project=(project or Path.cwd()).resolve(),
             users=_telling(users),
             hosts=_telling({host, host.partition(".")[0]}),
-            secrets=frozenset(value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= 6),
+            secrets=frozenset(value for value in secrets if len(value) >= _MIN_SECRET_LENGTH),
         )
 
     def with_known_names(self, text: str) -> "Redaction":
@@ -137,7 +113,7 @@ class Redaction:
 
     def value(self, name: str, text: str) -> str:
         """Redact the value of a named field or variable."""
-        if is_secret_name(name) and not self.keeps(Kind.ARGUMENTS):
+        if not self.keeps(Kind.ARGUMENTS) and patterns.SECRET_NAME.search(name):
             return "<secret>"
         is_variable = name in patterns.COMMON_VARIABLES or patterns.PRIVATE_VARIABLE.fullmatch(name) is not None
         if is_variable and not self.keeps(Kind.ENVIRONMENT):
@@ -152,19 +128,17 @@ class Redaction:
         is_secret = is_login = False
         for argument in arguments:
             redacted.append("<secret>" if is_secret and not self.keeps(Kind.ARGUMENTS) else self.text(argument))
-            is_login = is_login or takes_password(argument)
-            is_secret = is_secret_option(argument) or (is_login and argument == "-p")
+            is_login = is_login or argument.rpartition("/")[2] in patterns.LOGIN_PROGRAMS
+            is_secret = bool(patterns.SECRET_OPTION.fullmatch(argument)) or (is_login and argument == "-p")
         return redacted
 
     def path(self, path: str) -> str:
         """Shorten a path: relative to the project or the installed packages, or only the file name."""
-        if self.project is not None:
-            project = str(self.project)
-            if path == project or path.startswith(f"{project}/"):
-                return path[len(project) + 1 :] or "."
-        for pattern in (patterns.BELOW_PACKAGES, patterns.BELOW_LIBRARY):
-            if (below := pattern.fullmatch(path)) is not None:
-                return below[1] + below[2]
+        if self.project is not None and f"{path}/".startswith(f"{self.project}/"):
+            return path[len(str(self.project)) + 1 :] or "."
+        below = patterns.BELOW_PACKAGES.fullmatch(path) or patterns.BELOW_LIBRARY.fullmatch(path)
+        if below is not None:
+            return below[1] + below[2]
         if patterns.SYSTEM_PATH.match(path):
             return path
         if patterns.HOME.fullmatch(path):
@@ -173,21 +147,15 @@ class Redaction:
         return f"<path>/{name}" if folder else "<path>"
 
     @cached_property
-    def _rules(self) -> list[Rule]:
-        """Rules in the order in which they apply."""
-        rules: list[Rule] = []
-        if not self.keeps(Kind.ARGUMENTS):
-            rules += patterns.SECRET_RULES
-        if not self.keeps(Kind.PATHS):
-            rules += patterns.PATH_RULES
-        elif not self.keeps(Kind.USER):
-            rules += patterns.HOME_RULES
-        if not self.keeps(Kind.USER):
-            rules += patterns.MAIL_RULES
-            rules += () if self.keeps(Kind.ENVIRONMENT) else patterns.USER_FIELD_RULES
-            rules += _name_rules(self.users, "<user>", re.NOFLAG)
-        if not self.keeps(Kind.HOSTNAME):
-            rules += (*patterns.HOST_RULES, *_name_rules(self.hosts, "<host>", re.IGNORECASE))
+    def _rules(self) -> list[tuple[re.Pattern[str], Replacement]]:
+        """Rules in the order in which they apply; names are replaced last."""
+        rules = [(pattern, new) for kinds, pattern, new in patterns.RULES if self.kept.isdisjoint(kinds)]
+        if self.keeps(Kind.PATHS) and not self.keeps(Kind.USER):
+            rules.insert(0, (patterns.HOME, r"<home>\2"))
+        if self.users and not self.keeps(Kind.USER):
+            rules.append((_one_of(self.users), "<user>"))
+        if self.hosts and not self.keeps(Kind.HOSTNAME):
+            rules.append((re.compile(_one_of(self.hosts).pattern, re.IGNORECASE), "<host>"))
         return rules
 
 
@@ -200,26 +168,22 @@ def _telling(names: Iterable[str]) -> frozenset[str]:
     )
 
 
-def _name_rules(names: frozenset[str], replacement: str, flags: re.RegexFlag) -> list[Rule]:
-    if not names:
-        return []
+def _one_of(names: frozenset[str]) -> re.Pattern[str]:
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name)))
-    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])", flags)
-    return [(pattern, replacement)]
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])")
 
 
 def _without_environment(text: str) -> str:
-    names = {name for name, _ in patterns.ASSIGNMENT.findall(text)}
-    is_dump = bool(names & patterns.COMMON_VARIABLES)
-    if is_dump and len(patterns.ASSIGNMENT.findall(text)) >= 3:
+    assigned = [name for name, _ in patterns.ASSIGNMENT.findall(text)]
+    is_dump = not patterns.COMMON_VARIABLES.isdisjoint(assigned)
+    if is_dump and len(assigned) >= 3:
         return "<environment>"
     is_dump = is_dump or patterns.ENV_COMMAND.search(text) is not None
 
     def redacted(found: re.Match[str]) -> str:
-        is_removed = found[1] not in patterns.KEPT_VARIABLES and (
-            is_dump or patterns.PRIVATE_VARIABLE.fullmatch(found[1])
-        )
-        return f"{found[1]}=<removed>" if is_removed else found[0]
+        name = found[1]
+        is_private = is_dump or patterns.PRIVATE_VARIABLE.fullmatch(name)
+        return f"{name}=<removed>" if is_private and name not in patterns.KEPT_VARIABLES else found[0]
 
     return patterns.ASSIGNMENT.sub(redacted, text)
 
@@ -249,9 +213,5 @@ def _redact_field(model: BaseModel, name: str, value: Any, redaction: Redaction)
     if isinstance(model, ProfiledActivity) and name == "name":
         return redaction.text(value)[:MOST_NAME]
     if isinstance(model, Environment) and name == "compile_knobs":
-        is_private = not redaction.keeps(Kind.ENVIRONMENT)
-        return {
-            setting: "<removed>" if is_private and setting.endswith(_PRIVATE_SETTINGS) else redaction.text(text)
-            for setting, text in value.items()
-        }
+        return {setting: redaction.value(setting, text) for setting, text in value.items()}
     return value

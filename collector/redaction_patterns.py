@@ -1,10 +1,29 @@
-"""What redaction removes from text: tables of patterns and their replacements, applied in order."""
+"""What redaction removes from text: patterns and their replacements, and the kinds that keep them."""
 
 import re
 from collections.abc import Callable
+from enum import StrEnum
 
-Rule = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str] | None]
-"""A pattern, and what replaces each match: a template or a function; None shortens the matched path."""
+
+class Kind(StrEnum):
+    """What is removed, by the name that keeps it."""
+
+    HOSTNAME = "hostname"
+    """Host names, addresses, and UUIDs of devices and sessions."""
+    USER = "user"
+    """Account names and mail addresses."""
+    PATHS = "paths"
+    """Folders outside the project and installed packages; file names stay."""
+    ARGUMENTS = "arguments"
+    """Names and arguments of processes, and secrets in any text."""
+    ENVIRONMENT = "environment"
+    """Values of environment variables, except a short list."""
+    METADATA = "metadata"
+    """Metadata that a program added to its trace."""
+
+
+Replacement = str | Callable[[re.Match[str]], str] | None
+"""A template or a function; None shortens the matched path."""
 
 # --- environment variables
 
@@ -24,7 +43,7 @@ COMMON_VARIABLES = {"PATH", "HOME", "PWD", "SHELL", "LANG", "USER", "TERM", "HOS
 """Variables of every environment; several of them are a dump of one."""
 PRIVATE_VARIABLE = re.compile(
     r"(?:SLURM\w*|PBS|LSB|KUBERNETES|AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|CI|SSH|SUDO|WANDB|HF|DOCKER|VAULT|PG|MYSQL|REDIS"
-    r"|JUPYTER)_\w+|MASTER_ADDR|\w+_PROXY|DATABASE_URL"
+    r"|JUPYTER)_\w+|MASTER_ADDR|\w+_(?:PROXY|HOST|URL|URI|KEY)"
 )
 """Variables that name an account, a machine or a service."""
 
@@ -35,7 +54,9 @@ _SENSITIVE = (
     r"|authori[sz]ation|auth(?!or))"
 )
 _SECRET_NAME = rf"[\w.-]{{0,60}}{_SENSITIVE}[\w.-]{{0,60}}"
-_SECRET_OPTION = re.compile(rf"--(?:{_SECRET_NAME}|[\w.-]{{1,60}}-key|pw|pwd)$", re.IGNORECASE)
+SECRET_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
+"""Found in the name of a variable or field that holds a secret."""
+SECRET_OPTION = re.compile(rf"--(?:{_SECRET_NAME}|[\w.-]{{1,60}}-key|pw|pwd)$", re.IGNORECASE)
 _OPTION = re.compile(
     # `--token abc`, and `token=abc`, `token: abc` or `"token": "abc"`, in a text of JSON as `\"token\": \"abc\"`; a
     # name of C++ may hold `token::`, and of an unexpected token a compiler tells
@@ -52,10 +73,10 @@ _PASSWORD = re.compile(
     r"(?=[A-Za-z]{0,60}[\d!@#$%^*])))(?![<\-\d]*(?:\s|$))(?!for\b|is\b)[^\s\"'&;,)\\<]{3,}",
     re.IGNORECASE,
 )
-_LOGIN_PROGRAMS = ("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mongo", "mongosh", "twine", "smbclient")
+LOGIN_PROGRAMS = ("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mongo", "mongosh", "twine", "smbclient")
 _LOGIN = re.compile(
     # what `-p` stands for differs by program: of most it is a port, a path or a project
-    rf"((?<![\w-])(?:{'|'.join(_LOGIN_PROGRAMS)}|(?:docker|podman|helm|oras|az|skopeo)\s{{1,8}}login)\b[^\n;|&]{{0,300}}?\s-p"
+    rf"((?<![\w-])(?:{'|'.join(LOGIN_PROGRAMS)}|(?:docker|podman|helm|oras|az|skopeo)\s{{1,8}}login)\b[^\n;|&]{{0,300}}?\s-p"
     r"[ =]?)(?![<\s])[^\s\"';]+"
 )
 _TOKEN_COUNT = re.compile(r"[\w.-]*tokens?\W+\d+", re.IGNORECASE)
@@ -71,34 +92,9 @@ _WELL_KNOWN = re.compile(
 )
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a variable or field with this name holds a secret."""
-    return re.search(_SENSITIVE, name, re.IGNORECASE) is not None
-
-
-def is_secret_option(argument: str) -> bool:
-    """Whether the next word of a command line is a secret."""
-    return _SECRET_OPTION.fullmatch(argument) is not None
-
-
-def takes_password(program: str) -> bool:
-    """Whether a program's `-p` takes a password."""
-    return program.rpartition("/")[2] in _LOGIN_PROGRAMS
-
-
 def _replace_option(found: re.Match[str]) -> str:
     return found[0] if _TOKEN_COUNT.fullmatch(found[0]) else f"{found[1]}<secret>"
 
-
-SECRET_RULES: tuple[Rule, ...] = (
-    (_WELL_KNOWN, "<secret>"),
-    (_CREDENTIALS, r"\1<secret>@"),
-    (_HOOK, r"\1<secret>"),
-    (_SIGNATURE, r"\1<secret>"),
-    (_LOGIN, r"\1<secret>"),
-    (_PASSWORD, r"\1<secret>"),
-    (_OPTION, _replace_option),
-)
 
 # --- paths
 
@@ -129,18 +125,6 @@ SYSTEM_PATH = re.compile(
     r"|(?:usr(?!/local/)|lib|lib32|lib64|bin|sbin|proc|sys|dev)(?=/|$))"
 )
 
-PATH_RULES: tuple[Rule, ...] = (
-    (_WINDOWS_PATH, lambda found: f"<path>\\{found[1] or found[2] or ''}"),
-    (_QUOTED_PATH, None),
-    (_SPACED_HOME_PATH, None),
-    (_SHARE_PATH, None),
-    (_PATH, None),
-    (_INNER_HOME, "<home>"),
-    (_ENCODED_PATH, lambda found: f"<path>%2F{found[1]}"),
-)
-HOME_RULES: tuple[Rule, ...] = ((HOME, r"<home>\2"),)
-"""Applied if paths are kept but user names are not."""
-
 # --- users
 
 USER_IN_PATH = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\\\?Users\\\\?|torchinductor_|triton_cache_)([\w.@-]+)")
@@ -150,10 +134,6 @@ USER_FIELD = re.compile(
 PERSONAL_FIELD = re.compile(r"user_?name|host_?name|\w{0,40}nodename", re.IGNORECASE)
 """Names of fields that hold a user or a host."""
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|[\w-]+(?=:[/~\w]))")
-
-MAIL_RULES: tuple[Rule, ...] = ((_MAIL, "<mail>"),)
-USER_FIELD_RULES: tuple[Rule, ...] = ((USER_FIELD, r"\1<user>"),)
-"""Applied if neither user names nor environment variables are kept."""
 
 # --- machines
 
@@ -199,12 +179,31 @@ def _replace_authority(found: re.Match[str]) -> str:
     return f"{found[1] or found[2]}{name if is_handled_below else '<host>'}"
 
 
-HOST_RULES: tuple[Rule, ...] = (
-    (_UUID, "<uuid>"),
-    (_SERIAL, r"\1<serial>"),
-    (_AUTHORITY, _replace_authority),
-    (_ADDRESS, "<address>"),
-    (_NAMED_ADDRESS, r"\1<address>"),
-    (_INTERNAL_NAME, "<host>"),
-    (_FIELD, r"\1<host>"),
+# --- all together
+
+RULES: tuple[tuple[tuple[Kind, ...], re.Pattern[str], Replacement], ...] = (
+    ((Kind.ARGUMENTS,), _WELL_KNOWN, "<secret>"),
+    ((Kind.ARGUMENTS,), _CREDENTIALS, r"\1<secret>@"),
+    ((Kind.ARGUMENTS,), _HOOK, r"\1<secret>"),
+    ((Kind.ARGUMENTS,), _SIGNATURE, r"\1<secret>"),
+    ((Kind.ARGUMENTS,), _LOGIN, r"\1<secret>"),
+    ((Kind.ARGUMENTS,), _PASSWORD, r"\1<secret>"),
+    ((Kind.ARGUMENTS,), _OPTION, _replace_option),
+    ((Kind.PATHS,), _WINDOWS_PATH, lambda found: f"<path>\\{found[1] or found[2] or ''}"),
+    ((Kind.PATHS,), _QUOTED_PATH, None),
+    ((Kind.PATHS,), _SPACED_HOME_PATH, None),
+    ((Kind.PATHS,), _SHARE_PATH, None),
+    ((Kind.PATHS,), _PATH, None),
+    ((Kind.PATHS,), _INNER_HOME, "<home>"),
+    ((Kind.PATHS,), _ENCODED_PATH, lambda found: f"<path>%2F{found[1]}"),
+    ((Kind.USER,), _MAIL, "<mail>"),
+    ((Kind.USER, Kind.ENVIRONMENT), USER_FIELD, r"\1<user>"),
+    ((Kind.HOSTNAME,), _UUID, "<uuid>"),
+    ((Kind.HOSTNAME,), _SERIAL, r"\1<serial>"),
+    ((Kind.HOSTNAME,), _AUTHORITY, _replace_authority),
+    ((Kind.HOSTNAME,), _ADDRESS, "<address>"),
+    ((Kind.HOSTNAME,), _NAMED_ADDRESS, r"\1<address>"),
+    ((Kind.HOSTNAME,), _INTERNAL_NAME, "<host>"),
+    ((Kind.HOSTNAME,), _FIELD, r"\1<host>"),
 )
+"""In the order in which they apply, unless one of their kinds is kept."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
 from roofwatch.collector.profiling.profile_file import head_of, is_packed, read_bytes, redact_profile
-from roofwatch.collector.profiling.redact_text import Redacted
+from roofwatch.collector.profiling.redact import Redacted
 from roofwatch.collector.record.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
-from roofwatch.collector.redaction import EVERYTHING, Kind, Redaction, RedactionError, redact
+from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, redact
+from roofwatch.collector.redaction_patterns import Kind
 
 FOLDER_NAME = "artefacts"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, number
-from roofwatch.collector.redaction import Kind
+from roofwatch.collector.redaction_patterns import Kind
 
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}

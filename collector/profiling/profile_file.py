@@ -8,8 +8,7 @@ from roofwatch.collector.outbox.files import SUFFIX, TooLargeError, atomic_write
 from roofwatch.collector.profiling import ncu_report, nsys
 from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
 from roofwatch.collector.profiling.nsys_csv import read_nsys_csv
-from roofwatch.collector.profiling.redact_nsys import redact_nsys
-from roofwatch.collector.profiling.redact_text import Redacted, redact_csv, redact_trace
+from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
 from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.redaction import Redaction, RedactionError
@@ -112,7 +111,7 @@ def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted
             "ncu --import FILE --page raw --csv, and redact that"
         )
     if head.startswith(nsys.MAGIC):
-        return Redacted("nsys-sqlite", *redact_nsys(source, target, redaction))
+        return redact_nsys(source, target, redaction)
     content = read_bytes(source)
     found = redact_trace(content, str(source), redaction) or redact_csv(content, redaction)
     if found is None:

@@ -20,10 +20,10 @@ from typing import Any
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
 from roofwatch.collector.errors import CollectorError, ProfileError, ToolchainError
 from roofwatch.collector.outbox.files import atomic_write, compress, reason_of
-from roofwatch.collector.profiling.redact_text import redact_trace
+from roofwatch.collector.profiling.redact import redact_trace
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.redaction import Kind, Redaction
+from roofwatch.collector.redaction import EVERYTHING, Redaction
 
 KERNELS_FILE = "kernels.jsonl"
 _INJECTED_FOLDER = Path(__file__).parent / "inject"
@@ -289,7 +289,7 @@ def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> TimeSpent:
     """Compress a trace into its place, redacted, and return where its time went."""
     try:
         content = recorded.read_bytes()
-        redacted = None if redaction.kept == frozenset(Kind) else redact_trace(content, recorded.name, redaction)
+        redacted = None if redaction.kept == EVERYTHING else redact_trace(content, recorded.name, redaction)
         content = content if redacted is None else redacted[0]
         trace = Trace.read(content, recorded.name)
         if trace is None:

@@ -9,12 +9,12 @@ import pytest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import (
     EVERYTHING,
-    Kind,
     Redaction,
     RedactionError,
     parse_kept,
     redact,
 )
+from roofwatch.collector.redaction_patterns import Kind
 from tests.builders import CASE_ID, make_activity, make_environment, make_measurement, make_profile, make_record
 
 HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))
