@@ -37,38 +37,6 @@ _log = logging.getLogger("roofwatch.api")
 _health = APIRouter(tags=["health"])
 
 
-class _BackgroundThread:
-    """Calls a task when woken, and every 30 seconds. Several servers may share one store."""
-
-    def __init__(self, task: Callable[[], object]) -> None:
-        self._task = task
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="analysis and alerts", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def stop(self) -> None:
-        """Stop after the current step."""
-        self._stopping.set()
-        self._wake.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._task()
-            except Exception as error:  # noqa: BLE001  the next call may succeed
-                # without the message, which may quote a secret
-                _log.error("%s failed: %s", self._thread.name, type(error).__name__)
-            self._wake.wait(_WORK_INTERVAL_S)
-            self._wake.clear()
-
-
 def create_app(
     engine: Engine,
     *,
@@ -98,24 +66,34 @@ def create_app(
         ValueError: the issuer has no https URL.
     """
     limits = limits or Limits()
+    wake, stopping = threading.Event(), threading.Event()
 
     def work() -> None:
-        if analyses:
-            analyse_waiting(engine)
-        if alerts is not None:
-            _send_alerts(engine, alerts, now)
-
-    worker = _BackgroundThread(work)
+        """Analyse and send alerts when woken, and at an interval. Several servers may share one store."""
+        while not stopping.is_set():
+            try:
+                if analyses:
+                    analyse_waiting(engine)
+                if alerts is not None:
+                    _send_alerts(engine, alerts, now)
+            except Exception as error:  # noqa: BLE001  the next call may succeed
+                # without the message, which may quote a secret
+                _log.error("analysis and alerts failed: %s", type(error).__name__)
+            wake.wait(_WORK_INTERVAL_S)
+            wake.clear()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # a request needs one connection, so more threads would only wait
         anyio.to_thread.current_default_thread_limiter().total_tokens = max(1, connections_of(engine) - 1)
+        worker = threading.Thread(target=work, name="analysis and alerts", daemon=True)
         worker.start()
         try:
             yield
         finally:
-            await anyio.to_thread.run_sync(worker.stop)
+            stopping.set()
+            wake.set()
+            await anyio.to_thread.run_sync(worker.join)
 
     app = FastAPI(
         title="roofwatch",
@@ -136,7 +114,7 @@ def create_app(
         metrics=metrics,
         bodies=BodyReader(limits),
         ingests=asyncio.Semaphore(limits.ingests),
-        wake_worker=worker.wake,
+        wake_worker=wake.set,
         exports_series=exports_series,
         now=now,
     )

@@ -1,8 +1,5 @@
 """Channels of alerts: webhooks, GitHub issues, and every service that apprise supports, such as chat and e-mail.
 
-Messages are delivered at least once. A repeated webhook has the same Idempotency-Key, and GitHub is searched for a
-hidden marker. Apprise has no such key, so its message says that it may be a repetition.
-
 Texts may come from a record or a repository, so they are untrusted. In plain text they become printable lines without
 mentions, links or tags; in Markdown they are code spans; in the JSON of a webhook they are data.
 """
@@ -93,7 +90,7 @@ def _read_address(channel: AddressedChannel, folder: Path) -> str:
 
 
 class AppriseSender:
-    """Any service that apprise supports."""
+    """Any service that apprise supports. None recognises a repeated message, so the text says that it may be one."""
 
     def __init__(self, url: str) -> None:
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log may show parts of an address
@@ -117,8 +114,7 @@ class AppriseSender:
 class WebhookSender:
     """A receiver of JSON, by its https URL; plain http only on this machine.
 
-    With a secret, the header `X-Roofwatch-Signature-256` has the HMAC-SHA256 of the body, as GitHub's webhooks do. The
-    body contains the key of the message, so a receiver that drops known keys is safe from repeated ones.
+    With a secret, the header `X-Roofwatch-Signature-256` has the HMAC-SHA256 of the body, as GitHub's webhooks do.
     """
 
     def __init__(self, url: str, secret: str | None = None) -> None:
@@ -139,15 +135,9 @@ class WebhookSender:
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
             raise SendError(f"no answer: {type(error).__name__}", is_uncertain=True) from None
         if not answer.is_success:
-            wait = _retry_after(answer)
+            asked = answer.headers.get("Retry-After", "") if answer.status_code in {429, 503} else ""
+            wait = timedelta(seconds=min(float(asked), 86_400.0)) if asked.isdecimal() else timedelta()  # not a date
             raise SendError(f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error, retry_after=wait)
-
-
-def _retry_after(answer: httpx.Response) -> timedelta | None:
-    """Return the seconds that a receiver under load asks for; a date is ignored."""
-    text = answer.headers.get("Retry-After", "")
-    is_asked = answer.status_code in {429, 503} and text.isdecimal()
-    return timedelta(seconds=min(float(text), 86_400.0)) if is_asked else None
 
 
 class IssueSender:

@@ -65,60 +65,50 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
         return None
     header = [text[start:end] for field, start, end in document.spans if field != "traceEvents"]
     known = "\n".join((*header, *_NAME_FIELD.findall(text), *set(_STRING.findall(text))))
-    strings = _StringRedactor(redaction.with_known_names(known))
     parts, removed, at = [], [], 0
     for field, start, end in document.spans:
-        value = text[start:end]
-        if _is_removed(field, value, redaction):
+        if _is_removed(field, text[start], redaction):
             removed.append(field)
-            value = {"{": "{}", "[": "[]"}.get(value[0], '"<removed>"')
-        else:
-            value = strings.redact(value)
-        parts += [text[at:start], value]
-        at = end
-    parts.append(text[at:] if document.spans else strings.redact(text))  # else a bare array of events
-    return _encode("".join(parts)), Redacted("kineto-chrome-trace", strings.changed_count, tuple(removed))
+            parts += [text[at:start], {"{": "{}", "[": "[]"}.get(text[start], '"<removed>"')]
+            at = end
+    kept, changed_count = _redact_strings("".join((*parts, text[at:])), redaction.with_known_names(known))
+    return _encode(kept), Redacted("kineto-chrome-trace", changed_count, tuple(removed))
 
 
-def _is_removed(field: str, value: str, redaction: Redaction) -> bool:
+def _is_removed(field: str, first_character: str, redaction: Redaction) -> bool:
     if field in {"host_name", "hostname"}:
         return not redaction.keeps(Kind.HOSTNAME)
-    is_harmless = field in _HARMLESS_FIELDS or not value.startswith(("{", "[", '"'))  # numbers stay
+    is_harmless = field in _HARMLESS_FIELDS or first_character not in '{["'  # numbers stay
     return not is_harmless and not redaction.keeps(Kind.METADATA)
 
 
-class _StringRedactor:
-    """Redacts the strings of JSON text in place."""
+def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
+    """Redact the strings of JSON text in place; return how many changed too."""
+    previous, previous_end, changed_count = "", 0, 0
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
-        self._redact_string = lru_cache(_CACHED_TEXTS)(self._redact_one)
-        self.changed_count = 0
-
-    def redact(self, document: str) -> str:
-        self._previous, self._previous_end = "", 0
-        return _STRING.sub(self._replace, document)
-
-    def _replace(self, match: re.Match[str]) -> str:
-        separator = match.string[self._previous_end : match.start()][:_MAX_SEPARATOR].strip()
-        redacted = self._redact_string(match[0], separator, self._previous if separator in {":", ","} else "")
-        self._previous, self._previous_end = match[0][1:-1], match.end()
-        self.changed_count += redacted != match[0]
-        return redacted
-
-    def _redact_one(self, literal: str, separator: str, previous: str) -> str:
-        """Redact a string behind another: a value behind its key, or an argument behind an option."""
+    @lru_cache(_CACHED_TEXTS)
+    def redact(literal: str, previous: str, is_argument: bool) -> str:
+        """Redact a string; `previous` is its key in an object, or the option that it is an argument of."""
         try:
             text: str = json.loads(literal, strict=False)
         except ValueError:
             text = literal[1:-1]
-        if separator == ":" and previous:
-            redacted = self._redaction.value(previous, text)
-        elif SECRET_OPTION.fullmatch(previous):
-            redacted = self._redaction.arguments([previous, text])[1]
+        if is_argument:
+            redacted = redaction.arguments([previous, text])[1]
         else:
-            redacted = self._redaction.text(text)
+            redacted = redaction.value(previous, text) if previous else redaction.text(text)
         return literal if redacted == text else json.dumps(redacted, ensure_ascii=False)
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal previous, previous_end, changed_count
+        separator = document[previous_end : match.start()][:_MAX_SEPARATOR].strip()
+        is_argument = separator == "," and SECRET_OPTION.fullmatch(previous) is not None
+        redacted = redact(match[0], previous if is_argument or separator == ":" else "", is_argument)
+        previous, previous_end = match[0][1:-1], match.end()
+        changed_count += redacted != match[0]
+        return redacted
+
+    return _STRING.sub(replace, document), changed_count
 
 
 # --- CSV files
