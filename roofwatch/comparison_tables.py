@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import format_ns, metric
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.values import Verdict
 from roofwatch.tables import joined, verdict
 from roofwatch.terminal import make_table
 
 if TYPE_CHECKING:
-    from roofwatch.ci.ab.comparable import SideResult
-    from roofwatch.ci.ab.compare import Comparison
     from roofwatch.ci.ab.noise_floor import NoiseFloor
+    from roofwatch.ci.report.findings import Finding
     from roofwatch.ci.report.pull_request import PullRequestJudgement
-    from roofwatch.ci.static.comparison import StaticJudgement
     from roofwatch.ci.verdicts import Reason
     from roofwatch.db.auth.values import Triage
     from roofwatch.db.values import Regression
@@ -28,31 +24,9 @@ if TYPE_CHECKING:
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
-    """Everything that is not unchanged, the worst first: cases, accuracy, memory and host time, machine code."""
-    from roofwatch.ci.report.findings import worst_first
+    """Everything that changed or is undecided, and what it costs the steps of workloads."""
+    from roofwatch.ci.report.findings import accuracy_findings, list_findings
 
-    cases = [
-        (
-            *(case.case_id, case.implementation, _side(case.base), _side(case.head)),
-            None if case.comparison is None else f"{case.comparison.relative_change:+.1%}",
-            *(
-                _interval(case.comparison),
-                verdict(case.verdict),
-                _reason(case.reason).append(_more_blocks(case.comparison)),
-            ),
-        )
-        for case in worst_first(judged.cases)
-        if case.verdict is not Verdict.UNCHANGED
-    ]
-    write_error = metric("rmse_ratio").format
-    errors = [
-        (one.case_id, one.implementation, one.part, write_error(one.base), write_error(one.head), _reason(one.reason))
-        for one in judged.accuracy_changes
-    ]
-    secondary = [
-        (one.case_id, one.implementation, one.in_words, verdict(one.verdict), _reason(one.reason))
-        for one in judged.secondary_changes
-    ]
     steps = [
         (
             *(one.kernel, one.implementation, f"{one.kernel_change:+.1%}", one.workload_case_id, f"{one.share:.1%}"),
@@ -60,20 +34,25 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
         )
         for one in judged.step_predictions
     ]
-    tables = (
-        make_table(("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason"), cases),
-        make_table(
-            ("case", "implementation", "result", "error at base", "error at head", "change"), errors, title="accuracy"
-        ),
-        make_table(("case", "implementation", "change", "verdict", "reason"), secondary, title="memory and host time"),
-        make_table(
-            ("kernel", "implementation", "change", "workload", "share", "step", "interval"),
-            steps,
-            title="predicted change of steps",
-        ),
-        static_changes_table(judged.static),
-    )
-    return [table for table in tables if table.row_count]
+    columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
+    predicted = make_table(columns, steps, title="predicted change of steps")
+    found = findings_table([*list_findings(judged), *accuracy_findings(judged)])
+    return [table for table in (found, predicted) if table.row_count]
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """One row per change, in the given order; targets with the same one share a row."""
+    targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
+    for one in findings:
+        if one.is_change:
+            text = "; ".join((one.text, *one.details))
+            key = one.verdict, one.reason, one.case_id, one.implementation, one.part, text
+            targets.setdefault(key, []).append(one.target)
+    rows = [
+        (verdict(word), Text(reason, style=f"link {reason.url}"), *names, joined(found), text)
+        for (word, reason, *names, text), found in targets.items()
+    ]
+    return make_table(("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows)
 
 
 def noise_floor_table(noise: NoiseFloor) -> Table:
@@ -89,28 +68,6 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     ]
     counts = [f"detectable with {count}" for count in blocks]
     return make_table(("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2)
-
-
-def _more_blocks(comparison: Comparison | None) -> str:
-    """How many more blocks would decide the verdict, if any number would."""
-    return "" if comparison is None or comparison.more_blocks is None else f", {comparison.more_blocks} more blocks"
-
-
-def static_changes_table(judged: Iterable[StaticJudgement]) -> Table:
-    """Changes of machine code; targets with the same finding share a row."""
-    targets: dict[tuple[str, Reason, str, str, str], list[str]] = {}
-    for item in judged:
-        if not item.is_listed:
-            continue
-        failed = None if item.head is None or item.head.outcome is Outcome.OK else item.head
-        change = str(item.detail or "") if failed is None else f"{failed.outcome}: {item.detail or ''}"
-        key = (item.word, item.reason, item.function, item.case_id, change)
-        targets.setdefault(key, []).append(item.target)
-    rows = [
-        (verdict(word), _reason(reason), function, case_id, joined(found), change)
-        for (word, reason, function, case_id, change), found in targets.items()
-    ]
-    return make_table(("verdict", "reason", "function", "case", "targets", "change"), rows, title="machine code")
 
 
 def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | None = None) -> Table:
@@ -141,26 +98,6 @@ def verdict_line(judged: PullRequestJudgement) -> str:
     power = "" if smallest is None else f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
     floor = "" if judged.noise_floor is None else f". {judged.noise_floor.remark}"
     return f"{judged.verdict}: {said}{power}{floor}"
-
-
-def _side(side: SideResult | None) -> str:
-    if side is None:
-        return "absent"
-    if side.median_ns is not None:
-        return format_ns(side.median_ns)
-    return str(side.measured or side.accuracy)
-
-
-def _reason(reason: Reason) -> Text:
-    """Return the code, linked to its documentation."""
-    return Text(reason, style=f"link {reason.url}")
-
-
-def _interval(comparison: Comparison | None) -> str:
-    if comparison is None or not all(map(math.isfinite, comparison.relative_interval)):
-        return ""
-    low, high = comparison.relative_interval
-    return f"{low:+.1%} to {high:+.1%}"
 
 
 def _triage(triage: Triage) -> str:

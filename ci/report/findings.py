@@ -10,9 +10,11 @@ from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
+from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import SourceLine
@@ -48,7 +50,7 @@ class Finding:
     """A case and implementation, a compiled function that differs, or a metric of a launch that changed."""
 
     suite: str
-    """`measured`, `compiled` or `launched`."""
+    """`measured`, `compiled`, `launched` or `checked`."""
     case_id: str
     implementation: str
     verdict: Verdict
@@ -59,13 +61,22 @@ class Finding:
     """In the head's source, if known."""
     part: str = ""
     """Function or metric of the implementation."""
+    target: str = ""
+    """Of a compiled function."""
     details: tuple[str, ...] = ()
     head_ns: float | None = None
     """Median time of a case at the head."""
+    is_change: bool = True
+    """Whether it is worth a row of a table."""
 
     @property
     def name(self) -> str:
-        return " ".join(filter(None, (self.case_id, self.implementation, self.part)))
+        return f"{self.case_id} {self.short_name}"
+
+    @property
+    def short_name(self) -> str:
+        """Name without the case."""
+        return " ".join(filter(None, (self.implementation, self.part, self.target and f"for {self.target}")))
 
 
 def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
@@ -77,22 +88,39 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
             line=find_line(lines, case.case_id, case.implementation),
             details=(f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
             head_ns=None if case.head is None else case.head.median_ns,
+            is_change=case.verdict is not Verdict.UNCHANGED,
         )
         for case in worst_first(judgement.cases)
     ]
-    for item in judgement.static:
-        text = reason_words(item.reason) if item.detail is None else str(item.detail)
-        line = find_line(lines, item.case_id, item.implementation, item.function)
-        part = f"{item.function} for {item.target}"
-        found.append(
-            Finding("compiled", item.case_id, item.implementation, item.verdict, item.reason, text, line, part)
+    found += static_findings(judgement.static, lines)
+    return found + [_finding_of(change, "launched", lines) for change in judgement.secondary_changes]
+
+
+def static_findings(static: Iterable[StaticJudgement], lines: Sequence[SourceLine] = ()) -> list[Finding]:
+    """List compiled functions that differ."""
+    return [
+        Finding(
+            *("compiled", item.case_id, item.implementation, item.verdict, item.reason),
+            reason_words(item.reason) if item.detail is None else str(item.detail),
+            line=find_line(lines, item.case_id, item.implementation, item.function),
+            part=item.function,
+            target=item.target,
+            is_change=item.is_listed,
         )
-    for one in judgement.secondary_changes:
-        line, part = find_line(lines, one.case_id, one.implementation), metric(one.metric).title
-        found.append(
-            Finding("launched", one.case_id, one.implementation, one.verdict, one.reason, one.in_words, line, part)
-        )
-    return found
+        for item in static
+    ]
+
+
+def accuracy_findings(judgement: PullRequestJudgement) -> list[Finding]:
+    """List changes of the error of correct results, which decide nothing."""
+    return [_finding_of(change, "checked", judgement.source_lines) for change in judgement.accuracy_changes]
+
+
+def _finding_of(change: Change, suite: str, lines: Sequence[SourceLine]) -> Finding:
+    line = find_line(lines, change.case_id, change.implementation)
+    names = (change.case_id, change.implementation)
+    part = " ".join(filter(None, (metric(change.metric).title, change.part)))
+    return Finding(suite, *names, change.verdict, change.reason, change.in_words, line, part)
 
 
 def reason_words(reason: Reason) -> str:
@@ -125,6 +153,8 @@ def _case_text(case: CaseJudgement) -> str:
     if case.comparison is not None:
         low, high = case.comparison.relative_interval
         parts.append(f"time {case.comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%})")
+        if case.comparison.more_blocks is not None:
+            parts.append(f"needs about {case.comparison.more_blocks} more blocks")
     if not parts:
         parts.append(reason_words(case.reason))
         if case.verdict is Verdict.REGRESSED and case.head is not None and case.head.message:
@@ -186,8 +216,7 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
 
 def _junit_case(finding: Finding) -> ElementTree.Element:
-    name = f"{finding.implementation} {finding.part}".rstrip()
-    element = ElementTree.Element("testcase", classname=_xml(finding.case_id), name=_xml(name))
+    element = ElementTree.Element("testcase", classname=_xml(finding.case_id), name=_xml(finding.short_name))
     if finding.head_ns is not None:
         element.set("time", f"{finding.head_ns / 1e9:.9f}")
     if finding.verdict in _JUNIT_TAGS:

@@ -56,6 +56,7 @@ def static(
     Exit status: 1 if machine code got worse, for example spills, 2 if that cannot be decided.
     """
     from roofwatch import comparison_tables, tables
+    from roofwatch.ci.report.findings import static_findings
     from roofwatch.static_gate import answer, notes, to_json
 
     plan = replace(options, device="cpu").plan(usual_tag="quick")  # a compiler can handle the sizes of a GPU
@@ -75,7 +76,7 @@ def static(
     elif base is None:
         shown.append(tables.static_facts(answered.facts))
     if any(item.is_listed for item in answered.applied.judged):
-        shown.append(comparison_tables.static_changes_table(answered.applied.judged))
+        shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 
