@@ -1,6 +1,7 @@
 """The commits of a suite's repository, the suite and its build inputs at each of them, and its series."""
 
 import glob
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,17 +19,16 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     DescribeEnvironment,
-    DescribeSources,
     SuiteInfo,
     WorkerSettings,
     machine_error,
 )
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import CommitRef
-from roofwatch.measurement.revisions import affects_every_kernel, open_suite
+from roofwatch.measurement.revisions import affects_every_kernel, open_suite, source_digests
 
 _TIMEOUT_S = 120.0
-_DIRECTIONS = frozenset({"fwd", "bwd"})
+_SERIES = re.compile(r"(.+/.+/(?:fwd|bwd))(?:/([^/]+))?")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def read_build_inputs(
     for number, sha in enumerate([commits.good_sha, *commits.shas], start=1):
         try:
             with open_suite(path, sha, fork_server, benchmarks) as suite:
-                sources = _sources(suite, plan, fork_server, _other_files(repository, sha))
+                codes = sorted((source_digests(suite.source, fork_server) or {}).items())
+                chosen = [code for code in codes if matches(code[0], plan.kernels)]
+                sources = digest_of(chosen, _other_files(repository, sha)) if chosen else None
                 before = next((one for one in reversed(found) if not one.error), None)
                 if before is None or sources is None or sources != before.sources:
                     before = BuildInputs(sources, None if compiled is None else _machine_code(suite, compiled))
@@ -98,15 +100,6 @@ def read_build_inputs(
             found.append(BuildInputs(error=str(error)))
         on_progress(Progress(number, len(commits.commits) + 1, f"read the sources of {sha[:12]}"))
     return found
-
-
-def _sources(suite: SuiteAt, plan: RunPlan, fork_server: ForkServer, other_files: list[str]) -> str | None:
-    """Digest everything that the kernels may use; None if it is unknown."""
-    with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
-        worker.start()
-        codes = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).source_digests or {}
-    chosen = [(name, code) for name, code in sorted(codes.items()) if matches(name, plan.kernels)]
-    return digest_of(chosen, other_files) if chosen else None
 
 
 def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
@@ -162,14 +155,13 @@ def parse_series(text: str) -> tuple[str, str | None]:
     Raises:
         SuiteError: the text has another form.
     """
-    parts = text.split("/")
-    if len(parts) > 2 and parts[-1] in _DIRECTIONS:
-        return text, None
-    if len(parts) > 3 and parts[-2] in _DIRECTIONS:
-        return "/".join(parts[:-1]), parts[-1]
-    raise SuiteError(
-        f"series {text!r}: write KERNEL/CASE/fwd or KERNEL/CASE/fwd/IMPLEMENTATION; roofwatch list --json has the cases"
-    )
+    found = _SERIES.fullmatch(text)
+    if found is None:
+        raise SuiteError(
+            f"series {text!r}: write KERNEL/CASE/fwd or KERNEL/CASE/fwd/IMPLEMENTATION; roofwatch list --json has the "
+            "cases"
+        )
+    return found[1], found[2]
 
 
 def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | None) -> str:

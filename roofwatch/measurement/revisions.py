@@ -3,19 +3,19 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from roofwatch.arguments import repository_of, suite_at, suite_at_commit, suite_source
+from roofwatch.arguments import repository_of, suite_at, suite_at_commit
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.collector.git import merge_base, read_commit, run_git
 from roofwatch.collector.record.record import SAME_SOURCES, SkippedKernel
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
@@ -235,9 +235,13 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     """
     shared_files = tuple(sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file)))
     with ForkServer() as fork_server:
-        new = _sources(fork_server, path, head)
+        with nullcontext(suite_at(path, None)) if head is None else suite_at_commit(path, head) as suite:
+            new = source_digests(suite.source, fork_server)
+        if new is None:
+            raise CollectorError("the source files of the suite cannot be read; omit --affected")
         try:
-            old = _sources(fork_server, path, base)
+            with suite_at_commit(path, base) as suite:
+                old = source_digests(suite.source, fork_server) or {}
         except SuiteError:  # missing or broken there, so every kernel is new
             old = {}
     names = [*new, *(name for name in old if name not in new)]  # a removed kernel is measured at the base
@@ -260,12 +264,8 @@ def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
     return [file for file in listed.split("\0") if file]
 
 
-def _sources(fork_server: ForkServer, path: Path | None, revision: str | None) -> dict[str, str]:
-    with ExitStack() as stack:
-        source = suite_source(path) if revision is None else stack.enter_context(suite_at_commit(path, revision)).source
-        worker = stack.enter_context(Worker(fork_server, WorkerSettings(source=source, device="cpu")))
+def source_digests(source: SuiteSource, fork_server: ForkServer) -> dict[str, str] | None:
+    """Digest what each kernel of a suite may use; None if its source files cannot be read."""
+    with Worker(fork_server, WorkerSettings(source=source, device="cpu")) as worker:
         worker.start()
-        sources = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).source_digests
-    if sources is None:
-        raise CollectorError("the source files of the suite cannot be read; omit --affected")
-    return sources
+        return worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).source_digests
