@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.report.background import background
 from roofwatch.ci.report.findings import list_findings, reason_words
 from roofwatch.ci.report.markdown import code, count_of, join_sections, listed
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
-from roofwatch.ci.report.sections import changes, groups_of_times, percent
+from roofwatch.ci.report.sections import background, changes, groups_of_times, percent
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict

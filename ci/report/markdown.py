@@ -4,7 +4,7 @@ Everything from a record is put into code spans, where GitHub renders neither HT
 mentions nor issues; what could end the span or the table cell is replaced.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.messages import on_one_line, visible
@@ -16,14 +16,18 @@ _MAX_OPEN_ROWS = 10
 _MAX_LINE = 300
 
 
+Row = tuple[str, ...]
+"""Cells of a table, as Markdown."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A table, the most relevant row first."""
 
     title: str
     """Shown if it is folded."""
-    rows: Sequence[Mapping[str, str]]
-    """Markdown by column; all rows have the same columns."""
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
     is_folded: bool = False
     text: str | None = None
 
@@ -85,9 +89,9 @@ def join_sections(
     opened = [section for section in sections if not section.is_folded]
     shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]
     rest = [
-        Section(f"{len(section.rows) - _MAX_OPEN_ROWS} more: {section.title}", section.rows[_MAX_OPEN_ROWS:], True)
+        Section(f"{len(more)} more: {section.title}", section.columns, more, is_folded=True)
         for section in opened
-        if len(section.rows) > _MAX_OPEN_ROWS
+        if (more := section.rows[_MAX_OPEN_ROWS:])
     ]
     folds = [*rest, *(section for section in sections if section.is_folded)]
     most = max((len(section.rows) for section in sections), default=0)
@@ -104,7 +108,7 @@ def join_sections(
 def _section_lines(section: Section, most: int, whole_url: str | None) -> list[str]:
     """Write a table, and how many rows were cut."""
     lines = [section.text, ""] if section.text else []
-    lines += table(list(section.rows[0]), [list(row.values()) for row in section.rows[:most]])
+    lines += table(section.columns, section.rows[:most])
     if (cut_count := len(section.rows) - most) > 0:
         link = f" [All of them]({whole_url})" if whole_url else ""
         lines += ["", f"_{count_of(cut_count, 'more row')} cut to keep this comment short._{link}"]

@@ -1,21 +1,24 @@
-"""The open tables of a pull-request comment, one row per kernel: results, times, machine code, launches. Pure."""
+"""The tables of a pull-request comment: the open ones have a row per kernel, the folded ones explain them. Pure."""
 
 import math
 import statistics
 import urllib.parse
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, reason_words, worst_first
-from roofwatch.ci.report.markdown import Section, code, count_of, listed
+from roofwatch.ci.report.markdown import Row, Section, code, count_of, listed
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.db.values import Cause, Verdict
 
 _Changed = TypeVar("_Changed", CaseJudgement, StaticJudgement, Change)
@@ -29,6 +32,21 @@ _TEXT_ON_STEPS = (
     "Predicted: share of the step × change of the kernel, with the same overlap as before. "
     "The interval does not include the error of the share."
 )
+_MAX_COUNTERS_OF_A_KERNEL = 6
+_MAX_LAUNCHES = 30
+_COUNTER_FORMATS = {"ns": format_ns, "bytes": format_bytes, "share": "{:.1%}".format}
+_ENVIRONMENT = {
+    "runner_class": "runner class",
+    "driver_version": "driver",
+    "os": "operating system",
+    "python_version": "Python",
+    "torch_version": "torch",
+    "triton_version": "triton",
+    "cuda_version": "CUDA",
+}
+
+
+# --- the open tables
 
 
 def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> list[Section]:
@@ -39,77 +57,80 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
         source_url: Folder of the head's files, for links to lines.
     """
     rows = _Rows(judgement, source_url)
+    launches = "memory and host time of a launch"
+    text_on_code = "Compiler output only, not timed."
+    if any(item.cause is Cause.TOOLCHAIN for item in judgement.static):
+        text_on_code += " The toolchains differ, which may be the cause."
+    text_on_accuracy = "Within tolerance, so no verdict uses this."
     sections = [
-        Section("results", [*rows.results()]),
-        Section("times", [*rows.times()]),
-        Section("steps of workloads", [*rows.steps()], text=_TEXT_ON_STEPS),
-        Section("machine code", [*rows.machine_code()], text=_text_on_code(judgement)),
-        Section("memory and host time of a launch", [*rows.launches()]),
-        Section("accuracy", [*rows.accuracy()], text="Within tolerance, so no verdict uses this."),
-        Section("autotuning", [*rows.autotuning()]),
+        Section("results", ("result", "benchmark", "message"), [*rows.results()]),
+        Section("times", ("time", "benchmark", "base → head"), [*rows.times()]),
+        Section("steps of workloads", ("step", "workload", "because of"), [*rows.steps()], text=_TEXT_ON_STEPS),
+        Section("machine code", ("machine code", "benchmark", "targets"), [*rows.machine_code()], text=text_on_code),
+        Section(launches, ("launch", "benchmark", "base → head"), [*rows.launches()]),
+        Section("accuracy", ("error", "benchmark", "base → head"), [*rows.accuracy()], text=text_on_accuracy),
+        Section("autotuning", ("autotuning", "benchmark"), [*rows.autotuning()]),
     ]
     return [section for section in sections if section.rows]
 
 
+@dataclass(frozen=True)
 class _Rows:
     """The rows of each table."""
 
-    def __init__(self, judgement: PullRequestJudgement, source_url: str | None) -> None:
-        self._judgement = judgement
-        self._source_url = source_url
+    judgement: PullRequestJudgement
+    source_url: str | None
 
-    def results(self) -> Iterator[dict[str, str]]:
-        changed = worst_first(case for case in self._judgement.cases if case.reason in _RESULTS)
+    def results(self) -> Iterator[Row]:
+        changed = worst_first(case for case in self.judgement.cases if case.reason in _RESULTS)
         for group in _by_kernel(changed, lambda case: case.reason):
-            result, message = _bold(group[0], outcome_cell(group[0])), message_cell(group[0])
-            yield {"result": result, "benchmark": self._benchmark(group), "message": message}
+            yield _bold(group[0], _outcome(group[0])), self._benchmark(group), _message(group[0])
 
-    def times(self) -> Iterator[dict[str, str]]:
-        for group in groups_of_times(self._judgement):
+    def times(self) -> Iterator[Row]:
+        for group in groups_of_times(self.judgement):
             compared = [case.comparison for case in group if case.comparison is not None]
             low, high = compared[0].relative_interval
             change = _bold(group[0], percent(compared[0].relative_change))
             change += f" ±{(high - low) / 2:.1%}" if math.isfinite(high - low) else ""
-            times, roof = both("median_ns", compared[0].base_ns, compared[0].head_ns), roofline_cell(group[0])
-            row = {"time": change, "benchmark": self._benchmark(group, [one.log_ratio for one in compared])}
-            yield row | {"base → head": f"{times}<br>{roof} of roofline" if roof else times}
+            times, roof = _both("median_ns", compared[0].base_ns, compared[0].head_ns), _roofline(group[0])
+            names = self._benchmark(group, [one.log_ratio for one in compared])
+            yield change, names, f"{times}<br>{roof} of roofline" if roof else times
 
-    def steps(self) -> Iterator[dict[str, str]]:
-        for one in self._judgement.step_predictions[:_MAX_STEPS]:
+    def steps(self) -> Iterator[Row]:
+        for one in self.judgement.step_predictions[:_MAX_STEPS]:
             kernel = f"{code(one.kernel)} {code(one.implementation)} {percent(one.kernel_change)}"
-            yield {
-                "step": f"{percent(one.step_change)} ({percent(one.low)} to {percent(one.high)})",
-                "workload": f"{code(one.workload_case_id.translate(_SPACED))} {code(one.workload_implementation)}",
-                "because of": f"{kernel}, {one.share:.1%} of the step",
-            }
+            yield (
+                f"{percent(one.step_change)} ({percent(one.low)} to {percent(one.high)})",
+                f"{code(one.workload_case_id.translate(_SPACED))} {code(one.workload_implementation)}",
+                f"{kernel}, {one.share:.1%} of the step",
+            )
 
-    def machine_code(self) -> Iterator[dict[str, str]]:
-        shown = sorted((item for item in self._judgement.static if item.is_listed), key=weight_of_code)
-        for group in _by_kernel(shown, lambda item: (item.function, item.word)):
+    def machine_code(self) -> Iterator[Row]:
+        for group in _by_kernel(_listed_code(self.judgement), lambda item: (item.function, item.word)):
             targets = listed(dict.fromkeys(code(item.target) for item in group))
-            yield {"machine code": _code_change(group[0]), "benchmark": self._benchmark(group), "targets": targets}
+            yield _code_change(group[0]), self._benchmark(group), targets
 
-    def launches(self) -> Iterator[dict[str, str]]:
-        for group in _by_kernel(self._judgement.secondary_changes, lambda one: (one.metric, one.verdict)):
+    def launches(self) -> Iterator[Row]:
+        for group in _by_kernel(self.judgement.secondary_changes, lambda one: (one.metric, one.verdict)):
             worst = group[0]
             size = "nothing before" if math.isinf(worst.relative_change) else percent(worst.relative_change)
-            row = {"launch": f"{_bold(worst, size)} {metric(worst.metric).title}"}
-            row["benchmark"] = self._benchmark(group, [one.log_ratio for one in group])
-            yield row | {"base → head": both(worst.metric, worst.base, worst.head)}
+            names = self._benchmark(group, [one.log_ratio for one in group])
+            change = f"{_bold(worst, size)} {metric(worst.metric).title}"
+            yield change, names, _both(worst.metric, worst.base, worst.head)
 
-    def accuracy(self) -> Iterator[dict[str, str]]:
-        for group in _by_kernel(self._judgement.accuracy_changes, lambda one: one.reason):
+    def accuracy(self) -> Iterator[Row]:
+        for group in _by_kernel(self.judgement.accuracy_changes, lambda one: one.reason):
             worst = group[0]
             factor = f"× {math.exp(worst.log_ratio):.2g}"
             if math.isinf(worst.log_ratio):
                 factor = "no longer exact" if worst.head else "exact now"
-            row = {"error": f"{factor}, {reason_words(worst.reason)}", "benchmark": self._benchmark(group)}
-            yield row | {"base → head": f"{both('rmse_ratio', worst.base, worst.head)} ({code(worst.part)})"}
+            errors = f"{_both('rmse_ratio', worst.base, worst.head)} ({code(worst.part)})"
+            yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 
-    def autotuning(self) -> Iterator[dict[str, str]]:
-        for case in self._judgement.cases:
+    def autotuning(self) -> Iterator[Row]:
+        for case in self.judgement.cases:
             for flip in case.flips if case.verdict is not Verdict.UNCHANGED else ():
-                yield {"autotuning": flip.quoted(code), "benchmark": self._benchmark([case])}
+                yield flip.quoted(code), self._benchmark([case])
 
     def _benchmark(self, group: Sequence[_Changed], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
@@ -117,9 +138,9 @@ class _Rows:
         kernel, _, shape = worst.case_id.partition("/")
         function = worst.function if isinstance(worst, StaticJudgement) else None
         name = code(kernel) if function is None else f"{code(function)} in {code(kernel)}"
-        line = find_line(self._judgement.source_lines, worst.case_id, worst.implementation, function)
-        if line is not None and self._source_url is not None:
-            name = f"[{name}]({self._source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
+        line = find_line(self.judgement.source_lines, worst.case_id, worst.implementation, function)
+        if line is not None and self.source_url is not None:
+            name = f"[{name}]({self.source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
         text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
         case_count = len({one.case_id for one in group})
         if case_count > 1:
@@ -135,12 +156,16 @@ def groups_of_times(judgement: PullRequestJudgement) -> list[list[CaseJudgement]
     return _by_kernel(worst_first(timed), lambda case: case.verdict)
 
 
-def weight_of_code(item: StaticJudgement) -> tuple[int, float, str, str]:
-    """Order changes of machine code, the most severe first."""
-    moved = item.moved_facts
-    base, head = (fact_values(side) if side is not None else {} for side in (item.base, item.head))
-    size = abs(head[moved[0]] - base[moved[0]]) if moved else 0.0
-    return VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
+def _listed_code(judgement: PullRequestJudgement) -> list[StaticJudgement]:
+    """Return the changes of machine code, the most severe first."""
+
+    def weight(item: StaticJudgement) -> tuple[int, float, str, str]:
+        moved = item.moved_facts
+        base, head = (fact_values(side) if side is not None else {} for side in (item.base, item.head))
+        size = abs(head[moved[0]] - base[moved[0]]) if moved else 0.0
+        return VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
+
+    return sorted((item for item in judgement.static if item.is_listed), key=weight)
 
 
 def _by_kernel(items: Iterable[_Changed], kind: Callable[[_Changed], Hashable]) -> list[list[_Changed]]:
@@ -151,11 +176,106 @@ def _by_kernel(items: Iterable[_Changed], kind: Callable[[_Changed], Hashable]) 
     return list(groups.values())
 
 
-def _text_on_code(judgement: PullRequestJudgement) -> str:
-    text = "Compiler output only, not timed."
-    if any(item.cause is Cause.TOOLCHAIN for item in judgement.static):
-        text += " The toolchains differ, which may be the cause."
+# --- the folded tables
+
+
+def background(judgement: PullRequestJudgement) -> list[Section]:
+    """Write the folded tables."""
+    sections = [
+        _case_section(judgement),
+        _machine_code_section(judgement),
+        _evidence_section(judgement),
+        _environment_section(judgement),
+    ]
+    return [section for section in sections if section.rows]
+
+
+def _case_section(judgement: PullRequestJudgement) -> Section:
+    """List the cases that no open table names."""
+    slower = [case for group in groups_of_times(judgement) if len(group) > 1 for case in group]
+    others = [
+        case
+        for case in worst_first(judgement.cases)
+        if case.verdict is Verdict.INCONCLUSIVE or case.reason is Reason.ALREADY_FAILING
+    ]
+    rows = []
+    for case in (*slower, *others):
+        base, head = (None if side is None else side.median_ns for side in (case.base, case.head))
+        change = ""
+        if case.comparison is not None:
+            change, (low, high) = f"{case.comparison.relative_change:+.1%}", case.comparison.relative_interval
+            change += f" ({low:+.1%} to {high:+.1%})" if math.isfinite(low) and math.isfinite(high) else ""
+        rows.append((change, _names(case), _both("median_ns", base, head), _roofline(case), _why(case)))
+    columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
+    return Section(f"{count_of(len(rows), 'case')} in full", columns, rows, is_folded=True)
+
+
+def _machine_code_section(judgement: PullRequestJudgement) -> Section:
+    """Write why changes matter, once for all targets with the same reason."""
+    targets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for item in _listed_code(judgement):
+        if item.detail is not None and item.has_compiled:
+            targets[f"{code(item.function)} {_names(item)}", item.detail.quoted(code)].append(code(item.target))
+    rows = [(names, change, listed(found)) for (names, change), found in targets.items()]
+    return Section("Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True)
+
+
+def _evidence_section(judgement: PullRequestJudgement) -> Section:
+    """List bottlenecks of slower cases, changed launches and changed hardware counters."""
+    rows = []
+    for limit in judgement.bottleneck_changes:
+        sides = str(limit.head) if limit.base is limit.head else f"{limit.base} → {limit.head}"
+        news = "; ".join(one.quoted(code) for one in (limit.headline, *limit.news))
+        rows.append(("bottleneck", _names(limit), f"{sides}: {news}"))
+    rows += [
+        ("launches", _names(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
+        for move in judgement.launch_moves[:_MAX_LAUNCHES]
+    ]
+    shown: Counter[tuple[str, str, str, int]] = Counter()
+    for one in judgement.counter_changes:
+        kernel = (one.case_id, one.implementation, one.part, one.launch_index)
+        shown[kernel] += 1
+        if shown[kernel] <= _MAX_COUNTERS_OF_A_KERNEL:
+            write = _COUNTER_FORMATS.get(one.metric.rpartition("_")[2], "{:.6g}".format)
+            change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
+            text = f"{code(one.part)}: {write(one.base)} → {write(one.head)} ({change})"
+            rows.append((code(one.metric), _names(one), text))
+    columns, text = ("evidence", "benchmark", "base → head"), "Heuristic; does not affect the result."
+    return Section("Likely bottleneck", columns, rows, is_folded=True, text=text)
+
+
+def _environment_section(judgement: PullRequestJudgement) -> Section:
+    rows = []
+    for name, title in _ENVIRONMENT.items():
+        sides = [getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)]
+        if sides != [None, None]:
+            rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
+    floor = "" if judgement.noise_floor is None else f"{judgement.noise_floor.remark.quoted(code)}."
+    text = " ".join(filter(None, (_intervals(judgement), _left_out(judgement), floor)))
+    return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=text)
+
+
+def _intervals(judgement: PullRequestJudgement) -> str:
+    limits = judgement.thresholds
+    compared = [case.comparison for case in judgement.cases if case.comparison is not None]
+    halves = [(high - low) / 2 for low, high in (one.log_interval for one in compared) if math.isfinite(high)]
+    text = f"Flagged only if the whole 95% confidence interval is beyond ±{limits.relative_change:.0%}"
+    text += f" (false discovery rate {limits.false_discovery_rate:.0%})."
+    if not judgement.is_paired:
+        text += " The records are not a pair, so the noise between them is unknown."
+    elif halves:
+        half = math.expm1(statistics.median(halves))
+        text += f" {count_of(len(halves), 'comparison')}: median half-width of the interval ±{half:.1%}."
+    if judgement.detectable_change is not None:
+        text += f" Detects slowdowns ≥ {judgement.detectable_change:.1%} with 80% power."
     return text
+
+
+def _left_out(judgement: PullRequestJudgement) -> str:
+    pairs = [pair for case in judgement.cases for pair in case.left_out]
+    reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
+    count = count_of(len(pairs), "block pair")
+    return f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}." if pairs else ""
 
 
 # --- cells
@@ -166,23 +286,23 @@ def percent(change: float) -> str:
     return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+,.0%}"
 
 
-def both(name: str, base: float | None, head: float | None) -> str:
+def _both(name: str, base: float | None, head: float | None) -> str:
     """Write a metric of both sides."""
     return " → ".join("–" if value is None else metric(name).format(value) for value in (base, head))
 
 
-def roofline_cell(case: CaseJudgement) -> str:
+def _roofline(case: CaseJudgement) -> str:
     base, head = (None if side is None else side.utilisation for side in (case.base, case.head))
     return "" if base is None or head is None else " → ".join(dict.fromkeys((f"{base:.0%}", f"{head:.0%}")))
 
 
-def outcome_cell(case: CaseJudgement) -> str:
+def _outcome(case: CaseJudgement) -> str:
     sides = (case.base, case.head)
     base, head = ("–" if side is None else str(side.failure or side.measured or side.accuracy) for side in sides)
     return head if base in {head, "ok"} else f"{base} → {head}"
 
 
-def message_cell(case: CaseJudgement) -> str:
+def _message(case: CaseJudgement) -> str:
     if case.detail is not None:
         return case.detail.quoted(code)
     side = case.base if case.reason is Reason.FIXED else case.head
@@ -198,8 +318,23 @@ def _code_change(item: StaticJudgement) -> str:
     moved = item.moved_facts[:_MAX_FACTS]
     if moved and item.base is not None and item.head is not None:
         base, head = fact_values(item.base), fact_values(item.head)
-        return f"{word}: " + ", ".join(f"{metric(name).title} {both(name, base[name], head[name])}" for name in moved)
+        return f"{word}: " + ", ".join(f"{metric(name).title} {_both(name, base[name], head[name])}" for name in moved)
     outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
     parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
     parts += [item.detail.quoted(partial(code, limit=_MAX_MESSAGE))] if item.detail is not None else []
     return ": ".join(parts)
+
+
+def _names(item: CaseJudgement | StaticJudgement | Change | LaunchMove | BottleneckChange) -> str:
+    return f"{code(item.case_id)} {code(item.implementation)}"
+
+
+def _why(case: CaseJudgement) -> str:
+    if case.reason is Reason.ALREADY_FAILING:
+        return f"failing before and after: {_outcome(case)} {_message(case)}"
+    if case.detail is not None:
+        return case.detail.quoted(code)
+    one = case.comparison
+    if case.reason is Reason.NOISE and one is not None and one.more_blocks is not None:
+        return f"too noisy for ±{one.threshold:.0%}: needs about {one.more_blocks} more blocks"
+    return reason_words(case.reason)
