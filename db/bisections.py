@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -38,7 +38,6 @@ _ANSWER = TypeAdapter(Answer)
 LEASE = timedelta(hours=2)
 """Time without progress after which another runner may take over; one step can take minutes."""
 
-_UNFINISHED = BisectionRow.state.in_([BisectionState.REQUESTED, BisectionState.RUNNING])
 _IS_FREE = or_(
     BisectionRow.state == BisectionState.REQUESTED,
     and_(BisectionRow.state == BisectionState.RUNNING, BisectionRow.leased_until < func.now()),
@@ -75,16 +74,14 @@ def request_bisection(
         "requested_by": requested_by,
         "regression_id": regression_id,
     }
-    added: UUID | None = session.scalar(
-        upsert(BisectionRow).values(row).on_conflict_do_nothing().returning(BisectionRow.bisection_id)
+    insert = upsert(BisectionRow).values(row)
+    # updating nothing returns the identical row
+    unchanged = insert.on_conflict_do_update(
+        index_elements=["project_id", *_RANGE],
+        index_where=text("state IN ('requested', 'running')"),
+        set_={"state": BisectionRow.state},
     )
-    if added is not None:
-        return added
-    same = [getattr(BisectionRow, name).is_not_distinct_from(row[name]) for name in ("project_id", *_RANGE)]
-    known = session.scalar(select(BisectionRow.bisection_id).where(_UNFINISHED, *same))
-    if known is None:  # it ended between the two statements
-        return request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)
-    return known
+    return session.scalars(unchanged.returning(BisectionRow.bisection_id)).one()
 
 
 def begin_bisection(

@@ -54,10 +54,6 @@ _SUFFIXES = (".json", ".json.gz")
 ForgeName = Literal["github", "gitlab"]
 
 
-class NotMeasuredError(Exception):
-    """There is nothing to judge."""
-
-
 @dataclass(frozen=True)
 class Report:
     """What to post on a pull request."""
@@ -168,29 +164,27 @@ def report_on(
             is_reported, check = found.is_failure or not found.error, check_run.without_records(found)
             text = found.to_markdown() if is_reported else None
             return Report(check, comment=text, problem=found.error or None, is_silent=not found.error)
+        if len(paths) == 1 and not files and not paths[0].is_file():
+            return _nothing_measured(paths[0], job)
         base, head = _pair(paths, files)
         _require_commit(head.commit, job)
         steps = read_step_shares(workloads, head)
         accepted = _baseline(paths, baseline)
         judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor, steps=steps)
-    except NotMeasuredError as error:
-        if job is not None and job.conclusion == "skipped":
-            reason = "the job that measures was skipped, because of a draft or a missing label"
-            return Report(check_run.not_measured(reason, "skipped: not measured"), problem=reason)
-        ended = f"; the run that measured ended as {job.conclusion}" if job is not None and job.conclusion else ""
-        return Report(check_run.not_measured(f"{error}{ended}"), problem=f"{error}{ended}")
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
-    url = None if job is None else job.run.url
-    links = Links(url, dashboard, None if job is None else job.source_url)
-    in_check = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, links=links)
-    return Report(
-        check_run.concluded(judgement, in_check),
-        judgement,
-        comment=to_markdown(judgement, links=links),
-        links=links,
-        is_silent=is_silent(judgement),
-    )
+    links = Links(dashboard=dashboard) if job is None else Links(job.run.url, dashboard, job.source_url)
+    text, silent = to_markdown(judgement, links=links), is_silent(judgement)
+    return Report(check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent)
+
+
+def _nothing_measured(folder: Path, job: Job | None) -> Report:
+    ended = None if job is None else job.conclusion
+    if ended == "skipped":
+        reason = "the job that measures was skipped, because of a draft or a missing label"
+        return Report(check_run.not_measured(reason, "skipped: not measured"), problem=reason)
+    reason = f"no record in {folder}" + (f"; the run that measured ended as {ended}" if ended else "")
+    return Report(check_run.not_measured(reason), problem=reason)
 
 
 def post(repository: Forge, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool) -> Posted:
@@ -298,8 +292,6 @@ def _pair(paths: Sequence[Path], files: Sequence[Path]) -> tuple[RunRecord, RunR
         return RunRecord.read(paths[0]), RunRecord.read(paths[1])
     if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
         raise RecordError("give two records, base and head, or one folder that contains them")
-    if not files:
-        raise NotMeasuredError(f"no record in {paths[0]}")
     by_side = {record.pairing.side: record for record in map(RunRecord.read, files) if record.pairing is not None}
     if len(files) != 2 or set(by_side) != {Side.BASE, Side.HEAD}:
         raise RecordError(f"{paths[0]}: needs a pair of base and head, as roofwatch ab writes it")

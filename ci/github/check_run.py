@@ -17,8 +17,6 @@ from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
-MAX_SUMMARY_BYTES = 65_000
-"""GitHub's limit is 65,535 characters."""
 MAX_ANNOTATIONS = 100
 _ANNOTATIONS_PER_REQUEST = 50
 _MAX_TITLE = 200
@@ -101,7 +99,7 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
 
     Args:
         judgement: The result.
-        summary: Its report as Markdown, of at most `MAX_SUMMARY_BYTES`.
+        summary: Its report as Markdown; GitHub's limit is 65,535 characters.
     """
     title = plain("; ".join(filter(None, (str(headline(judgement)), tally(judgement)))), limit=_MAX_TITLE)
     return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))

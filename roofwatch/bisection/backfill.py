@@ -129,16 +129,15 @@ def measured_in_source(source: Source, project: str, runner_class: str) -> froze
     )
 
 
-def measured_in_records(folder: Path, project: str, runner_class: str) -> frozenset[str]:
-    """Return the commits that the records of a folder measure; a missing folder has none.
+def measured_in_records(folders: Sequence[Path], project: str, runner_class: str) -> frozenset[str]:
+    """Return the commits that the records of folders measure; a missing folder has none.
 
     Raises:
         RecordError: a file cannot be read.
     """
-    records = [record for _, record in read_record_files([folder])] if any(folder.glob("*.json*")) else []
     return frozenset(
         record.commit.sha
-        for record in records
+        for _, record in read_record_files([folder for folder in folders if any(folder.glob("*.json*"))])
         if (record.project, record.environment.runner_class) == (project, runner_class)
         and record.pairing is None
         and not record.commit.is_dirty
@@ -205,13 +204,12 @@ class BackfillJob:
             with progress("sources of commits") as on_progress:
                 inputs = read_build_inputs(path, commits, plan, target, server, on_progress, self.benchmarks)
             skipped = why_skipped(commits, inputs)
-        measured = measured_in_records(self.output, self.project, machine.runner_class)
-        if self.records is not None:
-            measured |= measured_in_records(self.records, self.project, machine.runner_class)
-            return plan_backfill(commits.commits, measured, (), skipped)
-        with open_source(self.url) as source:
-            measured |= measured_in_source(source, self.project, machine.runner_class)
-            regressions = [one.regression for one in source.list_regressions(self.project)]
+        where, regressions = (self.project, machine.runner_class), []
+        measured = measured_in_records([*filter(None, (self.output, self.records))], *where)
+        if self.records is None:
+            with open_source(self.url) as source:
+                measured |= measured_in_source(source, *where)
+                regressions = [one.regression for one in source.list_regressions(self.project)]
         return plan_backfill(commits.commits, measured, regressions, skipped)
 
     def run(self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None) -> list[Filled]:
