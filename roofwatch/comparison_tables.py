@@ -91,13 +91,12 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | No
 
 def verdict_line(judged: PullRequestJudgement) -> str:
     """The overall verdict with the numbers of the pull-request comment."""
-    from roofwatch.ci.report.comment import headline, tally
+    from roofwatch.ci.report.comment import summary_line
 
-    said = "; ".join(filter(None, (str(headline(judged)), tally(judged))))
     smallest = judged.detectable_change
     power = "" if smallest is None else f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
     floor = "" if judged.noise_floor is None else f". {judged.noise_floor.remark}"
-    return f"{judged.verdict}: {said}{power}{floor}"
+    return f"{judged.verdict}: {summary_line(judged)}{power}{floor}"
 
 
 def _triage(triage: Triage) -> str:

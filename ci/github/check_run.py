@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from roofwatch.ci.report.comment import headline, tally
+from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain
 from roofwatch.ci.report.not_measured import NotMeasured
@@ -101,7 +101,7 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
         judgement: The result.
         summary: Its report as Markdown; GitHub's limit is 65,535 characters.
     """
-    title = plain("; ".join(filter(None, (str(headline(judgement)), tally(judgement)))), limit=_MAX_TITLE)
+    title = plain(summary_line(judgement), limit=_MAX_TITLE)
     return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
 
 

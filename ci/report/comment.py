@@ -114,6 +114,11 @@ def headline(judgement: PullRequestJudgement) -> Remark:
     return Remark(" · ".join(parts), words)
 
 
+def summary_line(judgement: PullRequestJudgement) -> str:
+    """Write the headline and the other counts in one line; it may have untrusted text."""
+    return "; ".join(filter(None, (str(headline(judgement)), tally(judgement))))
+
+
 def tally(judgement: PullRequestJudgement) -> str:
     """Count what the headline does not name, in one line; empty if there is nothing else."""
     named = _decisive(judgement)
