@@ -6,17 +6,20 @@ times are measured, queueing is computed, so that the loop repeats on a noisy ho
 
 import re
 import statistics
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from roofwatch.collector.record.machine import Ceiling, Outcome
+import numpy as np
+
+from roofwatch.collector.record.machine import CaseResult, Ceiling, Outcome
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better
-from roofwatch.collector.record.results import CaseProfile, ImportedValue
+from roofwatch.collector.record.results import CaseProfile, ImportedValue, ProfiledActivity
+from roofwatch.spec.workload import WORKLOADS
 
-WORKLOADS = "workloads"
-"""Family of all workloads."""
 _DECODE, _PREFILL = "llama_decode", "transformer_inference"
 _MOST_TTFT_MS, _MOST_TPOT_MS = 200, 50
 """Bounds of a good request."""
@@ -126,42 +129,55 @@ def workload_values(
 def _of_step(
     case: CaseRecord, measured: Measurement, profile: CaseProfile | None, ceilings: Sequence[Ceiling]
 ) -> Iterator[ImportedValue]:
-    def value(metric: str, unit: str, number: float, formula: str, better: Better = Better.UNKNOWN) -> ImportedValue:
-        return _value(case.case_id, measured.implementation, metric, "value", unit, number, formula, better)
-
+    value = _values_of(measured)
     peak = next(
         (each for each in ceilings if (each.source, each.resource, each.dtype) == ("datasheet", "compute", case.dtype)),
         None,
     )
-    median_ns = measured.median_ns or 0.0
-    if peak is not None and median_ns:
-        formula = f"{case.flop_count:.6g} FLOP / {median_ns:.6g} ns / {peak.per_s:.6g} FLOP/s ({peak.method})"
-        yield value("MFU", "share", case.flop_count / median_ns * 1e9 / peak.per_s, formula)
+    if peak is not None and (median_ns := measured.median_ns):
+        executed = None if profile is None else profile.flop_count
+        per_peak = f"{median_ns:.6g} ns / {peak.per_s:.6g} FLOP/s of {case.dtype} ({peak.method})"
+        for metric, flop_count, counter in (
+            ("MFU", case.flop_count, "of the model"),
+            ("HFU", executed, "executed, counted by torch.utils.flop_counter"),
+        ):
+            if flop_count:
+                utilisation, formula = flop_count / median_ns * 1e9 / peak.per_s, f"{flop_count:.6g} FLOP {counter}"
+                yield value(metric=metric, unit="share", value=utilisation, message=f"{formula} / {per_peak}")
     if (memory := measured.memory) is not None:
-        reserved = float(memory.peak_reserved_bytes)
-        yield value("peak reserved memory", "bytes", reserved, "maximum of torch's allocator", Better.LOWER)
+        number, formula = float(memory.peak_reserved_bytes), "maximum of torch's allocator"
+        yield value(metric="peak reserved memory", unit="bytes", value=number, message=formula, better=Better.LOWER)
         if memory.fragmentation is not None:
-            yield value("fragmentation", "share", memory.fragmentation, "inactive split bytes / reserved bytes")
+            formula = "inactive split bytes / reserved bytes"
+            yield value(metric="fragmentation", unit="share", value=memory.fragmentation, message=formula)
     if profile is not None and profile.span_ns:
         formula = f"{profile.busy_ns} ns busy / {profile.span_ns} ns of {profile.call_count} profiled calls"
-        yield value("busy share", "share", profile.busy_ns / profile.span_ns, formula)
-        for name, total_ns in function_times_ns(profile).items():
-            if total_ns >= _LEAST_SHARE * profile.span_ns:
-                formula = f"{total_ns} ns / {profile.span_ns} ns of {profile.call_count} profiled calls"
-                yield value(SHARE_OF_STEP + name, "share", total_ns / profile.span_ns, formula, Better.LOWER)
+        yield value(metric="busy share", unit="share", value=profile.busy_ns / profile.span_ns, message=formula)
+        yield from shares_of_step(profile)
     counts = [block.kernel_count for block in measured.blocks if block.kernel_count is not None]
     if counts:
-        formula = "most kernels, copies and fills of a timed step"
-        yield value("launches per step", "launches", float(max(counts)), formula, Better.LOWER)
+        number, formula = float(max(counts)), "most kernels, copies and fills of a timed step"
+        yield value(metric="launches per step", unit="launches", value=number, message=formula, better=Better.LOWER)
 
 
-def function_times_ns(profile: CaseProfile) -> Counter[str]:
-    """Total time of each function in all profiled calls."""
-    total_ns: Counter[str] = Counter()
+def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
+    """Share of each function with 1 % or more in all profiled calls, and the quartiles of the calls."""
+    value = _values_of(profile, better=Better.LOWER, unit="share", sample_count=profile.call_count)
+    functions: defaultdict[str, list[ProfiledActivity]] = defaultdict(list)
     for row in profile.rows:
         if row.kind != "operator" or _OPERATOR.fullmatch(row.name):
-            total_ns[function_name(row.name)] += row.total_ns
-    return total_ns
+            functions[function_name(row.name)].append(row)
+    calls_ns = np.sum([row.call_ns for row in profile.rows], axis=0)
+    for name, rows in functions.items():
+        total_ns, low, high = sum(row.total_ns for row in rows), None, None
+        if total_ns < _LEAST_SHARE * profile.span_ns:
+            continue
+        if calls_ns.size and calls_ns.all():  # a call that took longer as a whole has the same shares
+            shares = np.sum([row.call_ns for row in rows], axis=0) / calls_ns
+            low, high = np.quantile(shares, (0.25, 0.75)) * calls_ns.sum() / profile.span_ns
+        formula = f"{total_ns} ns / {profile.span_ns} ns of {profile.call_count} profiled calls"
+        share = total_ns / profile.span_ns
+        yield value(metric=SHARE_OF_STEP + name, value=share, low=low, high=high, message=formula)
 
 
 def function_name(name: str) -> str:
@@ -170,76 +186,66 @@ def function_name(name: str) -> str:
     return _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL] if found is None else found[0].lstrip(":")[:_MOST_LABEL]
 
 
-def _of_loops(cases: dict[str, CaseRecord], measured: Iterable[Measurement]) -> Iterator[ImportedValue]:
+def _of_loops(cases: Mapping[str, CaseRecord], measured: Iterable[Measurement]) -> Iterator[ImportedValue]:
     """Latencies of the stored requests, for each block and implementation with times of decoding and of a prompt."""
-    times: defaultdict[tuple[object, ...], dict[int, tuple[str, float]]] = defaultdict(dict)
+    times: defaultdict[tuple[object, ...], dict[int, Measurement]] = defaultdict(dict)
     prompts: dict[tuple[object, ...], float] = {}
     for one in measured:
         case = cases[one.case_id]
-        block: tuple[object, ...] = (
-            one.implementation,
-            case.dtype,
-            *(case.shape.get(name) for name in ("hidden", "ffn", "H", "H_KV", "D")),
-        )
+        sizes = (case.shape.get(name) for name in ("hidden", "ffn", "H", "H_KV", "D"))
+        block: tuple[object, ...] = (one.implementation, case.dtype, *sizes)
         if case.kernel == _DECODE and one.median_ns is not None:
-            times[block][int(case.shape["B"])] = case.case_id, one.median_ns
+            times[block][int(case.shape["B"])] = one
         elif case.kernel == _PREFILL and one.median_ns is not None and case.token_count:
             prompts[block] = one.median_ns / case.token_count
     for block, by_count in times.items():
-        if block in prompts:
-            most = max(by_count)
+        largest = by_count[max(by_count)]
+        most_tokens = int(cases[largest.case_id].shape["T"])
+        fitting = [each for each in ARRIVALS if each.prompt_tokens + each.output_tokens <= most_tokens]
+        if block in prompts and len(fitting) > 1:
 
-            def step_ns(count: int, by_count: dict[int, tuple[str, float]] = by_count) -> float:
-                return by_count[min(known for known in by_count if known >= count)][1]
+            def step_ns(count: int, by_count: dict[int, Measurement] = by_count) -> float:
+                return by_count[min(known for known in by_count if known >= count)].median_ns or 0.0
 
-            served = serve(ARRIVALS, prefill_ns_per_token=prompts[block], step_ns=step_ns, most_sequences=most)
-            yield from _latencies(by_count[most][0], str(block[0]), served)
+            served = serve(fitting, prefill_ns_per_token=prompts[block], step_ns=step_ns, most_sequences=max(by_count))
+            yield from _latencies(largest, served)
+            yield _values_of(largest)(
+                metric="failed requests",
+                unit="requests",
+                value=float(len(ARRIVALS) - len(served)),
+                message=f"of {len(ARRIVALS)}, with a longer prompt and output than the measured {most_tokens} tokens",
+                better=Better.LOWER,
+            )
 
 
-def _latencies(case_id: str, implementation: str, served: Sequence[Served]) -> Iterator[ImportedValue]:
-    def value(metric: str, statistic: str, unit: str, number: float, formula: str, better: Better) -> ImportedValue:
-        return _value(case_id, implementation, metric, statistic, unit, number, formula, better)
-
-    clock = f"of {len(served)} stored requests on a virtual clock"
+def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[ImportedValue]:
+    value, clock = _values_of(measured), f"of {len(served)} stored requests on a virtual clock"
     tpots_ns = [one.tpot_ns for one in served if one.tpot_ns is not None]
-    gaps_ns = [after - before for one in served for before, after in zip(one.token_ns, one.token_ns[1:], strict=False)]
+    gaps_ns = [after - before for one in served for before, after in pairwise(one.token_ns)]
     for metric, values_ns, formula in (
         ("TTFT", [one.ttft_ns for one in served], f"first token - arrival, {clock}"),
         ("ITL", gaps_ns, f"each gap between two tokens of a request, {clock}"),
         ("TPOT", tpots_ns, f"(latency - TTFT) / (N - 1), {clock}"),
     ):
-        cuts = statistics.quantiles(values_ns, n=100, method="inclusive")
-        for percent in _PERCENTILES:
-            yield value(metric, f"p{percent}", "ms", cuts[percent - 1] / 1e6, formula, Better.LOWER)
+        cuts = statistics.quantiles([ns / 1e6 for ns in values_ns], n=100, method="inclusive")
+        for at in _PERCENTILES:
+            statistic, number = f"p{at}", cuts[at - 1]
+            yield value(
+                metric=metric, statistic=statistic, unit="ms", value=number, message=formula, better=Better.LOWER
+            )
     end_ns = max(one.token_ns[-1] for one in served) - min(one.request.arrival_ns for one in served)
     good = sum(one.ttft_ns <= _MOST_TTFT_MS * 1e6 and (one.tpot_ns or 0.0) <= _MOST_TPOT_MS * 1e6 for one in served)
-    bound = f"TTFT to {_MOST_TTFT_MS} ms, TPOT to {_MOST_TPOT_MS} ms"
-    rate = good / end_ns * 1e9
-    yield value("goodput", bound, "requests/s", rate, f"{good} good requests / {end_ns:.6g} ns", Better.HIGHER)
     tokens = sum(len(one.token_ns) for one in served)
-    yield value(
-        "served tokens", "value", "tokens/s", tokens / end_ns * 1e9, f"{tokens} tokens / {end_ns:.6g} ns", Better.HIGHER
-    )
+    bound = f"TTFT to {_MOST_TTFT_MS} ms, TPOT to {_MOST_TPOT_MS} ms"
+    for metric, statistic, count, noun in (
+        ("goodput", bound, good, "requests"),
+        ("served tokens", "value", tokens, "tokens"),
+    ):
+        unit, rate, formula = f"{noun}/s", count / end_ns * 1e9, f"{count} {noun} / {end_ns:.6g} ns"
+        yield value(metric=metric, statistic=statistic, unit=unit, value=rate, message=formula, better=Better.HIGHER)
 
 
-def _value(
-    case_id: str,
-    implementation: str,
-    metric: str,
-    statistic: str,
-    unit: str,
-    value: float,
-    formula: str,
-    better: Better,
-) -> ImportedValue:
-    return ImportedValue(
-        case_id=case_id,
-        implementation=implementation,
-        metric=metric,
-        statistic=statistic,
-        unit=unit,
-        better=better,
-        outcome=Outcome.OK,
-        message=formula,
-        value=value,
-    )
+def _values_of(result: CaseResult, **shared: Any) -> Callable[..., ImportedValue]:
+    """Return what makes values of one case and implementation."""
+    default = {"statistic": "value", "better": Better.UNKNOWN, "outcome": Outcome.OK, **shared}
+    return partial(ImportedValue, case_id=result.case_id, implementation=result.implementation, **default)

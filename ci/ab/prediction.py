@@ -4,7 +4,8 @@
 
 This assumes that the kernel changes in the step as it does alone, and that it overlaps with other work as before. The
 cases of a kernel may change differently, and which is like the step is not known: the estimate is their median, and the
-interval reaches from the lowest to the highest bound of their intervals.
+interval reaches from the lowest to the highest bound of their intervals. The share is taken within the 95 % of a normal
+distribution that has the quartiles of the recorded steps.
 """
 
 import math
@@ -22,6 +23,8 @@ from roofwatch.db.values import ChangePoint
 Subject = tuple[str, str]
 """Case id and implementation."""
 _Z_95 = 1.959964
+_QUARTILE_TO_95 = _Z_95 / 0.67449
+"""Half a 95 % interval of a normal distribution / distance of a quartile from its centre."""
 _CASE_PARTS = 4
 """Kernel, shape, dtype, direction; other cases have no prediction."""
 
@@ -60,7 +63,7 @@ class StepPrediction:
 def shares_of(values: Iterable[ImportedValue]) -> list[StepShare]:
     """Find the shares of steps among the values of a record."""
     return [
-        StepShare(one.case_id, one.implementation, one.metric.removeprefix(SHARE_OF_STEP), one.value)
+        StepShare(one.case_id, one.implementation, one.metric.removeprefix(SHARE_OF_STEP), one.value, one.low, one.high)
         for one in values
         if one.metric.startswith(SHARE_OF_STEP) and one.value is not None
     ]
@@ -104,29 +107,33 @@ def predict_steps(
     for (kernel, implementation, dtype, direction), own in groups.items():
         names = {name for one in own for name in functions.get((one.case_id, one.implementation), ())}
         if any(one.is_reported for one in own):
-            for (case_id, workload_implementation), share in _shares_of_steps(shares, names, dtype).items():
-                median = statistics.median(one.relative_change for one in own)
+            median = statistics.median(one.relative_change for one in own)
+            for subject, (least, share, most) in _shares_of_steps(shares, names, dtype).items():
+                bounds = [part * bound for part in (least, most) for one in own for bound in (one.low, one.high)]
                 found.append(
                     StepPrediction(
-                        kernel,
-                        implementation,
-                        direction,
-                        case_id,
-                        workload_implementation,
-                        share,
-                        median,
-                        share * median,
-                        share * min(one.low for one in own),
-                        share * max(one.high for one in own),
+                        *(kernel, implementation, direction, *subject),
+                        share=share,
+                        kernel_change=median,
+                        step_change=share * median,
+                        low=min(bounds),
+                        high=max(bounds),
                     )
                 )
     return tuple(sorted(found, key=lambda one: (-abs(one.step_change), one.kernel, one.workload_case_id)))
 
 
-def _shares_of_steps(shares: Iterable[StepShare], names: Collection[str], dtype: str) -> dict[Subject, float]:
-    """Share of some functions in each step with a dtype."""
-    found: dict[Subject, float] = defaultdict(float)
+def _shares_of_steps(
+    shares: Iterable[StepShare], names: Collection[str], dtype: str
+) -> dict[Subject, tuple[float, float, float]]:
+    """Share of some functions in each step with a dtype: lower bound, estimate and upper bound."""
+    found: dict[Subject, list[StepShare]] = defaultdict(list)
     for one in shares:
         if one.function in names and dtype in one.case_id.split("/"):
-            found[one.case_id, one.implementation] += one.share
-    return {subject: min(share, 1.0) for subject, share in found.items()}
+            found[one.case_id, one.implementation].append(one)
+    bounds = {}
+    for subject, own in found.items():
+        share = sum(one.share for one in own)
+        spread = sum(_QUARTILE_TO_95 / 2 * ((one.high or 0.0) - (one.low or 0.0)) for one in own)
+        bounds[subject] = max(share - spread, 0.0), min(share, 1.0), min(share + spread, 1.0)
+    return bounds

@@ -3,29 +3,32 @@
 import os
 import statistics
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd.profiler import profile
+from torch.autograd.profiler import profile, record_function
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import Activity, ActivityKind, launch_delays_ns, length_ns, union
+from roofwatch.collector.profiling.steps import has_markers, read_steps
 from roofwatch.collector.profiling.summary import count_launch_configurations, weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
 
-PROFILED_CALLS = 3
+PROFILED_CALLS = 5
 """Few, because one call may launch thousands of kernels."""
 _WARM_UP_CALLS = 2
 """In the first calls a library selects its kernel and allocates workspace."""
 
 
-def profile_calls(call: Callable[[], object], device: str, *, case_id: str, implementation: str) -> CaseProfile:
-    """Profile some calls after a warm-up.
+def profile_calls(
+    call: Callable[[], object], device: str, *, case_id: str, implementation: str, counts_flop: bool = False
+) -> CaseProfile:
+    """Profile some calls after a warm-up, and count the FLOP of one more if asked.
 
     Run it in a process of its own: CUPTI serves one profiler at a time, and a timer may use it.
 
@@ -40,15 +43,23 @@ def profile_calls(call: Callable[[], object], device: str, *, case_id: str, impl
         torch.cuda.synchronize()
     # torch.profiler.profile imports all of inductor first
     with profile(use_device="cuda" if is_on_gpu else None, use_kineto=True) as recorded:
-        for _ in range(PROFILED_CALLS):
-            call()
+        for number in range(PROFILED_CALLS):
+            with record_function(f"ProfilerStep#{number}"):
+                call()
         if is_on_gpu:
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory(prefix="roofwatch-profile-") as folder:
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
         content = path.read_bytes()
-    return profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
+    found = profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
+    if not counts_flop:
+        return found
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return found.model_copy(update={"flop_count": float(counter.get_total_flops())})
 
 
 def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_count: int) -> CaseProfile:
@@ -75,6 +86,8 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
     delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
+    calls_ns = _times_of_calls(trace)
+    rows = [row.model_copy(update={"call_ns": calls_ns.get((row.device, row.name), ())}) for row in rows]
     rows.sort(key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
     return CaseProfile(
         case_id=case_id,
@@ -87,6 +100,16 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
         left_out_count=len(rows[MOST_ROWS:]),
         left_out_ns=sum(row.total_ns for row in rows[MOST_ROWS:]),
     )
+
+
+def _times_of_calls(trace: Trace) -> Mapping[tuple[str, str], tuple[int, ...]]:
+    """Total in each marked call, by device and name."""
+    totals_ns: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    steps = read_steps(trace, by_marker=True) if has_markers(trace) else []
+    for times in steps:
+        for slot in times.slots:
+            totals_ns[_storable(times.device), _storable(slot.name)][slot.step] += slot.busy_ns
+    return {key: tuple(own_ns[step] for step in range(steps[0].step_count)) for key, own_ns in totals_ns.items()}
 
 
 def _activity_rows(activities: Iterable[Activity]) -> list[ProfiledActivity]:

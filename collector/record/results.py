@@ -144,6 +144,8 @@ class ProfiledActivity(Part):
     total_ns: Count
     max_ns: Count | None = None
     """None for operators."""
+    call_ns: tuple[Count, ...] = ()
+    """Total of each profiled call; empty if unknown."""
     bytes: Count | None = None
     """Copied or filled, over all calls."""
     grid: _Dimensions = ()
@@ -174,6 +176,8 @@ class CaseProfile(CaseResult):
     """Time during which at least one activity ran."""
     launch_delay_ns: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Median time from a launch to the start of its kernel."""
+    flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """FLOP that a call of a workload executed, as torch.utils.flop_counter counts them; None for other languages."""
     rows: Annotated[tuple[ProfiledActivity, ...], Field(max_length=MOST_ROWS)] = ()
     """Longest total time first."""
     left_out_count: Count = 0

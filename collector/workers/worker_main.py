@@ -55,6 +55,7 @@ from roofwatch.collector.workers.protocol import (
     WorkerSettings,
 )
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
+from roofwatch.spec.workload import WORKLOADS
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 _MEMORY_SHARE = 0.8
@@ -249,7 +250,12 @@ class _Suite:
         launcher = self._launcher(spec, implementation)
         with timing_stream(self._device):
             call = prepare_call(launcher, spec, case, self._device, self._draws)
-            profile = profile_calls(call, self._device, case_id=case.id, implementation=implementation.name)
+            profile = profile_calls(
+                *(call, self._device),
+                case_id=case.id,
+                implementation=implementation.name,
+                counts_flop=spec.family == WORKLOADS and implementation.language is Language.TORCH,
+            )
         return Reply(profile=profile)
 
 

@@ -12,7 +12,6 @@ from roofwatch.ci.history.recent import Spread, compare_medians
 from roofwatch.ci.report.step import changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
 from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.workload_values import WORKLOADS
 from roofwatch.dashboard import data
 from roofwatch.dashboard.comparison import ComparedCase
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View
@@ -22,6 +21,7 @@ from roofwatch.dashboard.wording import natural_order, percent, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RecentRuns, RecentSeries
 from roofwatch.db.values import Verdict
+from roofwatch.spec.workload import WORKLOADS
 
 CPU_NOTE = "Rates and times of a CPU say nothing about a GPU."
 _ROWS_AT_FIRST = 10

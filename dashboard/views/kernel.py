@@ -11,7 +11,6 @@ from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.workload_values import WORKLOADS
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import autotune, roofline
 from roofwatch.dashboard.components.kernel_tables import (
@@ -28,6 +27,7 @@ from roofwatch.dashboard.wording import choice_text, code_span, commit_text, wri
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import Series
+from roofwatch.spec.workload import WORKLOADS
 
 _RUNS_OFFERED = 300
 _NO_PATH = "none"

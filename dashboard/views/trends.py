@@ -12,7 +12,6 @@ from streamlit.elements.plotly_chart import PlotlyState
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, metric
-from roofwatch.collector.workload_values import WORKLOADS
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
@@ -24,6 +23,7 @@ from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.values import CommitRef, Regression, RegressionState, Series, SeriesKey, Verdict
+from roofwatch.spec.workload import WORKLOADS
 
 _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
     ("Runner class", "runner", lambda key: key.runner_class),

@@ -307,6 +307,9 @@ class StepShare:
     implementation: str
     function: str
     share: float
+    low: float | None = None
+    """First quartile of the recorded steps, if known."""
+    high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -32,15 +32,15 @@ def list_step_shares(session: Session, project: Word, runner_class: Word) -> lis
     )
     row = ImportedRow
     query = (
-        select(CaseRow.name, row.implementation, row.metric, row.value)
+        select(CaseRow.name, row.implementation, row.metric, row.value, row.low, row.high)
         .join(CaseRow, CaseRow.id == row.case_id)
         .join(newest, (newest.c.case_id == row.case_id) & (newest.c.implementation == row.implementation))
         .where(row.run_number == newest.c.run_number, row.metric.startswith(SHARE_OF_STEP))
         .order_by(CaseRow.name, row.implementation, row.position)
     )
     return [
-        StepShare(name, implementation, metric.removeprefix(SHARE_OF_STEP), value)
-        for name, implementation, metric, value in session.execute(query)
+        StepShare(name, implementation, metric.removeprefix(SHARE_OF_STEP), value, *quartiles)
+        for name, implementation, metric, value, *quartiles in session.execute(query)
         if value is not None
     ]
 

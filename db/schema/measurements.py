@@ -235,6 +235,7 @@ class ProfileRow(_CaseResult, Base):
     span_ns: Mapped[int]
     busy_ns: Mapped[int]
     launch_delay_ns: Mapped[float | None]
+    flop_count: Mapped[float | None]
     left_out_count: Mapped[int]
     left_out_ns: Mapped[int]
 
@@ -255,6 +256,7 @@ class ProfileActivityRow(_CaseResult, Base):
     count: Mapped[int]
     total_ns: Mapped[int]
     max_ns: Mapped[int | None]
+    call_ns: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     bytes: Mapped[int | None]
     grid: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     block: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))

@@ -8,6 +8,7 @@ Models with Transformers, 2022 (arXiv 2212.09748), section 3.2; DeepSeek-V3 Tech
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -261,73 +262,27 @@ def weight_count(case: Case) -> int:
     return case["hidden"] * (2 * (case["H"] + case["H_KV"]) * case["D"] + 3 * case["ffn"])
 
 
-def _transformer_flop_count(case: Case) -> float:
-    """Count the products of a forward pass, with both halves of the causal mask; a training step has three times."""
-    return _tokens(case) * (2 * weight_count(case) + 4 * case["T"] * case["H"] * case["D"])
-
-
-def _transformer_values(case: Case) -> float:
-    """Count weights, tokens in and tokens out. A training step also moves the gradient of each."""
-    return weight_count(case) + 2 * case["hidden"] + 2 * _tokens(case) * case["hidden"]
-
-
-def _dit_flop_count(case: Case) -> float:
-    hidden = case["hidden"]
-    return case["B"] * 12 * hidden**2 + _tokens(case) * (24 * hidden**2 + 4 * case["T"] * hidden)
-
-
-def _dit_values(case: Case) -> float:
-    hidden = case["hidden"]
-    return 18 * hidden**2 + 15 * hidden + (case["B"] + 2 * _tokens(case)) * hidden
-
-
-transformer_inference_spec = workload(
-    "transformer_inference",
+_transformer = partial(
+    workload,
     module=TransformerBlock,
     variants={"triton": lambda case: TransformerBlock(case, TRITON)},
     inputs=_transformer_inputs,
-    cases=[*_transformer_cases("prefill")],
     token_count=_tokens,
     interpreted_shape={"T": 32},
-    flop_count=_transformer_flop_count,
-    memory_bytes=lambda case: _transformer_values(case) * case.itemsize + 8 * case["T"],
 )
+transformer_inference_spec = _transformer("transformer_inference", cases=[*_transformer_cases("prefill")])
+transformer_training_spec = _transformer("transformer_training", cases=[*_transformer_cases("train")], training=True)
 
-transformer_training_spec = workload(
-    "transformer_training",
-    module=TransformerBlock,
-    variants={"triton": lambda case: TransformerBlock(case, TRITON)},
-    inputs=_transformer_inputs,
-    cases=[*_transformer_cases("train")],
-    token_count=_tokens,
-    training=True,
-    interpreted_shape={"T": 32},
-    flop_count=lambda case: 3 * _transformer_flop_count(case),
-    memory_bytes=lambda case: 2 * _transformer_values(case) * case.itemsize + 8 * case["T"],
-)
-
-dit_inference_spec = workload(
-    "dit_inference",
+_dit = partial(
+    workload,
     module=DiTBlock,
     variants={"triton": lambda case: DiTBlock(case, TRITON)},
     inputs=_dit_inputs,
     cases=[*_dit_cases()],
     token_count=_tokens,
-    flop_count=_dit_flop_count,
-    memory_bytes=lambda case: _dit_values(case) * case.itemsize,
 )
-
-dit_training_spec = workload(
-    "dit_training",
-    module=DiTBlock,
-    variants={"triton": lambda case: DiTBlock(case, TRITON)},
-    inputs=_dit_inputs,
-    cases=[*_dit_cases()],
-    token_count=_tokens,
-    training=True,
-    flop_count=lambda case: 3 * _dit_flop_count(case),
-    memory_bytes=lambda case: 2 * _dit_values(case) * case.itemsize,
-)
+dit_inference_spec = _dit("dit_inference")
+dit_training_spec = _dit("dit_training", training=True)
 
 moe_inference_spec = workload(
     "moe_inference",

@@ -104,12 +104,8 @@ def decode_memory_bytes(case: Case) -> float:
     return (weight_count(case) + case["B"] * (cached + 2 * case["hidden"])) * case.itemsize
 
 
-def _weight_count(case: Case) -> int:
-    return case["hidden"] * (2 * (case["H"] + case["H_KV"]) * case["D"] + 3 * case["ffn"])
-
-
 def _cases() -> Iterator[Case]:
-    small = [{"B": B, "T": 256, **SMALL} for B in (1, 4, 16)]
+    small = [{"B": B, "T": 1152, **SMALL} for B in (1, 4, 16)]
     yield from cases(shapes=small, dtypes=["float32"], tags=[ON_REQUEST, "small"])
     for shape, tags in block_shapes():
         shapes = [{"B": B, "T": 4096, **shape} for B in (1, 8, 32, 128)]

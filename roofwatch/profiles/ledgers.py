@@ -30,7 +30,7 @@ from roofwatch.terminal import make_table
 
 _MOST_ROWS = 20
 _MOST_GAPS = 5
-_TERMS = ("step", "matched", "added", "removed", "gaps", "overlap", "residual")
+_COLUMNS = ("change", "place", "launches", "base", "head", "change of the step")
 
 
 def read_ledgers(base: Path, head: Path) -> list[StepLedger]:
@@ -83,9 +83,8 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
     yield make_table(("", "base", "head", "change"), map(_term_cells, terms(ledger)), left=1)
     rows = changed_rows(ledger)
     if rows:
-        columns = ("change", "place", "launches", "base", "head", "change of the step")
         shown = [_cells(row) for row in rows[:_MOST_ROWS]]
-        yield make_table(columns, shown, title=f"launches that changed most ({len(shown)} of {len(rows)})", left=3)
+        yield make_table(_COLUMNS, shown, title=f"launches that changed most ({len(shown)} of {len(rows)})", left=3)
     gaps = _gaps(ledger)
     if gaps:
         cells = [(short_name((row.head_names or row.base_names)[0]), row.place, signed_ns(ns)) for row, ns in gaps]
@@ -99,10 +98,9 @@ def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
     for ledger in ledgers:
         term_rows = [[markdown.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)]
         rows = [[markdown.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)]
-        columns = ("change", "place", "launches", "base", "head", "change of the step")
         lines += [f"## {markdown.code(ledger.title)}", "", what_a_step_is(ledger), ""]
         lines += [*markdown.table(("term", "base", "head", "change"), term_rows), "", *sentences(ledger), ""]
-        lines += [*markdown.table(columns, rows), ""] if rows else []
+        lines += [*markdown.table(_COLUMNS, rows), ""] if rows else []
     return page(f"{base.name} and {head.name}", "\n".join(lines), _figure(ledgers[0]))
 
 
@@ -151,14 +149,11 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
 
 
 def _figure(ledger: StepLedger) -> str:
-    changes = (
-        *(ledger.matched_ns, ledger.added_ns, -ledger.removed_ns),
-        *(ledger.gap_change_ns, -ledger.overlap_change_ns, ledger.residual_ns),
-    )
+    step, *parts = terms(ledger)
     waterfall = go.Waterfall(
-        x=[*_TERMS[1:], _TERMS[0]],
-        y=[*(ns / 1e3 for ns in changes), 0],
-        measure=["relative"] * len(changes) + ["total"],
+        x=[term.name for term in (*parts, step)],
+        y=[*(term.change_ns / 1e3 for term in parts), 0],
+        measure=["relative"] * len(parts) + ["total"],
         increasing={"marker": {"color": "#c62828"}},
         decreasing={"marker": {"color": "#2e7d32"}},
     )

@@ -24,13 +24,18 @@ Inputs = Callable[[Case, InputMaker], dict[str, Any]]
 
 class _StepCost(NamedTuple):
     flop_count: float
-    """FLOP of matrix products, attention and convolutions, as torch.utils.flop_counter counts them."""
+    """FLOP of matrix products, attention and convolutions that the model requires."""
     memory_bytes: float
     """Each input read once and each output written once."""
 
 
-def counted_cost(step: Callable[..., Any], inputs: Inputs) -> Callable[[Case], _StepCost]:
-    """Count the cost of a step by running it on tensors without data, once for each case."""
+def counted_cost(forward: Callable[..., Any], step: Callable[..., Any], inputs: Inputs) -> Callable[[Case], _StepCost]:
+    """Count the cost of a step by running it on tensors without data, once for each case.
+
+    A backward pass counts as two forward passes, without what it recomputes.
+
+    Source: Chowdhery et al., PaLM, 2022 (arXiv 2204.02311), appendix B.
+    """
 
     @cache
     def cost(case: Case) -> _StepCost:
@@ -38,11 +43,11 @@ def counted_cost(step: Callable[..., Any], inputs: Inputs) -> Callable[[Case], _
         from torch.utils.flop_counter import FlopCounterMode
 
         arguments = inputs(case, InputMaker(case, "meta", only_integers=True))
-        counter = FlopCounterMode(display=False)
-        with counter:
-            results = step(**arguments)
-        tensors = [leaf for leaf in tree_leaves([arguments, results]) if hasattr(leaf, "nbytes")]
-        return _StepCost(float(counter.get_total_flops()), float(sum(tensor.nbytes for tensor in tensors)))
+        with FlopCounterMode(display=False) as counter:
+            forward(**{name: value for name, value in arguments.items() if name != GRADIENT})
+        tensors = [leaf for leaf in tree_leaves([arguments, step(**arguments)]) if hasattr(leaf, "nbytes")]
+        pass_count = 3 if GRADIENT in arguments else 1
+        return _StepCost(float(pass_count * counter.get_total_flops()), float(sum(one.nbytes for one in tensors)))
 
     return cost
 
@@ -80,10 +85,7 @@ def compiled_step(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.T
         form: Callable[..., torch.Tensor] = torch.compile(forward, dynamic=False)
         return form
 
-    def launch(**arguments: Any) -> torch.Tensor:
-        return compiled()(**arguments)
-
-    return launch
+    return lambda **arguments: compiled()(**arguments)
 
 
 def workload(
@@ -103,8 +105,7 @@ def workload(
 ) -> KernelSpec:
     """Declare a step of a model: inference, or forward and backward without an optimizer.
 
-    It is measured eagerly and through torch.compile, checked against the module in float64, and its FLOP are counted
-    by torch.
+    It is measured eagerly and through torch.compile, and checked against the module in float64.
 
     Args:
         name: Identifier, part of every series' key.
@@ -115,7 +116,7 @@ def workload(
         training: Measure forward and backward together.
         variants: The same model with kernels of another language, by language (`triton`, `cuda`); its parameters have
             the same names.
-        flop_count: As of `KernelSpec`. Default: counted, for which the model must run on tensors without data.
+        flop_count: As of `KernelSpec`. Default: counted by torch, for which the model must run on tensors without data.
         memory_bytes: Likewise. Default: the arguments and results.
         mutates: As of `KernelSpec`.
         interpreted_shape: As of `KernelSpec`.
@@ -155,8 +156,8 @@ def workload(
 
     forward = forward_of(module)
     compiled = compiled_step(forward)
-    step = training_step if training else _unchanged
-    cost = counted_cost(step(forward), all_inputs)
+    step: Callable[[Callable[..., Any]], Callable[..., Any]] = training_step if training else lambda forward: forward
+    cost = counted_cost(forward, step(forward), all_inputs)
     spec = KernelSpec(
         name=name,
         family=WORKLOADS,
@@ -175,10 +176,6 @@ def workload(
     for language, make_variant in (variants or {}).items():
         spec.implementation(language, directions=["fwd"])(step(forward_of(make_variant)))
     return spec
-
-
-def _unchanged(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return forward
 
 
 def _argument(key: str) -> str:

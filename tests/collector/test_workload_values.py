@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.measurement import CaseRecord, MemoryUse
 from roofwatch.collector.record.results import ImportedValue
@@ -21,12 +23,17 @@ def values(*arguments: Any) -> dict[str, ImportedValue]:
     return {value.key: value for value in workload_values(*arguments)}
 
 
-def test_mfu_names_the_flop_the_time_and_the_source_of_the_peak() -> None:
+def test_mfu_and_hfu_name_their_flop_the_time_and_the_source_of_the_peak() -> None:
     case, measured = workload(STEP, flop_count=5e11), make_measurement(STEP, median_ns=1e6)
+    recomputing = make_profile(STEP, implementation=measured.implementation, flop_count=6e11)
 
-    mfu = values([case], [measured], [], [PEAK])["MFU (share, unknown)"]
-    assert mfu.value == 0.5
-    assert mfu.message == "5e+11 FLOP / 1e+06 ns / 1e+15 FLOP/s (a datasheet, dense)"
+    found = values([case], [measured], [recomputing], [PEAK])
+    mfu, hfu = found["MFU (share, unknown)"], found["HFU (share, unknown)"]
+    assert (mfu.value, hfu.value) == (0.5, 0.6)
+    per_peak = "1e+06 ns / 1e+15 FLOP/s of bfloat16 (a datasheet, dense)"
+    assert mfu.message == f"5e+11 FLOP of the model / {per_peak}"
+    assert hfu.message == f"6e+11 FLOP executed, counted by torch.utils.flop_counter / {per_peak}"
+    assert "HFU (share, unknown)" not in values([case], [measured], [], [PEAK])
     assert values([case], [measured], [], []) == {}  # an unknown device has no peak
     assert values([make_case(STEP)], [measured], [], [PEAK]) == {}  # nor has a kernel an MFU
 
@@ -37,7 +44,8 @@ def test_launches_busy_share_and_memory_of_a_step() -> None:
     measured = make_measurement(STEP, implementation="triton", memory=memory, blocks=blocks)
     names = "void norm<float, 4>(int)", "void (anonymous namespace)::norm<int>(float)", "_gate_kernel"
     rows = [
-        make_activity(name, count=6, total_ns=total_ns) for name, total_ns in zip(names, (300, 200, 9), strict=True)
+        make_activity(name, count=6, total_ns=sum(calls_ns), call_ns=calls_ns)
+        for name, calls_ns in zip(names, ((100, 80, 120), (67, 67, 66), (3, 3, 3)), strict=True)
     ]
     profile = make_profile(STEP, *rows, call_count=3, span_ns=1_000, busy_ns=800)
 
@@ -49,6 +57,8 @@ def test_launches_busy_share_and_memory_of_a_step() -> None:
         "share of step: norm (share, lower)": 0.5,  # of all its variants; nothing below 1 %
         "launches per step (launches, lower)": 4,
     }
+    share = found["share of step: norm (share, lower)"]
+    assert (share.low, share.high, share.sample_count) == pytest.approx((0.49942, 0.50047, 3), rel=1e-4)
 
 
 def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() -> None:
@@ -67,6 +77,9 @@ def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() ->
     assert found["ITL p50 (ms, lower)"].value == 1
     assert {f"{name} p{n} (ms, lower)" for name in ("TTFT", "ITL", "TPOT") for n in (50, 90, 99)} <= found.keys()
     assert "goodput TTFT to 200 ms, TPOT to 50 ms (requests/s, higher)" in found
+    assert found["failed requests (requests, lower)"].value == sum(
+        one.prompt_tokens + one.output_tokens > 256 for one in ARRIVALS
+    )
 
 
 def served(*requests: Request, most: int = 8) -> list[Served]:

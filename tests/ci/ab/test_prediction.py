@@ -28,6 +28,16 @@ def test_a_step_changes_by_the_share_of_the_changed_functions(case_id: str, shar
     assert (found.step_change, found.low, found.high) == pytest.approx((0.08 * share, 0.05 * share, 0.11 * share))
 
 
+def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -> None:
+    share = StepShare(STEP, "triton", "_rms_norm_kernel", 0.1, low=0.09, high=0.11)
+
+    (found,) = predict_steps([SLOWER], FUNCTIONS, [share])
+
+    spread = 0.01 * 1.96 / 0.6745  # quartiles to the 95 % of a normal distribution
+    assert (found.share, found.step_change) == pytest.approx((0.1, 0.008))
+    assert (found.low, found.high) == pytest.approx((0.05 * (0.1 - spread), 0.11 * (0.1 + spread)), rel=1e-3)
+
+
 def test_the_interval_covers_cases_that_changed_differently() -> None:
     longer = FORWARD.replace("128", "8192")
     changes = [SLOWER, KernelChange(longer, "triton", 0.0, -0.01, 0.01, is_reported=False)]
