@@ -29,10 +29,12 @@ _STYLE = """<style>
 [data-testid="stCaptionContainer"] {opacity: 0.85}
 .stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em; padding: 0; background: none}
 [data-testid="stMetricValue"] {font-size: 1.6rem}
+[data-testid="stPageLink"] p {text-decoration: underline}
 [class*="st-key-row-"] {padding: 0.35rem 0.8rem}
-.rw-row {display: grid; grid-template-columns: 5fr 3fr 140px 4fr 6fr; gap: 0 1rem; align-items: center;
+.rw-row {display: grid; grid-template-columns: 6fr 3fr 140px 5fr 6fr; gap: 0 1rem; align-items: center;
   font-size: 0.8rem; line-height: 1.35; overflow-wrap: anywhere}
-.rw-row > div {display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden}
+.rw-row > div {min-width: 0}
+.rw-cut {overflow: hidden; text-overflow: ellipsis; white-space: nowrap}
 .rw-what b, .rw-size b {font-size: 1.05rem}
 .rw-badge {border: 1px solid #888; border-radius: 0.6rem; padding: 0 0.4rem; margin-right: 0.3rem; font-size: 0.75rem;
   white-space: nowrap}
@@ -46,6 +48,7 @@ _STYLE = """<style>
 @media (max-width: 700px) {
   .stMainBlockContainer {padding: 4rem 1rem 2rem}
   .rw-row {grid-template-columns: 1fr}
+  .rw-cut {white-space: normal}
   .rw-map {display: block; overflow-x: auto}
 }
 </style>"""

@@ -1,6 +1,7 @@
 """Serve the dashboard with Streamlit's own server, in this process."""
 
 import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -69,6 +70,9 @@ def serve(
     secrets = sign_in_secrets(settings)
     chosen_port = _free_port(address, port)
     os.environ[SERVER_VARIABLE] = server_url or DATABASE
+    # Streamlit runs the views as scripts; what they import takes seconds, for which the first reader would wait
+    for view in VIEWS:
+        importlib.import_module(f"roofwatch.dashboard.views.{view}")
     returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
     app = st.App(
         _SCRIPT,

@@ -122,15 +122,8 @@ def show_newest(
             f"{code_span(change.runner_class)}: {change.series_count} series, {change.run_count} of "
             f"{RUNS_FOR_A_VERDICT} runs needed"
         )
-        view.page_link(
-            "compare",
-            "Compare",
-            place=line,
-            by="commits",
-            base=change.base.sha,
-            head=change.head.sha,
-            runner=change.runner_class,
-        )
+        base, head = change.base.sha, change.head.sha
+        view.compare_link("Compare", base=base, head=head, runner_class=change.runner_class, place=line)
     if possible:
         worst = possible[0]
         st.caption("To decide one now, on a machine of that runner class:")

@@ -107,6 +107,12 @@ class View:
         """Show a link to another view with some choices and the same filters."""
         place.page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
 
+    def compare_link(self, label: str, *, base: str, head: str, runner_class: str = "", place: Any = st) -> None:
+        """Show a link to the comparison of two commits, on a runner class if given."""
+        on_runner = {"runner": runner_class} if runner_class else {}
+        icon = ":material/compare_arrows:"
+        self.page_link("compare", label, icon=icon, place=place, by="commits", base=base, head=head, **on_runner)
+
     def _asking(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
         filters = {name: list(values) for name, values in self.filters.chosen.items() if values}
         return {"project": self.project, **filters, **choices}

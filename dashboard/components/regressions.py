@@ -61,40 +61,45 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
     families = view.filters.families_of(point.series.kernel for point in regression.change_points)
     by = [f"by {shortened(one.triage.person, length=40)}"] if one.triage.person else []
     badges = [*(mark.text for mark in standing_marks(one)), *by]
-    marks = "".join(f"<span class='rw-badge'>{escape(badge)}</span>" for badge in badges)
     levels = "" if headline_text(best) == transition_text(best) else f", {transition_text(best)}"
     commit = regression.commit
+    owner = f" · Owner: {', '.join(owners_of(view, regression)) or 'none'}" if view.filters.owners else ""
     if best.is_gradual:  # the first commit of a drift did not cause it
-        where = [f"since {date_written(commit.committed_at, view.zone)}", "No single commit: it drifts."]
+        where = [
+            f"since {date_written(commit.committed_at, view.zone)}",
+            f"No single commit: it drifts.{escape(owner)}",
+        ]
     else:
         where = [
             f"{view.sources.commit_html(commit)} {age_text(commit.committed_at, now=now)}",
-            escape(shortened(commit.subject, length=70)),
-            escape(shortened(commit.author, length=40)),
+            _cut(commit.subject),
+            _cut(f"{commit.author}{owner}"),
         ]
-    if view.filters.owners:
-        where[-1] += f" · Owner: {escape(', '.join(owners_of(view, regression)) or 'none')}"
-    more = len(regression.change_points) - 1
-    series = shortened(best.series.label.removeprefix(f"{best.series.kernel}/"), length=60)
-    extent = f"{series}{f', and {more} more' if more else ''}"
+    count, outline = len(regression.change_points), regression.outline
+    colour = VERMILLION if regression.verdict is Verdict.REGRESSED else BLUE
+    series = best.series.label.removeprefix(f"{best.series.kernel}/")
     cells = {
         "what": [
-            f"<b>{escape(kernel_text(regression.kernel))}</b> {marks}",
-            escape(on_one_line(" · ".join([*families, extent]))),
+            f"<b>{escape(kernel_text(regression.kernel))}</b>",
+            "".join(f"<span class='rw-badge'>{escape(badge)}</span>" for badge in badges),
+            _cut(" · ".join([*families, *([f"{count} series"] if count > 1 else []), series])),
         ],
         "size": [f"<b>{escape(headline_text(best))}</b>", escape(f"{best.series.definition.title}{levels}")],
-        "line": [_outline_image(regression)],
+        "line": [] if outline is None else [sparkline(outline.values, changed_at=outline.changed_at, colour=colour)],
         "where": where,
-        "why": [escape(_suspect_text(regression)), escape(certainty_text(regression))],
+        "why": [escape(_suspect_text(regression)), _cut(certainty_text(regression))],
     }
-    parts = (f"<div class='rw-{name}'>{'<br>'.join(filter(None, lines))}</div>" for name, lines in cells.items())
+    parts = (
+        f"<div class='rw-{name}'>{''.join(f'<div>{line}</div>' for line in lines if line)}</div>"
+        for name, lines in cells.items()
+    )
     return f"<div class='rw-row'>{''.join(parts)}</div>"
 
 
-def _outline_image(regression: Regression) -> str:
-    colour = VERMILLION if regression.verdict is Verdict.REGRESSED else BLUE
-    outline = regression.outline
-    return "" if outline is None else sparkline(outline.values, changed_at=outline.changed_at, colour=colour)
+def _cut(text: str) -> str:
+    """Write text on one line, which ends where the cell ends; hovering over it shows all."""
+    shown = escape(on_one_line(text))
+    return f"<div class='rw-cut' title='{shown}'>{shown}</div>"
 
 
 def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour: str = BLUE) -> str:
@@ -141,7 +146,7 @@ def _suspect_text(regression: Regression) -> str:
     if not regression.suspects:
         return f"Suspect: {regression.cause}"
     likeliest = regression.suspects[0]
-    return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=90)}"
+    return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=120)}"
 
 
 def kernel_text(kernel: str) -> str:
@@ -151,17 +156,9 @@ def kernel_text(kernel: str) -> str:
 def trend_of(change_point: ChangePoint) -> dict[str, str]:
     """Return the choices in Trends that show a change point."""
     series = change_point.series
-    asked = {
-        "kernel": series.kernel,
-        "metric": series.metric,
-        "case": series.case_id,
-        "implementation": series.implementation,
-        "runner": series.runner_class,
-        "target": series.target,
-        "function": series.function,
-        "tensor": series.tensor,
-    }
-    return {name: value for name, value in asked.items() if value}
+    asked = {"case": series.case_id, "runner": series.runner_class}
+    same = ("kernel", "metric", "implementation", "target", "function", "tensor")
+    return {name: value for name, value in (asked | {name: getattr(series, name) for name in same}).items() if value}
 
 
 def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:

@@ -73,15 +73,7 @@ def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_
     if was_judged:
         view.page_link("regression", "Details", icon=":material/search:", place=links, commit=commit.sha)
     if before is not None:
-        view.page_link(
-            "compare",
-            f"Compare with {before.short_sha}",
-            icon=":material/compare_arrows:",
-            place=links,
-            by="commits",
-            base=before.sha,
-            head=commit.sha,
-        )
+        view.compare_link(f"Compare with {before.short_sha}", base=before.sha, head=commit.sha, place=links)
     view.page_link("kernel", "Roofline at this commit", icon=":material/memory:", place=links, commit=commit.sha)
 
 

@@ -85,9 +85,10 @@ def show() -> None:
         counted = Counter(row.significance for row in rows if row.significance)
         if counted:
             st.markdown(", ".join(f"**{counted[word]}** {word}" for word in _SIGNIFICANCES if counted[word]))
-        rows = [row for row in rows if is_shown(row)]
+        count, rows = len(rows), [row for row in rows if is_shown(row)]
         if not rows:
-            st.info("No such case: set *Show* to everything, or widen the filters.", icon=":material/filter_alt:")
+            text = f"No such case among {count:,}: set *Show* to everything, or widen the filters."
+            st.info(text, icon=":material/filter_alt:")
             return
         columns = comparison_columns(rows)
         links = _link_columns(view, rows, head.summary.runner_class)

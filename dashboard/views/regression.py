@@ -70,6 +70,7 @@ def show() -> None:
             _show_head(view, one)
             _show_suspects(one.regression)
             _show_step_cost(view, one.regression, change)
+            _show_standing(view, one)
         with figure:
             _show_trend(view, one.regression, change)
         _show_changes(view, one.regression, change)
@@ -103,7 +104,7 @@ def _title(one: TriagedRegression) -> str:
 
 
 def _show_head(view: View, one: TriagedRegression) -> None:
-    """Show what changed, in which commit, how sure it is, and the triage state."""
+    """Show what changed, how sure it is, and in which commit."""
     regression, best = one.regression, one.regression.change_points[0]
     title = f"{kernel_text(regression.kernel)} {headline_text(best)}"
     st.set_page_config(page_title=f"{shortened(title)} · Regression · roofwatch")
@@ -114,9 +115,6 @@ def _show_head(view: View, one: TriagedRegression) -> None:
     _show_extent(regression)
     st.caption(f"Best evidence: {code_span(certainty_text(regression))}")
     _show_commit(view, regression)
-    show_triage(view.project, one, view.zone)
-    with st.popover("Copy link", icon=":material/link:"):
-        st.code(view.address_of("regression", regression=one.regression_id), language=None)
 
 
 def _show_commit(view: View, regression: Regression) -> None:
@@ -133,20 +131,16 @@ def _show_commit(view: View, regression: Regression) -> None:
     owners = owners_of(view, regression)
     if owners:
         st.text(f"Owner: {', '.join(owners)}")
-    st.caption(f"Full SHA: {code_span(commit.sha)}")
 
 
 def _show_extent(regression: Regression) -> None:
-    parts = []
-    if regression.family:
-        parts.append(regression.family)
-    if regression.typical_change is not None:
-        spread = "" if regression.change_spread is None else f" ± {regression.change_spread:.1%}"
-        parts.append(f"typically {regression.typical_change:+.1%}{spread}")
-    if regression.ended is not None:
-        parts.append(regression.ended)
-    if parts:
-        st.text(on_one_line("; ".join(parts)))
+    """Show on how many series, by how much, and whether it ended, unless the summary says so."""
+    typical = regression.typical_change
+    spread = "" if regression.change_spread is None else f" ± {regression.change_spread:.1%}"
+    parts = [regression.family, "" if typical is None else f"typically {typical:+.1%}{spread}", regression.ended]
+    extent = "; ".join(part for part in parts if part and part not in regression.summary)
+    if extent:
+        st.text(on_one_line(extent))
 
 
 def _show_suspects(regression: Regression) -> None:
@@ -155,10 +149,17 @@ def _show_suspects(regression: Regression) -> None:
         st.text(f"Cause: {regression.cause}. No causes were weighed.")
         return
     for one in regression.suspects:
-        cause, weight, sentence = st.columns([1.5, 1, 6], vertical_alignment="center")
+        cause, weight, sentence = st.columns([2, 1, 6], vertical_alignment="center")
         cause.markdown(f"**{one.cause}** {one.weight:.0%}")
         weight.progress(one.weight)
         sentence.text(on_one_line(one.sentence))
+
+
+def _show_standing(view: View, one: TriagedRegression) -> None:
+    st.caption(f"Full SHA: {code_span(one.regression.commit.sha)}")
+    show_triage(view.project, one, view.zone)
+    with st.popover("Copy link", icon=":material/link:"):
+        st.code(view.address_of("regression", regression=one.regression_id), language=None)
 
 
 def _show_step_cost(view: View, regression: Regression, change: ChangePoint) -> None:
@@ -188,28 +189,11 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
         st.info("This series has no runs outside pairs.", icon=":material/show_chart:")
     st.text(on_one_line(change.evidence))
     links = st.container(horizontal=True)
-    base, head = change.previous_commit.sha, change.commit.sha
-    runner = {"runner": series.runner_class} if series.runner_class else {}
+    base, head, runner_class = change.previous_commit.sha, change.commit.sha, series.runner_class
     view.page_link("trends", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
-    view.page_link(
-        "compare",
-        "Compare commits",
-        icon=":material/compare_arrows:",
-        place=links,
-        by="commits",
-        base=base,
-        head=head,
-        **runner,
-    )
-    view.page_link(
-        "kernel",
-        "Roofline at this commit",
-        icon=":material/memory:",
-        place=links,
-        commit=head,
-        kernel=series.kernel,
-        **runner,
-    )
+    view.compare_link("Compare commits", base=base, head=head, runner_class=runner_class, place=links)
+    asked = {"commit": head, "kernel": series.kernel, **({"runner": runner_class} if runner_class else {})}
+    view.page_link("kernel", "Roofline at this commit", icon=":material/memory:", place=links, **asked)
 
 
 def _pinned_change(view: View, regression: Regression) -> ChangePoint:

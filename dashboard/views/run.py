@@ -123,13 +123,8 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
         st.caption("There is no recent run of an earlier commit on this runner class to compare with.")
         return
     previous = max(earlier, key=lambda run: run.started_at)
-    view.page_link(
-        "compare",
-        f"Compare with the previous run, of {previous.commit.short_sha}",
-        icon=":material/compare_arrows:",
-        base=previous.commit.sha,
-        head=own.commit.sha,
-    )
+    label = f"Compare with the previous run, of {previous.commit.short_sha}"
+    view.compare_link(label, base=previous.commit.sha, head=own.commit.sha, runner_class=own.runner_class)
 
 
 def _show_outcomes(record: RunRecord) -> None:

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
+from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.dashboard import data
@@ -41,7 +42,7 @@ def show() -> None:
     with open_view("trends", "Trends", "One or more series over commits, with their changes.") as view:
         *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
         second = st.container(horizontal=True, vertical_alignment="bottom")
-        include_dirty = view.link.switch("Include uncommitted changes", parameter="dirty", place=dirty)
+        include_dirty = view.link.switch("Include dirty runs", parameter="dirty", place=dirty)
         every_key = data.ask(
             questions.list_series_keys,
             view.project,
@@ -162,18 +163,11 @@ def _narrow(
     link = view.link
     at_kernel, at_case, at_metric = first
 
-    def choose_further(
-        label: str,
-        options: Sequence[str],
-        parameter: str,
-        *,
-        placeholder: str = "none",
-        title: Callable[[str], str] = str,
-    ) -> list[str]:
+    def choose_further(label: str, options: Sequence[str], parameter: str, title: Callable[[str], str]) -> list[str]:
         # a choice without options is hidden, unless the address asks for one, which gives a notice
         if not options and not link.asked_or_chosen(parameter):
             return []
-        return link.choose_some(label, options, parameter=parameter, placeholder=placeholder, title=title, place=second)
+        return link.choose_some(label, options, parameter=parameter, placeholder="none", title=title, place=second)
 
     kernels = sorted({key.kernel for key in keys})
     start_kernel = None if start is None else start.kernel
@@ -187,11 +181,11 @@ def _narrow(
     cases = _cases_of(keys, kernel, metric)
     start_case = None if begun is None else begun.case_id
     case = link.choose("Case", cases, parameter="case", default=start_case, place=at_case)
-    further = choose_further("Add metric", [one for one in metrics if one != metric], "further", title=_title_of)
-    further_kernels = choose_further("Add kernel", [one for one in kernels if one != kernel], "kernels")
+    further = choose_further("Add metric", [one for one in metrics if one != metric], "further", _title_of)
+    further_kernels = choose_further("Add kernel", [one for one in kernels if one != kernel], "kernels", on_one_line)
     cases_of = {one: _cases_of(keys, one, metric) for one in (kernel, *further_kernels)}
     other_cases = [one for own in cases_of.values() for one in own if one != case]
-    beside = choose_further("Add case", other_cases, "beside", placeholder="none")
+    beside = choose_further("Add case", other_cases, "beside", on_one_line)
     # a kernel without a chosen case shows its first
     first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]
     shown_cases = {case, *beside, *first_cases}

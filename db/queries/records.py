@@ -26,6 +26,7 @@ from roofwatch.collector.record.results import (
 from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name
+from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -91,9 +92,11 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
 def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
     """Read some cases (a condition on `CaseRow`) from the records of some runs, newest first; the runs should be few.
 
-    Measurements without samples are left out.
+    Measurements without samples are left out. A run that compiled nothing has the machine code of its commit.
     """
-    queries = _PARTS | {"measurements": _measurements()}
+    own_cases = select(CaseVersionRow.case_id).where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
+    compiled = _static_facts(compiled_by()).where(StaticFactRow.case_id.in_(own_cases.correlate(RunRow)))
+    queries = _PARTS | {"measurements": _measurements(), "static_facts": compiled}
     chosen = select(CaseRow.id).where(CaseRow.project_id == CommitRow.project_id, cases).correlate(CommitRow)
     for name, case_id in _CASE_OF_PART.items():
         queries[name] = queries[name].where(case_id.in_(chosen))
@@ -242,13 +245,13 @@ def _with_details(
     return [_of_case(part, row) | {name: found[row["case_id"], row["implementation"]]} for row in rows]
 
 
-def _static_facts() -> Select[Any]:
+def _static_facts(run_number: Any = RunRow.number) -> Select[Any]:
     return (
         select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
         .select_from(CompilationRow)
         .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(CompilationRow.run_number == RunRow.number)
+        .where(CompilationRow.run_number == run_number)
         .order_by(CompilationRow.position)
     )
 

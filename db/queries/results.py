@@ -94,6 +94,7 @@ class RunDetail:
     """Measured ones."""
     cases: tuple[MeasuredCase, ...]
     static_rows: tuple[StaticRow, ...]
+    """Machine code that it compiled, else that of its commit."""
 
 
 @dataclass(frozen=True)

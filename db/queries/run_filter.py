@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, ScalarSelect, and_, false, func, or_, select, true
+from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, false, func, or_, select, true
 from sqlalchemy.orm import aliased
 
+from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.runs import EnvironmentRow, ProjectRow, RunRow
 
 _DEFAULT_BRANCHES = ("main", "master", "trunk")
@@ -76,6 +77,24 @@ def is_number_of(run_number: Any, condition: ColumnElement[bool]) -> ColumnEleme
     """
     numbers = select(RunRow.number).join(ProjectRow, ProjectRow.id == RunRow.project_id).where(condition)
     return func.coalesce(run_number.in_(numbers), false())
+
+
+def compiled_by() -> ScalarSelect[int]:
+    """Return the run that compiled the code of the outer run: itself, else the newest one of the same clean commit."""
+    other = aliased(RunRow)
+    is_own = other.number == RunRow.number
+    return (
+        select(other.number)
+        .where(
+            other.commit_id == RunRow.commit_id,
+            or_(is_own, and_(other.is_dirty.is_(False), RunRow.is_dirty.is_(False))),
+            exists().where(CompilationRow.run_number == other.number),
+        )
+        .order_by(is_own.desc(), other.started_at.desc())
+        .limit(1)
+        .correlate(RunRow)
+        .scalar_subquery()
+    )
 
 
 def default_branch(project: str) -> ScalarSelect[str | None]:

@@ -29,7 +29,7 @@ from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
 from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.results import MeasuredCase, RunDetail, RunSummary, StaticRow
-from roofwatch.db.queries.run_filter import is_on, project_id
+from roofwatch.db.queries.run_filter import compiled_by, is_on, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -261,12 +261,14 @@ def _ceilings(session: Session, runs: Sequence[RunRow]) -> defaultdict[UUID, lis
 
 
 def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, list[StaticRow]]:
-    """Read compiler facts by run number."""
+    """Read compiler facts by run number; a run that compiled nothing has those of its commit."""
     query = (
-        select(CompilationRow.run_number, *_STATIC_COLUMNS)
-        .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
+        select(RunRow.number, *_STATIC_COLUMNS)
+        .select_from(RunRow)
+        .join(CompilationRow, CompilationRow.run_number == compiled_by())
+        .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(CompilationRow.run_number.in_([run.number for run in runs]))
+        .where(RunRow.number.in_([run.number for run in runs]))
         .order_by(CompilationRow.position)
     )
     rows = defaultdict(list)

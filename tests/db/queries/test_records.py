@@ -248,12 +248,17 @@ def test_without_samples_the_summary_and_the_other_results_remain(store: Engine)
 
 def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
     whole, other = full_record(), make_record(1, measurements=[make_measurement(BACKWARD)])
-    ingest_all(store, whole, other)
+    # one run of the commit compiled its code, another did not
+    clean = whole.model_copy(update={"run_id": uuid.uuid4(), "commit": make_commit(3)})
+    uncompiled = make_record(3, measurements=[make_measurement(BACKWARD)])
+    ingest_all(store, whole, other, clean, uncompiled)
 
     with Session(store) as session:
-        records = load_cases(session, RunRow.run_id.in_([whole.run_id, other.run_id]), CaseRow.name == BACKWARD)
+        run_ids = [whole.run_id, other.run_id, uncompiled.run_id]
+        records = load_cases(session, RunRow.run_id.in_(run_ids), CaseRow.name == BACKWARD)
 
     found = {record.run_id: record for record in records}
+    assert found[uncompiled.run_id].static_facts == found[whole.run_id].static_facts
     assert found[other.run_id].measurements == other.measurements
     parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "imported")
     narrowed = {name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD) for name in parts}

@@ -144,12 +144,16 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
             make_ceiling(per_s=2e10, source="datasheet"),
         ),
     )
-    ingest_all(store, make_record(accuracies=[make_accuracy(rmse_ratio=0.1)]), record)
+    other = make_record(accuracies=[make_accuracy(rmse_ratio=0.1)])
+    ingest_all(store, other, record)
 
     with Session(store) as session:
-        detail = read_run_detail(session, record.run_id)
+        detail, of_other = (read_run_detail(session, one.run_id) for one in (record, other))
 
     assert detail is not None
+    assert of_other is not None
+    # which compiled nothing of its own
+    assert of_other.static_rows == detail.static_rows
     assert detail.summary.run_id == str(record.run_id)
     assert detail.ceilings == record.ceilings[:2]
     failed, measured = detail.cases
