@@ -38,7 +38,6 @@ SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
 DATABASE = ""
 """Value that selects the database, even if the settings name a server."""
 _FRESH_FOR_S = 10
-_OWNERSHIP_FRESH_FOR_S = 600
 _ANSWERS_KEPT = 64
 _FILES_KEPT = 2
 
@@ -120,9 +119,9 @@ def read_contents(*files: tuple[str, str]) -> list[bytes]:
         return [source.read_artefact(UUID(run_id), sha256) for run_id, sha256 in files]
 
 
-@st.cache_data(ttl=_OWNERSHIP_FRESH_FOR_S, show_spinner=False)
+@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
 def _configured_ownership() -> Ownership:
-    """Read the ownership from files or GitHub; empty if it fails, which `roofwatch alert check` reports."""
+    """Read the ownership from files; empty if it fails, which `roofwatch alert check` reports."""
     try:
         return configured_ownership(load_settings())
     except AlertError:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from roofwatch.ci.alerts.owners import PLACES, Ownership, parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
-from roofwatch.ci.messages import AlertError, ForgeError
+from roofwatch.ci.messages import AlertError
 from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings
 
 if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
     from codeowners import CodeOwners
 
-    from roofwatch.ci.alerts.delivery import Sender
+    from roofwatch.ci.alerts.delivery import Send
     from roofwatch.ci.alerts.evaluation import AlertSetup
 
 
@@ -47,11 +47,12 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
     if path is None:
         raise AlertError("no alert rules: set alert_rules to a file; docs/how-to/alerts.md has an example")
     rules, codeowners = _read_rules(path), None
-    channels: dict[str, Sender | str] = {}
+    api_url = os.environ.get("GITHUB_API_URL") or "https://api.github.com"
+    channels: dict[str, Send | str] = {}
     faults = []
     for name, channel in rules.channels.items():
         try:
-            channels[name] = open_channel(channel, path.parent, api_url=_api_url())
+            channels[name] = open_channel(channel, path.parent, api_url=api_url)
         except AlertError as error:
             channels[name] = str(error)
             faults.append(f"channel {name!r}: {error}")
@@ -77,26 +78,12 @@ def _read_rules(path: Path) -> AlertRules:
 
 
 def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
-    """Read CODEOWNERS from a file, a checkout or a repository on GitHub."""
-    if rules.codeowners is not None:
-        path = folder / rules.codeowners
-        places = [path / each for each in PLACES] if path.is_dir() else [path]
-        text = next((place.read_text(errors="replace") for place in places if place.is_file()), None)
-    elif rules.codeowners_repository is not None:
-        from roofwatch.ci.github.client import GitHubRepository
-
-        try:
-            repository = GitHubRepository(_api_url(), rules.codeowners_repository, os.environ.get("GITHUB_TOKEN", ""))
-            text = next((text for each in PLACES if (text := repository.read_file(each)) is not None), None)
-        except ForgeError as error:
-            raise AlertError(f"CODEOWNERS of {rules.codeowners_repository}: {error}") from None
-    else:
+    """Read CODEOWNERS from a file or a checkout."""
+    if rules.codeowners is None:
         return None
-    if text is None:
-        name = rules.codeowners or rules.codeowners_repository
-        raise AlertError(f"CODEOWNERS of {name}: not found at {', '.join(PLACES)}")
-    return parse_codeowners(text)
-
-
-def _api_url() -> str:
-    return os.environ.get("GITHUB_API_URL") or "https://api.github.com"
+    path = folder / rules.codeowners
+    places = [path / each for each in PLACES] if path.is_dir() else [path]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise AlertError(f"CODEOWNERS of {rules.codeowners}: not found at {', '.join(PLACES)}")
+    return parse_codeowners(found.read_text(errors="replace"))

@@ -19,10 +19,10 @@ from typing import Any
 import apprise
 import httpx
 
-from roofwatch.ci.alerts.delivery import Sender, SendError
+from roofwatch.ci.alerts.delivery import Send, SendError
 from roofwatch.ci.alerts.owners import OWNER
 from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
-from roofwatch.ci.github.client import GitHubRepository, Issue
+from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, may_carry_secrets
 from roofwatch.ci.report.markdown import code, plain
@@ -48,7 +48,7 @@ _PREFIXES = {
 }
 
 
-def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
+def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
     """Make a channel ready for use.
 
     Args:
@@ -63,17 +63,14 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Sender:
         token = os.environ.get(channel.token_env)
         if not token:
             raise AlertError(f"the environment variable {channel.token_env} is not set")
-        try:
-            return IssueSender(GitHubRepository(api_url, channel.repository, token), channel.labels)
-        except ForgeError as error:
-            raise AlertError(str(error)) from None
+        return open_issues(api_url, channel.repository, token, channel.labels)
     url = _read_address(channel, folder)
     if channel.kind == "apprise":
-        return AppriseSender(url)
+        return open_apprise(url)
     secret = None if channel.secret_env is None else os.environ.get(channel.secret_env, "")
     if secret is not None and len(secret) < _MIN_SECRET:
         raise AlertError(f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or more")
-    return WebhookSender(url, secret)
+    return open_webhook(url, secret)
 
 
 def _read_address(channel: AddressedChannel, folder: Path) -> str:
@@ -89,19 +86,17 @@ def _read_address(channel: AddressedChannel, folder: Path) -> str:
     return words[0]
 
 
-class AppriseSender:
-    """Any service that apprise supports. None recognises a repeated message, so the text says that it may be one."""
+def open_apprise(url: str) -> Send:
+    """Use any service that apprise supports; the text says when it may be a repetition."""
+    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log may show parts of an address
+    asset = apprise.AppriseAsset(storage_mode="memory", app_id="roofwatch", app_desc="roofwatch")
+    service = apprise.Apprise(asset=asset)
+    if not service.add(url):
+        raise AlertError("the address has no form that apprise supports")
 
-    def __init__(self, url: str) -> None:
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log may show parts of an address
-        asset = apprise.AppriseAsset(storage_mode="memory", app_id="roofwatch", app_desc="roofwatch")
-        self._service = apprise.Apprise(asset=asset)
-        if not self._service.add(url):
-            raise AlertError("the address has no form that apprise supports")
-
-    def send(self, delivery: Delivery) -> None:
+    def send(delivery: Delivery) -> None:
         is_resolved = delivery.event is AlertEvent.RESOLVED
-        is_sent = self._service.notify(
+        is_sent = service.notify(
             title=to_title(delivery),
             body=to_text(delivery),
             notify_type=apprise.NotifyType.SUCCESS if is_resolved else apprise.NotifyType.FAILURE,
@@ -110,28 +105,25 @@ class AppriseSender:
         if not is_sent:
             raise SendError("the service refused it or did not answer", is_uncertain=True)
 
+    return send
 
-class WebhookSender:
-    """A receiver of JSON, by its https URL; plain http only on this machine.
+
+def open_webhook(url: str, secret: str | None = None) -> Send:
+    """Use a receiver of JSON, by its https URL; plain http only on this machine.
 
     With a secret, the header `X-Roofwatch-Signature-256` has the HMAC-SHA256 of the body, as GitHub's webhooks do.
     """
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every URL
+    if not may_carry_secrets(url):
+        raise AlertError("the address must be an https:// URL")
 
-    def __init__(self, url: str, secret: str | None = None) -> None:
-        self._secret = secret
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every URL
-        if not may_carry_secrets(url):
-            raise AlertError("the address must be an https:// URL")
-        self._url = url
-
-    def send(self, delivery: Delivery) -> None:
-        """Post it; a status of 2xx means that it arrived."""
+    def send(delivery: Delivery) -> None:
         body = json.dumps(to_document(delivery)).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": str(delivery.key), "User-Agent": "roofwatch"}
-        if self._secret is not None:
-            headers[SIGNATURE] = f"sha256={hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()}"
+        if secret is not None:
+            headers[SIGNATURE] = f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
         try:
-            answer = httpx.post(self._url, content=body, headers=headers, timeout=_TIMEOUT_S)
+            answer = httpx.post(url, content=body, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
             raise SendError(f"no answer: {type(error).__name__}", is_uncertain=True) from None
         if not answer.is_success:
@@ -139,36 +131,36 @@ class WebhookSender:
             wait = timedelta(seconds=min(float(asked), 86_400.0)) if asked.isdecimal() else timedelta()  # not a date
             raise SendError(f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error, retry_after=wait)
 
+    return send
 
-class IssueSender:
-    """Issues on GitHub: one per episode, opened when the alert fires, then commented on and closed.
+
+def open_issues(api_url: str, name: str, token: str, labels: tuple[str, ...] = ()) -> Send:
+    """Use issues on GitHub: one per episode, opened when the alert fires, then commented on and closed.
 
     An issue is found by a hidden marker in its first line, if its author belongs to the repository or is a bot.
     """
+    try:
+        repository = GitHubRepository(api_url, name, token)
+    except ForgeError as error:
+        raise AlertError(str(error)) from None
 
-    def __init__(self, repository: GitHubRepository, labels: tuple[str, ...] = ()) -> None:
-        self._repository, self._labels = repository, (_ISSUE_LABEL, *labels)
-
-    def send(self, delivery: Delivery) -> None:
-        """Open, comment on or close the issue, unless that is done."""
+    def send(delivery: Delivery) -> None:
         try:
-            issue = self._find(delivery)
+            listed = [one for one in repository.list_issues(_ISSUE_LABEL) if one.is_trusted]
+            ours = [one for one in listed if one.body.split("\n", 1)[0].rstrip() == _marker(delivery)]
+            issue = min(ours, key=lambda issue: issue.number, default=None)
             if issue is None and delivery.event is not AlertEvent.RESOLVED:
                 body = f"{_marker(delivery)}\n{to_markdown(delivery)}"
-                self._repository.create_issue(to_title(delivery), body, self._labels)
+                repository.create_issue(to_title(delivery), body, (_ISSUE_LABEL, *labels))
             elif issue is not None and delivery.event is not AlertEvent.FIRED:
                 marker = f"<!-- roofwatch:message {delivery.key} -->"
-                post_comment(self._repository, issue.number, f"{marker}\n{to_markdown(delivery)}")
+                post_comment(repository, issue.number, f"{marker}\n{to_markdown(delivery)}")
                 if delivery.event is AlertEvent.RESOLVED and issue.is_open:
-                    self._repository.close_issue(issue.number)
+                    repository.close_issue(issue.number)
         except ForgeError as error:  # the next attempt finds what was done
             raise SendError(str(error), is_uncertain=False) from None
 
-    def _find(self, delivery: Delivery) -> Issue | None:
-        """Return the oldest issue of the episode."""
-        listed = self._repository.list_issues(_ISSUE_LABEL)
-        ours = [one for one in listed if one.is_trusted and one.body.split("\n", 1)[0].rstrip() == _marker(delivery)]
-        return min(ours, key=lambda issue: issue.number, default=None)
+    return send
 
 
 def _marker(delivery: Delivery) -> str:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from sqlalchemy import Engine
 
@@ -33,25 +32,20 @@ class SendError(AlertError):
         """Shortest time to wait."""
 
 
-class Sender(Protocol):
-    """A channel that is ready for use."""
-
-    def send(self, delivery: Delivery) -> None:
-        """Send a message. Raises `SendError`."""
+Send = Callable[[Delivery], None]
+"""A channel that is ready for use: sends a message, or raises `SendError`."""
 
 
-def deliver_waiting(
-    engine: Engine, channels: Mapping[str, Sender | str], now: Callable[[], datetime], *, limit: int = 1_000
-) -> list[Delivery]:
-    """Send every message that is due, up to a limit; return those that were tried, with the result."""
+def deliver_waiting(engine: Engine, channels: Mapping[str, Send | str], now: Callable[[], datetime]) -> list[Delivery]:
+    """Send every message that is due; return those that were tried, with the result."""
     done: list[Delivery] = []
-    while len(done) < limit and (claimed := claim_next(engine, now())) is not None:
+    while (claimed := claim_next(engine, now())) is not None:
         done.append(_attempt(claimed, channels.get(claimed.channel, "the rules no longer have this channel"), now))
         write_outcome(engine, done[-1])
     return done
 
 
-def _attempt(delivery: Delivery, channel: Sender | str, now: Callable[[], datetime]) -> Delivery:
+def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime]) -> Delivery:
     """Try to send a message, and return it with the outcome."""
     try:
         _send(delivery, channel)
@@ -71,13 +65,13 @@ def _attempt(delivery: Delivery, channel: Sender | str, now: Callable[[], dateti
     return replace(delivery, state=DeliveryState.SENT, sent_at=now(), error=None)
 
 
-def _send(delivery: Delivery, channel: Sender | str) -> None:
+def _send(delivery: Delivery, channel: Send | str) -> None:
     if delivery.attempt_count > MAX_ATTEMPTS:
         raise SendError("every process that tried to send it died", is_uncertain=True)
     if isinstance(channel, str):
         raise SendError(channel, is_uncertain=False)
     try:
-        channel.send(delivery)
+        channel(delivery)
     except SendError:
         raise
     except Exception as error:  # noqa: BLE001  one broken message must not block all others

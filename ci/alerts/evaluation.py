@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.conditions import ProjectState, regression_conditions, silence_conditions, why_not_alerting
-from roofwatch.ci.alerts.delivery import Sender
+from roofwatch.ci.alerts.delivery import Send
 from roofwatch.ci.alerts.metric_conditions import metric_conditions
 from roofwatch.ci.alerts.owners import Ownership
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
@@ -42,7 +42,7 @@ class AlertSetup:
     rules: AlertRules
     codeowners: CodeOwners | None = None
     dashboard_url: str | None = None
-    channels: Mapping[str, Sender | str] = field(default_factory=dict)
+    channels: Mapping[str, Send | str] = field(default_factory=dict)
     """By name; for a channel that cannot be used, the reason."""
     faults: tuple[str, ...] = ()
     """What cannot be used, and why."""
@@ -152,15 +152,9 @@ def next_steps(
     endings: Mapping[str, str | None],
     now: datetime,
 ) -> list[AlertStep]:
-    """Return the alerts of a project that change, with their messages. Pure.
+    """Return which of the `known` alerts of a project change, and new ones, with their messages. Pure.
 
-    Args:
-        project: Its name.
-        known: All of its alerts.
-        conditions: What its rules report now.
-        rules: All rules.
-        endings: By cause of each regression, why it raises no alert; None if it does.
-        now: The time.
+    `endings` says by the cause of each regression why it raises no alert; None if it does.
     """
     by_name = {rule.name: rule for rule in rules.of(project)}
     alerts = {alert.cause: alert for alert in known}

@@ -60,7 +60,6 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Repository = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
 ChannelNames = Annotated[tuple[Name, ...], AfterValidator(_known_channels)]
 Percentage = Annotated[float, BeforeValidator(_percentage), Field(ge=0)]
 Limit = Annotated[float, Field(gt=0)]
@@ -92,7 +91,7 @@ class IssueChannel(_Table):
     """Issues of a repository on GitHub."""
 
     kind: Literal["github"]
-    repository: Repository
+    repository: Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
     token_env: Variable = "GITHUB_TOKEN"  # noqa: S105  the name of a variable
     labels: tuple[Name, ...] = ()
 
@@ -247,18 +246,15 @@ class AlertRules(_Table):
     """The last match counts, as in CODEOWNERS."""
     codeowners: str | None = None
     """Path of a CODEOWNERS file or a checkout, relative to the rules."""
-    codeowners_repository: Repository | None = None
-    """Repository on GitHub whose CODEOWNERS is read."""
 
-    @model_validator(mode="after")
-    def _is_unambiguous(self) -> Self:
-        names = [rule.name for rule in self.rules]
+    @field_validator("rules")
+    @classmethod
+    def _differ_in_name(cls, rules: tuple[_Rule, ...]) -> tuple[_Rule, ...]:
+        names = [rule.name for rule in rules]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two rules have the name {name!r}")
-        if self.codeowners is not None and self.codeowners_repository is not None:
-            raise ValueError("set either codeowners or codeowners_repository")
-        return self
+        return rules
 
     def of(self, project: str) -> list[Rule]:
         """Return the rules that cover a project."""

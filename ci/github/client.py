@@ -1,6 +1,5 @@
 """A client for comments, check-runs, issues and workflows of one GitHub repository, through githubkit."""
 
-import base64
 import logging
 import re
 import ssl
@@ -223,15 +222,6 @@ class GitHubRepository:
     def run_again(self, run_id: int) -> None:
         """Run all jobs of a workflow run again."""
         self._call(self._rest.actions.re_run_workflow, run_id)
-
-    def read_file(self, path: str) -> str | None:
-        """Return the text of a file on the default branch; None if it does not exist."""
-        found = self._find(self._rest.repos.get_content, path)
-        if found is None:
-            return None
-        if found.get("encoding") != "base64":
-            raise ForgeError(f"GitHub: {path} is not a text file")
-        return base64.b64decode(str(found.get("content") or "")).decode(errors="replace")
 
     # --- requests
 

@@ -128,10 +128,10 @@ def write_outcome(engine: Engine, delivery: Delivery) -> None:
 
 
 def list_deliveries(
-    session: Session, project: str | None = None, *, states: Collection[DeliveryState] | None = None, limit: int = 100
+    session: Session, project: str | None = None, states: Collection[DeliveryState] | None = None
 ) -> list[Delivery]:
-    """Deliveries, the newest first; only of one project or some states if given."""
-    query = select(DeliveryRow).order_by(DeliveryRow.id.desc()).limit(limit)
+    """The newest hundred deliveries, the newest first; only of one project or some states if given."""
+    query = select(DeliveryRow).order_by(DeliveryRow.id.desc()).limit(100)
     if project is not None:
         query = query.join(AlertRow, AlertRow.id == DeliveryRow.alert_id)
         query = query.join(ProjectRow, ProjectRow.id == AlertRow.project_id).where(ProjectRow.name == project)

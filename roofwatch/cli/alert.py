@@ -130,11 +130,11 @@ def try_channel(
     from roofwatch.settings import load_settings
 
     channels = read_alerts(rules, load_settings()).channels
-    sender = channels.get(channel, f"unknown; the rules have {', '.join(channels) or 'none'}")
-    if isinstance(sender, str):
-        raise AlertError(f"channel {channel!r}: {sender}")
+    send = channels.get(channel, f"unknown; the rules have {', '.join(channels) or 'none'}")
+    if isinstance(send, str):
+        raise AlertError(f"channel {channel!r}: {send}")
     try:
-        sender.send(trial_delivery(channel))
+        send(trial_delivery(channel))
     except SendError as error:
         raise AlertError(f"channel {channel!r}: {error}") from None
     print_note(f"sent through {channel}: check that it arrived")

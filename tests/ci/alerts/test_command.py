@@ -25,7 +25,6 @@ from roofwatch.db.values import BisectionState, Verdict
 from roofwatch.settings import Settings
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, make_regression, sha_of
 from tests.ci.alerts.conftest import Hook
-from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.roofwatch.command import Done, roofwatch
 
 RULES = """
@@ -129,14 +128,7 @@ def test_the_service_sends_alerts_after_analysis(
     assert hook.documents
 
 
-def test_codeowners_are_read_from_a_repository_on_github(
-    folder: Path, github: GitHubStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "alerts.toml").write_text('codeowners_repository = "example/project"')
-    github.files["CODEOWNERS"] = "/kernels/ @owner"
-    monkeypatch.setenv("GITHUB_API_URL", github.url)
-    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-
+def test_codeowners_are_read_from_a_checkout(folder: Path) -> None:
     ownership = configured_ownership(Settings(alert_rules=folder / "alerts.toml"))
 
     assert replace(ownership, source_paths={"rms_norm": "kernels/rms_norm.py"}).owners_of(["rms_norm"]) == ("@owner",)

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.channels import open_channel
-from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Sender, deliver_waiting
+from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Send, deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
@@ -54,7 +54,7 @@ class Service:
         self.engine = engine
         self.plan = AlertSetup(rules_for(channel))
         named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "chat"}}
-        self.channels: dict[str, Sender | str] = {
+        self.channels: dict[str, Send | str] = {
             name: open_channel(one, Path(), api_url=api_url) for name, one in named.items()
         }
 
@@ -92,7 +92,7 @@ def test_a_webhook_is_signed_with_its_secret(judged: Engine, hook: Hook, monkeyp
     rules = parse_rules(RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook")
     raise_alerts(judged, AlertSetup(rules), LATER)
 
-    channels: dict[str, Sender | str] = {"hook": open_channel(rules.channels["hook"], Path(), api_url="")}
+    channels: dict[str, Send | str] = {"hook": open_channel(rules.channels["hook"], Path(), api_url="")}
     deliver_waiting(judged, channels, lambda: LATER)
 
     expected = hmac.new(b"correct horse battery staple", hook.bodies[0], "sha256").hexdigest()
@@ -182,16 +182,14 @@ def test_after_the_last_attempt_a_message_is_marked_failed(judged: Engine, hook:
     assert (delivery.state, delivery.attempt_count, delivery.error) == (DeliveryState.FAILED, MAX_ATTEMPTS, "HTTP 500")
 
 
-class _Broken:
+def _broken(delivery: Delivery) -> None:
     """A channel with a bug."""
-
-    def send(self, delivery: Delivery) -> None:
-        raise ZeroDivisionError(f"{delivery.alert.rules} {delivery.key}")
+    raise ZeroDivisionError(f"{delivery.alert.rules} {delivery.key}")
 
 
 def test_an_unexpected_error_does_not_block_other_messages(judged: Engine) -> None:
     service = Service(judged, "hook")
-    service.channels["hook"] = _Broken()
+    service.channels["hook"] = _broken
 
     (broken,) = service.at(LATER)
     later = service.at(LATER + 5 * HOUR)
@@ -204,16 +202,15 @@ DYING = """
 import os, signal, sys
 from datetime import datetime
 from sqlalchemy import create_engine
-from roofwatch.ci.alerts.channels import WebhookSender
+from roofwatch.ci.alerts.channels import open_webhook
 from roofwatch.ci.alerts.delivery import deliver_waiting
 
-class Dying:
-    def send(self, delivery):
-        if sys.argv[3] == "True":
-            WebhookSender(sys.argv[2]).send(delivery)
-        os.kill(os.getpid(), signal.SIGKILL)
+def die(delivery):
+    if sys.argv[3] == "True":
+        open_webhook(sys.argv[2])(delivery)
+    os.kill(os.getpid(), signal.SIGKILL)
 
-deliver_waiting(create_engine(sys.argv[1]), {"hook": Dying()}, lambda: datetime.fromisoformat(sys.argv[4]))
+deliver_waiting(create_engine(sys.argv[1]), {"hook": die}, lambda: datetime.fromisoformat(sys.argv[4]))
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import re
@@ -57,8 +56,6 @@ class GitHubStandIn:
         self.comments: dict[int, Json] = {}
         self.check_runs: dict[int, Json] = {}
         self.issues: dict[int, Json] = {}
-        self.files: dict[str, str] = {}
-        """Of the default branch, by path."""
         self.pull_requests: list[Json] = []
         self.permissions: dict[str, str] = {}
         """By login; others can only read."""
@@ -183,10 +180,6 @@ class GitHubStandIn:
     @operation("GET", r"collaborators/([^/]+)/permission")
     def get_permission(self, login: str, _: Json) -> Json:
         return {"permission": self.permissions.get(login, "read")}
-
-    @operation("GET", r"contents/(.+)")
-    def get_content(self, path: str, _: Json) -> Json:
-        return {"encoding": "base64", "content": base64.encodebytes(self.files[path].encode()).decode()}
 
     @operation("POST", r"actions/runs/(\d+)/rerun")
     def rerun_workflow(self, run_id: int, _: Json) -> Json:
