@@ -173,7 +173,7 @@ def _select_cases(kernel: KernelInfo, device: str, plan: "RunPlan") -> tuple[Cas
     return tuple(case for case in known if usual in case.tags or not case.tags) or known
 
 
-def matches(name: str, patterns: tuple[str, ...]) -> bool:
+def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name matches one of the shell patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 

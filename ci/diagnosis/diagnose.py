@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Missing, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import Diagnosis, Missing, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.messages import Remark
@@ -112,25 +112,20 @@ _MAX_NEW_FINDINGS = 3
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Name the limit that binds, and rank the findings."""
-    return Diagnosis(
-        case_id=evidence.case.case_id,
-        implementation=evidence.implementation,
-        limit=evidence.limit,
-        headline=_headline(evidence),
-        findings=_find(evidence),
-        missing=tuple(_missing(evidence)),
-    )
-
-
-def _find(evidence: Evidence) -> tuple[Finding, ...]:
-    """Apply all rules; sort the findings by weight, then by possible speedup."""
+    """Name the limit that binds, and sort the findings of all rules by weight, then by possible speedup."""
     findings = [
         replace(finding, rule=rule.__name__, most_speedup=finding.most_speedup and max(finding.most_speedup, 1.0))
         for rule in RULES
         for finding in rule(evidence)
     ]
-    return tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0))))
+    return Diagnosis(
+        case_id=evidence.case.case_id,
+        implementation=evidence.implementation,
+        limit=evidence.limit,
+        headline=_headline(evidence),
+        findings=tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))),
+        missing=tuple(_missing(evidence)),
+    )
 
 
 def is_wrong(diagnosis: Diagnosis) -> bool:

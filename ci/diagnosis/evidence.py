@@ -217,19 +217,21 @@ class Evidence:
             return Limit.LINKS
         if self.counted_ceiling is not None:
             return Limit.MEMORY if self.counted_ceiling.level == "dram" else Limit.CACHE
-        if utilisation >= NEAR:
-            return self._nearest_ceiling
+        if utilisation >= (FAR if self.fixed_share < FIXED_SHARE else NEAR):
+            if self.roof.bound == "compute":
+                return Limit.COMPUTE
+            return Limit.CACHE if self._is_cache_roof else Limit.MEMORY
         if self.fixed_share >= FIXED_SHARE:
             return Limit.LAUNCH
-        if utilisation >= FAR:
-            return self._nearest_ceiling
         if self.is_gpu and (self.vector_share or 0.0) >= FAR:
             return Limit.COMPUTE
         if self.is_past_fastest_cache:
             return Limit.MEMORY if (self.dram_share or 0.0) <= 1 / NEAR else Limit.CACHE
-        if self._is_mostly_call_overhead:
-            return Limit.LAUNCH
-        return Limit.LATENCY if self.is_gpu and self.utilisation is not None else Limit.UNDETERMINED
+        if self.is_gpu:
+            return Limit.UNDETERMINED if self.utilisation is None else Limit.LATENCY
+        # kernels are not counted on a CPU: call overhead binds if the work takes less than half of one call
+        is_little = self.has_roof and (self.roof.ideal_ns or 0.0) < FIXED_SHARE * self.one_launch_ns
+        return Limit.LAUNCH if is_little else Limit.UNDETERMINED
 
     @property
     def known_limit(self) -> Limit | None:
@@ -266,26 +268,12 @@ class Evidence:
     @property
     def reachable_ns(self) -> float | None:
         """Lower bound for a single launch: the roof or an empty launch; None without a roof."""
-        ideal_ns = self.roof.ideal_ns
-        return None if ideal_ns is None or not self.has_roof else max(ideal_ns, self.one_launch_ns)
+        return max(self.roof.ideal_ns or 0.0, self.one_launch_ns) if self.has_roof else None
 
     @property
     def is_past_fastest_cache(self) -> bool:
         """The data fits the cache, but arrives at the speed of memory or of a slower level of the cache."""
         return self._is_cache_roof and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
-
-    @property
-    def _is_mostly_call_overhead(self) -> bool:
-        """On a CPU, where kernels are not counted: the work takes less than half of one call."""
-        ideal_ns = self.roof.ideal_ns
-        is_little = ideal_ns is not None and ideal_ns < FIXED_SHARE * self.one_launch_ns
-        return is_little and self.has_roof and not self.is_gpu
-
-    @property
-    def _nearest_ceiling(self) -> Limit:
-        if self.roof.bound == "compute":
-            return Limit.COMPUTE
-        return Limit.CACHE if self._is_cache_roof else Limit.MEMORY
 
     @property
     def _is_cache_roof(self) -> bool:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
-from roofwatch.collector.profiling.profile_file import head_of, is_packed, read_bytes, redact_profile
+from roofwatch.collector.outbox.files import GZIP_MAGIC, make_folder, reason_of, sync_folder
+from roofwatch.collector.profiling.profile_file import head_of, read_bytes, redact_profile
 from roofwatch.collector.profiling.redact import Redacted
 from roofwatch.collector.record.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, redact
@@ -64,7 +64,7 @@ def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
 
 
 def _read_record(path: Path) -> RunRecord | None:
-    if not head_of(path).lstrip().startswith(b"{") and not is_packed(path):
+    if not head_of(path).lstrip().startswith((b"{", GZIP_MAGIC)):
         return None
     content = read_bytes(path)
     # large traces are not parsed to find out

@@ -15,7 +15,7 @@ from typing import IO
 from roofwatch.collector.errors import RecordError
 
 SUFFIX = ".gz"
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION_LEVEL = 6
 _CHUNK_BYTES = 2**20
 
@@ -122,7 +122,7 @@ def read_document(file: IO[bytes], *, max_bytes: int) -> bytes:
         ValueError: it is compressed and damaged.
         OSError: it cannot be read.
     """
-    is_compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    is_compressed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
     stream = gzip.GzipFile(fileobj=file, mode="rb") if is_compressed else file
     document = bytearray()

@@ -15,7 +15,7 @@ from roofwatch.collector.redaction import Redaction, RedactionError
 
 MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""
-_GZIP_MAGIC = b"\x1f\x8b"
+_HEAD_BYTES = 16
 _READABLE = (
     "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an SQLite "
     "export or CSV statistics of Nsight Systems"
@@ -39,18 +39,13 @@ def read_bytes(path: Path) -> bytes:
     except ValueError as error:
         raise ProfileError(f"{path}: not a whole file: {error}; copy it again") from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise ProfileError(f"{path}: cannot be read: {reason_of(error)}") from None
     if not content:
         raise ProfileError(f"{path}: the file is empty; record the profile again")
     return content
 
 
-def is_packed(path: Path) -> bool:
-    """Return whether the file is gzip, whatever its name."""
-    return head_of(path, len(_GZIP_MAGIC)) == _GZIP_MAGIC
-
-
-def head_of(path: Path, count: int = 16) -> bytes:
+def head_of(path: Path) -> bytes:
     """Read the first bytes of a file without decompressing it.
 
     Raises:
@@ -58,13 +53,9 @@ def head_of(path: Path, count: int = 16) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            return file.read(count)
+            return file.read(_HEAD_BYTES)
     except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> ProfileError:
-    return ProfileError(f"{path}: cannot be read: {error.strerror or error}")
+        raise ProfileError(f"{path}: cannot be read: {reason_of(error)}") from None
 
 
 def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:

@@ -82,19 +82,14 @@ def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
 
 def count_launch_configurations(kernels: Iterable[Activity]) -> int:
     """Count distinct combinations of grid, block and shared memory."""
-    fields = ("grid", "block", "shared_memory_bytes")
+    fields = ("grid", "block", *(f"{part}shared_memory_bytes" for part in ("", "static_", "dynamic_")))
     return len({repr([kernel.launch.get(name) for name in fields]) for kernel in kernels})
 
 
 def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
-    groups, totals = group_by(kernels, "name"), kernel_totals(kernels, top)
-    for row in totals["top_by_total_time"]:
-        members = groups[row["name"]]
-        row["distinct_launch_configs"] = count_launch_configurations(members)
-        row["occupancy_pct"] = _rounded(weighted_occupancy_pct(members))
     percents = [kernel.launch.get("est_achieved_occupancy_pct") for kernel in kernels]
     known = [percent for percent in percents if percent is not None]
-    return totals | {
+    return kernel_totals(kernels, top) | {
         "zero_duration": sum(kernel.duration_ns == 0 for kernel in kernels),
         "negative_duration": sum(kernel.duration_ns < 0 for kernel in kernels),
         "occupancy": {
@@ -108,8 +103,7 @@ def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
 
 
 def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
-    groups = group_by(transfers, "name")
-    rows = [row | {"bytes": sum(member.bytes for member in groups[row["name"]])} for row in name_totals(groups)]
+    rows = [_row(members) | {"bytes": sum(member.bytes for member in members)} for members in _by_total(transfers)]
     return transfer_totals(transfers) | {"by_name": rows}
 
 
@@ -170,31 +164,40 @@ def to_us(nanoseconds: float) -> float:
 
 def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
     """Totals of all kernels, and one row for each of the `top` names with the longest total time."""
-    groups = group_by(kernels, "name")
-    rows = name_totals(groups)
+    groups = _by_total(kernels)
     return {
         "count": len(kernels),
-        "distinct_names": len(rows),
+        "distinct_names": len(groups),
         "sum_us": to_us(sum(kernel.duration_ns for kernel in kernels)),
         "max_us": to_us(max((kernel.duration_ns for kernel in kernels), default=0)),
-        "top_by_total_time": [row | {"first_launch": _first_launch(groups[row["name"]])} for row in rows[:top]],
+        "top_by_total_time": [
+            _row(members)
+            | {
+                "first_launch": _first_launch(members),
+                "distinct_launch_configs": count_launch_configurations(members),
+                "occupancy_pct": _rounded(weighted_occupancy_pct(members)),
+            }
+            for members in groups[:top]
+        ],
     }
 
 
-def name_totals(groups: Mapping[str, Sequence[Activity]]) -> list[dict[str, Any]]:
-    """Count, sum, mean, minimum and maximum of the durations of each name, the largest sum first."""
-    durations = {name: [member.duration_ns for member in members] for name, members in groups.items()}
-    return [
-        {
-            "name": name,
-            "count": len(values),
-            "sum_us": to_us(sum(values)),
-            "mean_us": to_us(sum(values) / len(values)),
-            "min_us": to_us(min(values)),
-            "max_us": to_us(max(values)),
-        }
-        for name, values in sorted(durations.items(), key=lambda item: (-sum(item[1]), item[0]))
-    ]
+def _by_total(activities: Iterable[Activity]) -> list[list[Activity]]:
+    """Group activities by name, the longest total time first."""
+    groups = group_by(activities, "name").values()
+    return sorted(groups, key=lambda members: -sum(member.duration_ns for member in members))
+
+
+def _row(members: Sequence[Activity]) -> dict[str, Any]:
+    durations_ns = [member.duration_ns for member in members]
+    return {
+        "name": members[0].name,
+        "count": len(members),
+        "sum_us": to_us(sum(durations_ns)),
+        "mean_us": to_us(sum(durations_ns) / len(members)),
+        "min_us": to_us(min(durations_ns)),
+        "max_us": to_us(max(durations_ns)),
+    }
 
 
 def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Select what `roofwatch ncu` counts, add it to a record, and print it."""
 
-import fnmatch
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, Commit, RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.collector.redaction import EVERYTHING, Redaction
+from roofwatch.collector.run_plan import matches
 from roofwatch.collector.workers.protocol import SuiteInfo
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.profiles.report import percent
@@ -60,9 +60,7 @@ def select_calls(
     """
     every = [(kernel, case) for kernel in info.kernels for case in kernel.cases]
     found = [
-        (kernel, case)
-        for kernel, case in every
-        if case_pattern == kernel.name or fnmatch.fnmatchcase(case.case_id, case_pattern)
+        (kernel, case) for kernel, case in every if case_pattern == kernel.name or matches(case.case_id, [case_pattern])
     ]
     if not found:
         example = every[0][1].case_id
@@ -78,7 +76,7 @@ def select_calls(
         )
     able = [each for each in kernel.implementations if case.direction in each.directions]
     if implementations:
-        wanted = [each for each in able if any(fnmatch.fnmatchcase(each.name, pattern) for pattern in implementations)]
+        wanted = [each for each in able if matches(each.name, implementations)]
     else:
         wanted = [each for each in able if each.language != "torch"] or [each for each in able if not each.is_compiled]
     if not wanted:

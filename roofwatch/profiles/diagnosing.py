@@ -1,6 +1,5 @@
 """Select, print and serialise what `roofwatch diagnose` finds."""
 
-import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,7 +10,7 @@ from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run_plan import RunPlan, matches
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _MAX_NAMES = 5
@@ -41,8 +40,8 @@ def diagnose_record(
     selected = [
         (case_id, implementation)
         for case_id, implementation in every
-        if fnmatch.fnmatchcase(case_id, case_pattern) or case_id.partition("/")[0] == case_pattern
-        if not implementations or any(fnmatch.fnmatchcase(implementation, pattern) for pattern in implementations)
+        if matches(case_id, [case_pattern]) or case_id.partition("/")[0] == case_pattern
+        if not implementations or matches(implementation, implementations)
     ]
     if not selected:
         known = list(dict.fromkeys(case_id for case_id, _ in every))
