@@ -76,20 +76,28 @@ def stop_on_sigterm() -> None:
 
 
 def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, left: int | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    left: int | None = None,
+    omit_empty: bool = False,
 ) -> Table:
     """Make a table for `print_table`, which shows cells as plain text, without markup and control characters.
 
     A cell of None is empty, and a `Text` has a style. The first `left` columns, by default all, are aligned left.
+    `omit_empty` leaves out columns without a cell.
     """
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if left is None or at < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in row))
+    table, listed = Table(title=title, title_justify="left", header_style="bold"), list(rows)
+    kept = [at for at in range(len(columns)) if not omit_empty or any(row[at] is not None for row in listed)]
+    for at in kept:
+        table.add_column(columns[at], justify="left" if left is None or at < left else "right", overflow="fold")
+    for row in listed:
+        cells = [row[at] for at in kept]
+        table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in cells))
     return table
 
 

@@ -52,28 +52,24 @@ def _devices(profile: dict[str, Any]) -> Table:
 
 
 def _kernels(kernels: dict[str, Any]) -> Table:
-    columns = ["kernel", "launches", "total", "share", "mean", "largest", "grid", "block", "registers", "shared"]
-    rows: list[list[object]] = []
-    has_occupancy = any(row.get("occupancy_pct") is not None for row in kernels["top_by_total_time"])
+    columns = (
+        *("kernel", "launches", "total", "share", "mean", "largest", "grid", "block", "registers", "shared"),
+        "occupancy",
+    )
+    rows = []
     for row in kernels["top_by_total_time"]:
-        first = row["first_launch"]
+        first, occupancy_pct = row["first_launch"], row.get("occupancy_pct")
         share = row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None
-        cells: list[object] = [
+        cells = (
             *(short_name(row["name"]), row["count"], _us(row["sum_us"]), percent(share)),
             *(_us(row["mean_us"]), _us(row["max_us"]), _dimensions(first.get("grid")), _dimensions(first.get("block"))),
             *(first.get("registers_per_thread"), _shared_memory(first, "memory_bytes")),
-        ]
-        if has_occupancy:
-            occupancy_pct = row.get("occupancy_pct")
-            cells.append(None if occupancy_pct is None else f"{occupancy_pct:.0f} %")
+            None if occupancy_pct is None else f"{occupancy_pct:.0f} %",
+        )
         rows.append(cells)
-    return make_table(
-        [*columns, "occupancy"] if has_occupancy else columns,
-        rows,
-        title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in total"
-        + _left_out(len(rows), kernels["distinct_names"]),
-        left=1,
-    )
+    title = f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in total"
+    title += _left_out(len(rows), kernels["distinct_names"])
+    return make_table(columns, rows, title=title, left=1, omit_empty=True)
 
 
 def _transfers(profile: dict[str, Any]) -> Table:

@@ -83,15 +83,18 @@ def _devices(time: TimeSpent) -> Table:
 
 def _time_rows(what: str, count: str, share: str, rows: Sequence[TimeRow], name_count: int) -> Table:
     title = f"the first {len(rows)} of {name_count} names" if name_count > len(rows) else None
-    columns = [what, count, "total", share, "mean"]
-    cells: list[list[object]] = [
-        [short_name(row.name), row.count, format_ns(row.total_ns), percent(row.share), format_ns(row.mean_ns)]
+    cells = [
+        (
+            short_name(row.name),
+            row.count,
+            format_ns(row.total_ns),
+            percent(row.share),
+            format_ns(row.mean_ns),
+            row.registers,
+        )
         for row in rows
     ]
-    if any(row.registers is not None for row in rows):
-        columns.append("registers")
-        cells = [[*line, row.registers] for line, row in zip(cells, rows, strict=True)]
-    return make_table(columns, cells, title=title, left=1)
+    return make_table((what, count, "total", share, "mean", "registers"), cells, title=title, left=1, omit_empty=True)
 
 
 def _gaps(time: TimeSpent) -> Table:
