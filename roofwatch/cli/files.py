@@ -110,15 +110,14 @@ def _directions(given: Sequence[str]) -> dict[str, Better]:
 def _mapping_table(file: Path, format_name: str, run: ImportedRun) -> Table:
     """One row per number; samples of one kind share a row."""
     rows = []
-    keys = [(row.case, dict(row.parameters), row.metric, row.unit, row.better, row.statistic) for row in run.rows]
-    for (case, parameters, metric, unit, better, statistic), group in groupby(
-        range(len(keys)), key=lambda at: keys[at]
+    for _, group in groupby(
+        run.rows, lambda row: (row.case, dict(row.parameters), row.metric, row.unit, row.statistic)
     ):
-        own = [run.rows[at] for at in group]
-        listed = " ".join(f"{key}={value}" for key, value in parameters.items())
-        shown = f"{len(own)} values" if len(own) > 1 else "" if own[0].value is None else f"{own[0].value:g}"
+        first, *others = own = list(group)
+        listed = " ".join(f"{key}={value}" for key, value in first.parameters.items())
+        shown = f"{len(own)} values" if others else "" if first.value is None else f"{first.value:g}"
         outcomes = " ".join(dict.fromkeys(str(row.outcome) for row in own))
-        rows.append((case, listed, metric, statistic, shown, unit, str(better), outcomes))
+        rows.append((first.case, listed, first.metric, first.statistic, shown, first.unit, str(first.better), outcomes))
     commit = f"commit {run.commit.sha or 'not named'}{', dirty' if run.commit.is_dirty else ''}"
     title = f"{file}: {format_name} ({run.tool} {run.tool_version or 'of unknown version'}), {commit}"
     columns = ("case", "parameters", "metric", "statistic", "value", "unit", "better", "outcome")

@@ -19,10 +19,13 @@ from roofwatch.importers import (
     ImportedRun,
     Json,
     JsonImporter,
+    Meaning,
     number_of,
     numbers_of,
     parse_json,
     read_bytes,
+    rows_of,
+    samples_of,
 )
 
 # --- asv. Source: asv/results.py (a failed benchmark is null, a skipped one NaN) and the types of asv_runner
@@ -94,27 +97,18 @@ def _asv_rows(name: str, document: Json, known: Json) -> Iterator[ImportedRow]:
             "implementation": str(document.get("env_name") or ""),
             "definition": "" if version is None else f"version {str(version)[:12]}",
         }
-        samples = numbers_of(_at(found.get("samples"), at))
-        is_time = type_ == "time"
+        own = {key: values[at] for key, values in found.items() if isinstance(values, list) and at < len(values)}
         if result is None:
             shared |= {"outcome": Outcome.CRASHED, "message": "asv recorded a failure"}
         elif math.isnan(result):
             shared |= {"outcome": Outcome.UNSUPPORTED, "message": "asv skipped it"}
-        statistic = "median" if is_time else "value"
-        count = len(samples) or _at(found.get("stats_repeat"), at)
+        statistic = "median" if type_ == "time" else "value"
+        count = len(numbers_of(own.get("samples"))) or own.get("stats_repeat")
         yield ImportedRow(name, type_, number_of(result), unit, better, statistic, sample_count=count, **shared)
-        for key in (*_ASV_STATISTICS, *_ASV_COUNTS):
-            value = number_of(_at(found.get(f"stats_{key}"), at))
-            if value is not None and key in _ASV_COUNTS:
-                yield ImportedRow(name, key, value, "count", **shared)
-            elif value is not None:
-                yield ImportedRow(name, type_, value, unit, better, key, **shared)
-        for sample in samples:
-            yield ImportedRow(name, type_, sample, unit, better, "sample", sample_count=1, **shared)
-
-
-def _at(values: object, position: int) -> Any:
-    return values[position] if isinstance(values, list) and position < len(values) else None
+        meanings = {f"stats_{key}": Meaning(type_, unit, better, key) for key in _ASV_STATISTICS}
+        meanings |= {f"stats_{key}": Meaning(key, "count") for key in _ASV_COUNTS}
+        yield from rows_of(own, meanings.get, case=name, **shared)
+        yield from samples_of(own.get("samples"), Meaning(type_, unit, better), case=name, **shared)
 
 
 def _is_asv(head: bytes, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.machine import CaseResult, Outcome
 from roofwatch.collector.record.measurement import measured_values
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, RunRecord
@@ -328,30 +328,24 @@ def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
             "head_sha": record.commit.sha,
             "runners": [{"name": record.environment.runner_class, "gpu_info": device, "type": ""}],
         }
-        numbers: list[tuple[str, str, str, float, dict[str, str]]] = []
+        numbers: list[tuple[CaseResult, str, float, dict[str, str]]] = []
         for measured in record.measurements:
             values = measured_values(measured, cases[measured.case_id])
-            numbers += [(measured.case_id, measured.implementation, name, one, {}) for name, one in values.items()]
+            numbers += [(measured, name, value, {}) for name, value in values.items()]
         for one in record.imported:
             if one.value is not None:
                 extra = {_UNIT: one.unit, _BETTER: str(one.better), _STATISTIC: one.statistic}
-                numbers.append((one.case_id, one.implementation, one.metric, one.value, extra))
-        for case_id, implementation, name, value, extra in numbers:
-            case = cases[case_id]
+                numbers.append((one, one.metric, one.value, extra))
+        for result, name, value, extra in numbers:
+            case = cases[result.case_id]
+            model = {"name": case.kernel, "type": case.family, "backend": result.implementation}
             shape = {key: str(length) for key, length in case.shape.items()}
-            entries.append(
-                common
-                | {
-                    "benchmark": {
-                        "name": record.project,
-                        "mode": case.direction,
-                        "dtype": case.dtype,
-                        "extra_info": {},
-                    },
-                    "model": {"name": case.kernel, "type": case.family, "backend": implementation, "extra_info": shape},
-                    "metric": {"name": name, "benchmark_values": [value], "extra_info": extra},
-                }
-            )
+            own = {
+                "benchmark": {"name": record.project, "mode": case.direction, "dtype": case.dtype, "extra_info": {}},
+                "model": {**model, "extra_info": shape},
+                "metric": {"name": name, "benchmark_values": [value], "extra_info": extra},
+            }
+            entries.append(common | own)
     return entries
 
 
