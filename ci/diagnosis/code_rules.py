@@ -36,7 +36,8 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
         where, words = _where(facts)
         yield Finding(
             title="it cannot be launched",
-            evidence=Remark(f"A block of {where} needs more than a multiprocessor has.", words),
+            text=f"A block of {where} needs more than a multiprocessor has.",
+            words=words,
             advice="Use a smaller tile, or a smaller num_stages.",
             weight=Weight.DOUBT if evidence.has_own_facts else Weight.HINT,
         )
@@ -49,7 +50,8 @@ def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
         message = (facts[0].message or "")[:_MAX_MESSAGE]
         yield Finding(
             title="it does not compile",
-            evidence=Remark(f"The compiler reports for {where}: {{}}", (*words, message)),
+            text=f"The compiler reports for {where}: {{}}",
+            words=(*words, message),
             advice="See `roofwatch static` for the whole message.",
             weight=Weight.DOUBT if evidence.has_own_facts else Weight.HINT,
         )
@@ -69,11 +71,9 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
     reached = "" if share is None else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
     yield Finding(
         title="tensor cores are not used",
-        evidence=Remark(
-            f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
-            f"instructions and runs on far slower units.{reached}",
-            words,
-        ),
+        text=f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
+        f"instructions and runs on far slower units.{reached}",
+        words=words,
         advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile dimension must be at least "
         "16, and the tensor cores must support the type of both operands.",
         limit=Limit.COMPUTE,
@@ -89,11 +89,9 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
         worst = max(facts, key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0))
         yield Finding(
             title="register spills",
-            evidence=Remark(
-                f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in local memory, with "
-                f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill loads.",
-                words,
-            ),
+            text=f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in local memory, with "
+            f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill loads.",
+            words=words,
             advice="Use fewer registers per thread: a smaller tile, the same tile with more warps, or fewer stages.",
             limit=Limit.MEMORY,
             weight=_weight(evidence),
@@ -113,11 +111,9 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
         yield Finding(
             title="low occupancy",
-            evidence=Remark(
-                f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} (limited by "
-                f"{' and '.join(limits) or 'its resources'}).",
-                words,
-            ),
+            text=f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} (limited by "
+            f"{' and '.join(limits) or 'its resources'}).",
+            words=words,
             advice=f"Aim for {remedies}, or more independent loads per thread.",
             limit=Limit.LATENCY,
             weight=_weight(evidence),
@@ -135,7 +131,8 @@ def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
         widest = max(width for _, width in narrow)
         yield Finding(
             title="narrow loads",
-            evidence=Remark(f"In {where}, most data is loaded {widest} bits per instruction; 128 are possible.", words),
+            text=f"In {where}, most data is loaded {widest} bits per instruction; 128 are possible.",
+            words=words,
             advice="Give each thread neighbouring elements: a contiguous innermost dimension, strides and pointers "
             "that the compiler knows to be multiples of 16 bytes, and masks on whole groups of elements.",
             limit=Limit.MEMORY,

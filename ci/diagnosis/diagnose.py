@@ -162,7 +162,7 @@ def bottleneck_changes(
     for before, after in zip(*sides, strict=True):
         known = {finding.rule for finding in before.findings}
         new = [
-            Remark(f"{finding.title}: {finding.evidence.template}", finding.evidence.words)
+            Remark(f"{finding.title}: {finding.text}", finding.words)
             for finding in after.findings
             if finding.rule not in known and finding.weight in {Weight.BINDING, Weight.CAUSE}
         ]

@@ -26,8 +26,10 @@ class Finding:
     """What a rule found, with advice."""
 
     title: str
-    evidence: Remark
-    """The numbers; words from the record are kept apart."""
+    text: str
+    """The numbers, with one `{}` for each of the words."""
+    words: tuple[str, ...] = ()
+    """Words from the record."""
     advice: str
     rule: str = ""
     """Name of the rule; `diagnose` sets it."""
@@ -37,6 +39,10 @@ class Finding:
     """Upper bound of the speedup if this is fixed; None if unknown."""
     is_measured: bool = False
     """The speedup was measured and is not a bound."""
+
+    @property
+    def evidence(self) -> Remark:
+        return Remark(self.text, self.words)
 
 
 Rule = Callable[[Evidence], Iterator[Finding]]

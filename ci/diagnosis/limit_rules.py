@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
-from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.roofline import LevelPosition
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
@@ -104,7 +103,7 @@ def _binding(evidence: Evidence, text: str, advice: str, *, most_speedup: float,
     what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(evidence.limit, "memory")
     return Finding(
         title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
-        evidence=Remark(text),
+        text=text,
         advice=advice,
         limit=evidence.limit,
         weight=Weight.BINDING,
@@ -125,7 +124,7 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
             sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
     yield Finding(
         title="the device mostly waits",
-        evidence=Remark(" ".join(sentences)),
+        text=" ".join(sentences),
         advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
         "dimension), more independent loads per thread (num_stages, unrolled loops), and more warps if registers and "
         "shared memory allow.",
@@ -140,10 +139,8 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
         work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
         yield Finding(
             title="extra work",
-            evidence=Remark(
-                f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "
-                f"{_shares_in_words(evidence)}."
-            ),
+            text=f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "
+            f"{_shares_in_words(evidence)}.",
             advice=_CPU_ADVICE,
             limit=Limit.UNDETERMINED,
             weight=Weight.BINDING,
@@ -156,10 +153,8 @@ def links(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
         yield Finding(
             title="the links between devices are the limit",
-            evidence=Remark(
-                f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it "
-                "with the datasheet."
-            ),
+            text=f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it "
+            "with the datasheet.",
             advice="Send fewer bytes (a narrower type, or less often), or overlap it with independent arithmetic.",
             limit=Limit.LINKS,
             weight=Weight.BINDING,

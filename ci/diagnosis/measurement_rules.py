@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight
-from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.measurement import is_host_bound
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
@@ -31,7 +30,8 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
     if measurement is not None and measurement.outcome.is_failure:
         yield Finding(
             title=f"not timed: {str(measurement.outcome).replace('_', ' ')}",
-            evidence=Remark("The record reports: {}", ((measurement.message or "no message")[:_MAX_MESSAGE],)),
+            text="The record reports: {}",
+            words=((measurement.message or "no message")[:_MAX_MESSAGE],),
             advice="Fix that first: `roofwatch check` shows what is wrong with a result and where.",
             weight=Weight.DOUBT,
         )
@@ -49,7 +49,8 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
     names = ", ".join("{}" for _ in reasons)
     yield Finding(
         title="the device was throttled or shared",
-        evidence=Remark(f"{len(degraded)} of {len(blocks)} blocks were affected by {names}.{slower}", tuple(reasons)),
+        text=f"{len(degraded)} of {len(blocks)} blocks were affected by {names}.{slower}",
+        words=tuple(reasons),
         advice="Measure again on a cool and idle device; raise the power limit, or lock the clocks at a sustainable "
         "value.",
         weight=Weight.DOUBT,
@@ -66,11 +67,9 @@ def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
             resource, words = ("memory", ()) if measured.dtype is None else ("arithmetic in {}", (measured.dtype,))
             yield Finding(
                 title="a measured ceiling above the datasheet",
-                evidence=Remark(
-                    f"This run measured {write(measured.per_s)} for {resource}; the datasheet allows {write(allowed)}. "
-                    "Shares of that ceiling are too low.",
-                    words,
-                ),
+                text=f"This run measured {write(measured.per_s)} for {resource}; the datasheet allows {write(allowed)}."
+                " Shares of that ceiling are too low.",
+                words=words,
                 advice="Measure again; if it persists, the timer or the reported device is wrong.",
                 weight=Weight.DOUBT,
             )
@@ -81,10 +80,8 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
     if share is not None and share > ABOVE_ROOF:
         yield Finding(
             title="faster than the roof",
-            evidence=Remark(
-                f"{share:.0%} of the roofline: either the device was slower while its ceilings were measured, "
-                "or the cost model counts work that is not done."
-            ),
+            text=f"{share:.0%} of the roofline: either the device was slower while its ceilings were measured, "
+            "or the cost model counts work that is not done.",
             advice="Measure again on an idle device; if it persists, check flop_count and memory_bytes of the case.",
             limit=evidence.known_limit,
             weight=Weight.DOUBT,
@@ -97,7 +94,7 @@ def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
     if varying_count:
         yield Finding(
             title="launches ran different kernels",
-            evidence=Remark(f"In {varying_count} of {len(blocks)} blocks launches ran different kernels."),
+            text=f"In {varying_count} of {len(blocks)} blocks launches ran different kernels.",
             advice="Look for a choice at run time: autotuning, a plan cache, a changing shape.",
             weight=Weight.DOUBT,
         )
@@ -111,7 +108,7 @@ def host_gaps(evidence: Evidence) -> Iterator[Finding]:
     if any(block.has_host_gaps for block in blocks):
         yield Finding(
             title="times include host time",
-            evidence=Remark("Launches could not be queued ahead: the call waits for the device or issues too slowly."),
+            text="Launches could not be queued ahead: the call waits for the device or issues too slowly.",
             advice="Measure with --timer cupti, or remove the synchronisation (.item(), .cpu(), printing a tensor).",
             weight=Weight.DOUBT,
         )
@@ -128,9 +125,7 @@ def host_bound(evidence: Evidence) -> Iterator[Finding]:
         consequence = f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would wait for the host"
     yield Finding(
         title="the host is slower than the device",
-        evidence=Remark(
-            f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}."
-        ),
+        text=f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}.",
         advice="Issue less work from the host: a CUDA graph of several calls (torch.compile with "
         "mode='reduce-overhead'), larger batches, or fewer and larger kernels. A faster kernel changes nothing here.",
         limit=Limit.HOST,
@@ -146,10 +141,8 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
     kernels = f"its {timing.kernel_count} kernels" if timing.kernel_count else "its kernels"
     yield Finding(
         title="gaps between kernels",
-        evidence=Remark(
-            f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: "
-            f"nothing runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time."
-        ),
+        text=f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: "
+        f"nothing runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time.",
         advice="Fuse the kernels into one (in Triton, or with torch.compile), or launch them as one CUDA graph.",
         limit=Limit.LAUNCH,
         weight=Weight.BINDING if evidence.limit is Limit.LAUNCH else Weight.CAUSE,
@@ -176,7 +169,7 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
         )
     yield Finding(
         title="too little work per launch",
-        evidence=Remark(text),
+        text=text,
         advice="Do more work per launch: use larger batches, or fuse it with its neighbours. Tuning the kernel does "
         "not help at this size.",
         limit=Limit.LAUNCH,
@@ -193,7 +186,7 @@ def many_kernels(evidence: Evidence) -> Iterator[Finding]:
     if mean_ns < SMALL_KERNEL_NS:
         yield Finding(
             title="many small kernels",
-            evidence=Remark(f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average."),
+            text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average.",
             advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate values in registers.",
             limit=Limit.LAUNCH,
             most_speedup=None if reachable_ns is None else timing.median_ns / reachable_ns,
@@ -211,10 +204,8 @@ def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
     is_bounded = evidence.limit is Limit.MEMORY and utilisation is not None
     yield Finding(
         title="more memory traffic than necessary",
-        evidence=Remark(
-            f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model needs "
-            f"{format_bytes(needed)}: {counted / needed:.1f} times as much."
-        ),
+        text=f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model needs "
+        f"{format_bytes(needed)}: {counted / needed:.1f} times as much.",
         advice="Either data is read again after eviction from the cache (reorder the blocks to share data, enlarge "
         "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring addresses).",
         limit=Limit.MEMORY,
@@ -232,16 +223,14 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
     if count < 1:
         yield Finding(
             title="too few blocks for the device",
-            evidence=Remark(f"Its blocks fill {count:.0%} of one wave."),
+            text=f"Its blocks fill {count:.0%} of one wave.",
             advice="Launch more blocks: use smaller tiles, or split the reduction dimension (split-K).",
             limit=Limit.LATENCY,
         )
     elif started / count >= PARTIAL_WAVE:
         yield Finding(
             title="a partial last wave",
-            evidence=Remark(
-                f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle."
-            ),
+            text=f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle.",
             advice="Choose tiles that make a whole number of waves, or use a persistent kernel.",
             limit=Limit.LATENCY,
             most_speedup=started / count,
@@ -256,11 +245,9 @@ def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
     if speedup >= FASTER_BY:
         yield Finding(
             title="another implementation is faster",
-            evidence=Remark(
-                f"In the same run {{}} takes {format_ns(median_ns)}, this takes "
-                f"{format_ns(evidence.timing.median_ns)}: {speedup:.2f} times as long.",
-                (name,),
-            ),
+            text=f"In the same run {{}} takes {format_ns(median_ns)}, this takes "
+            f"{format_ns(evidence.timing.median_ns)}: {speedup:.2f} times as long.",
+            words=(name,),
             advice="Use that implementation, or find out what it does differently.",
             limit=evidence.known_limit,
             most_speedup=speedup,
@@ -279,7 +266,8 @@ def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
     for saved, function, message in found[:_MAX_PROFILER_FINDINGS]:
         yield Finding(
             title="a rule of Nsight Compute",
-            evidence=Remark(f"{{}} could save {saved:.0%} of its time: {{}}", (function, message)),
+            text=f"{{}} could save {saved:.0%} of its time: {{}}",
+            words=(function, message),
             advice="Open the report that `roofwatch ncu --output` keeps. The saving is an estimate of Nsight Compute.",
             most_speedup=1 / (1 - saved) if len(evidence.counters) == 1 else None,
         )
@@ -296,7 +284,8 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
             slower = f"{chosen_ns / other_ns - 1:.1%} slower than another one"
             yield Finding(
                 title="the autotuner did not choose the fastest configuration",
-                evidence=Remark(f"For {{}} the chosen configuration is {slower}.", (tuning.function,)),
+                text=f"For {{}} the chosen configuration is {slower}.",
+                words=(tuning.function,),
                 advice="Clear its cache and tune again on an idle device.",
                 most_speedup=chosen_ns / other_ns,
                 is_measured=True,
@@ -304,11 +293,9 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
         elif other_ns <= chosen_ns * CLOSE_SECOND:
             yield Finding(
                 title="the autotuner has a close second",
-                evidence=Remark(
-                    f"For {{}} the two fastest configurations differ by {abs(other_ns / chosen_ns - 1):.1%}: another "
-                    "run may choose the other one.",
-                    (tuning.function,),
-                ),
+                text=f"For {{}} the two fastest configurations differ by {abs(other_ns / chosen_ns - 1):.1%}: another "
+                "run may choose the other one.",
+                words=(tuning.function,),
                 advice="Fix the configuration if runs must be comparable.",
                 weight=Weight.HINT,
             )

@@ -132,7 +132,11 @@ def _one_to_json(evidence: Evidence, diagnosis: Diagnosis) -> dict[str, Any]:
             for each in evidence.published
         ],
         "findings": [
-            asdict(finding) | {"weight": finding.weight.name.lower(), "evidence": str(finding.evidence)}
+            {
+                **{name: value for name, value in asdict(finding).items() if name not in {"text", "words"}},
+                "weight": finding.weight.name.lower(),
+                "evidence": str(finding.evidence),
+            }
             for finding in diagnosis.findings
         ],
         "missing": [{"what": missing.what, "how": str(missing.how)} for missing in diagnosis.missing],
