@@ -103,7 +103,8 @@ class CountedCall:
     command: tuple[str, ...]
     counters: tuple[Counters, ...] = ()
     device_name: str | None = None
-    failure: Failure | None = None
+    outcome: Outcome = Outcome.OK
+    message: str | None = None
 
 
 def find_ncu() -> Path:
@@ -168,11 +169,10 @@ def count_call(
         target = python_command("roofwatch.collector.profiling.ncu_target", str(job_file))
         kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache)
-        call = CountedCall(
-            case_id, implementation, tuple(command), failure=_run(command, timeout_s, job.answer, report)
-        )
-        if call.failure is not None:
-            return call
+        call = CountedCall(case_id, implementation, tuple(command))
+        failure = _run(command, timeout_s, job.answer, report)
+        if failure is not None:
+            return replace(call, outcome=failure.outcome, message=failure.message)
         kernels = read_ncu_report(report)["kernels"]
         if output is not None:
             _keep(executable, report, output)

@@ -109,7 +109,7 @@ def ncu(
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
-    from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, to_json, with_counters
+    from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, with_counters
 
     executable, source = find_ncu(), suite_source(path)
     known = None if record is None else RunRecord.read(record)
@@ -142,10 +142,11 @@ def ncu(
         device = f" on {call.device_name}" if call.device_name else ""
         shown += [f"{call.case_id} {call.implementation}{device}", *tables(call.counters)]
     written = [f"written: {kept}" for kept in (output, record) if kept is not None]
-    print_result(to_json(calls, record), *shown, *written, as_json=as_json)
+    document = {"exit_status": exit_status(calls), "record": record and str(record), "calls": calls}
+    print_result(document, *shown, *written, as_json=as_json)
     for call in calls:
-        if call.failure is not None:
-            print_error(f"{call.case_id} {call.implementation}: {call.failure.outcome}: {call.failure.message}")
+        if call.message is not None:
+            print_error(f"{call.case_id} {call.implementation}: {call.outcome}: {call.message}")
     raise typer.Exit(exit_status(calls))
 
 

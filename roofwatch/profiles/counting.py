@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -93,7 +92,7 @@ def with_counters(record: RunRecord, commit: Commit, calls: Sequence[CountedCall
     Raises:
         RecordError: the record has another commit or device, or lacks the case.
     """
-    counted = [call for call in calls if call.failure is None]
+    counted = [call for call in calls if call.outcome is Outcome.OK]
     if record.commit.sha != commit.sha:
         raise RecordError(
             f"{name}: the record is of commit {record.commit.sha[:12]}, the counters are of {commit.sha[:12]}; check "
@@ -128,30 +127,10 @@ def name_report(record: RunRecord, path: Path, report: Path | None) -> RunRecord
 
 def exit_status(calls: Sequence[CountedCall]) -> int:
     """0 if all was counted, 1 if a call failed, 2 if this machine cannot run one."""
-    outcomes = {call.failure.outcome for call in calls if call.failure is not None}
+    outcomes = {call.outcome for call in calls} - {Outcome.OK}
     if outcomes - {Outcome.UNSUPPORTED}:
         return EXIT_WRONG
     return EXIT_CANNOT if outcomes else 0
-
-
-def to_json(calls: Sequence[CountedCall], record: Path | None) -> dict[str, Any]:
-    """Make the document that `--json` prints; docs/how-to/profile.md describes it."""
-    return {
-        "exit_status": exit_status(calls),
-        "record": None if record is None else str(record),
-        "calls": [
-            {
-                "case_id": call.case_id,
-                "implementation": call.implementation,
-                "outcome": str(Outcome.OK if call.failure is None else call.failure.outcome),
-                "message": None if call.failure is None else call.failure.message,
-                "device_name": call.device_name,
-                "command": call.command,
-                "counters": call.counters,
-            }
-            for call in calls
-        ],
-    }
 
 
 def tables(counters: Sequence[Counters]) -> Iterator[Table]:
@@ -168,10 +147,13 @@ def tables(counters: Sequence[Counters]) -> Iterator[Table]:
     for each in shown:
         stalls = list(stalls_of(each.values).items())[:_MAX_STALLS]
         if stalls:
-            bars = ["█" * max(1, round(_BAR_WIDTH * share / stalls[0][1])) for _, share in stalls]
             rows = [
-                (STALL_REASONS.get(reason, reason), percent(share), bar)
-                for (reason, share), bar in zip(stalls, bars, strict=True)
+                (
+                    STALL_REASONS.get(reason, reason),
+                    percent(share),
+                    "█" * max(1, round(_BAR_WIDTH * share / stalls[0][1])),
+                )
+                for reason, share in stalls
             ]
             title = f"warps of {short_name(each.function)} wait for"
             yield make_table(("reason", "share", ""), rows, title=title, left=3)

@@ -13,7 +13,6 @@ from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding
-from roofwatch.collector.workers.protocol import Failure
 from roofwatch.profiles.counting import exit_status, name_report, tables, with_counters
 from roofwatch.terminal import print_table
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
@@ -167,9 +166,10 @@ def test_an_ambiguous_or_unknown_case_is_refused(arguments: list[str], message: 
 
 
 def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome: Outcome = Outcome.OK) -> CountedCall:
-    failure = None if outcome is Outcome.OK else Failure(outcome=outcome, message="it ended so")
-    counters = () if failure else (Counters(case_id=case_id, implementation="torch", function="k", values={"a": 1.0}),)
-    return CountedCall(case_id, "torch", ("ncu",), counters, device_name, failure)
+    if outcome is not Outcome.OK:
+        return CountedCall(case_id, "torch", ("ncu",), (), device_name, outcome, "it ended so")
+    counters = Counters(case_id=case_id, implementation="torch", function="k", values={"a": 1.0})
+    return CountedCall(case_id, "torch", ("ncu",), (counters,), device_name)
 
 
 def test_a_record_of_another_commit_device_or_case_is_refused() -> None:
