@@ -91,6 +91,7 @@ _ISSUING = "selected"
 """Listed among the reasons, but the warp issued its instruction."""
 _STALL_PREFIX, _SHARE, _PERCENT = "stall_", "_share", "_pct"
 _MAX_INTEGER = 2**63
+"""JSON readers accept no integer over 64 bits, and no infinity."""
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS = {
     **{f"{prefix}hz": (factor, "hz") for prefix, factor in _THOUSANDS.items()},
@@ -122,7 +123,10 @@ def normalised(value: float | None, unit: str) -> Metric:
     if quantity.lower() in _SIZES:
         factor = _SIZES[quantity.lower()]
         name = "byte/s" if per in {"second", "s"} else f"byte/{per}" if per else "byte"
-    return Metric(None if value is None else _json_number(value * factor), name)
+    scaled = None if value is None else value * factor
+    if scaled is None or not math.isfinite(scaled):
+        return Metric(None, name)
+    return Metric(scaled if abs(scaled) < _MAX_INTEGER else float(scaled), name)
 
 
 def number(text: str) -> float | None:
@@ -134,13 +138,6 @@ def number(text: str) -> float | None:
     if value.is_integer() and "." not in text and abs(value) < _MAX_INTEGER:
         return int(value)
     return value if math.isfinite(value) else None
-
-
-def _json_number(value: float) -> float | None:
-    """JSON readers accept no integer over 64 bits and no infinity."""
-    if not math.isfinite(value):
-        return None
-    return value if abs(value) < _MAX_INTEGER else float(value)
 
 
 def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:

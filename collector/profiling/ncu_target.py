@@ -4,7 +4,6 @@ Inputs, warm-up and autotuning are not counted. As in a worker, all our modules 
 """
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -24,7 +23,8 @@ def main(job_file: str) -> None:
 
 
 def _run(job: NcuJob) -> Failure | None:
-    if job.device == "cuda" and not torch.cuda.is_available():
+    on_gpu = job.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
     try:
         spec, case, implementation = find_case(load_suite(job.source), job.case_id, job.implementation)
@@ -32,22 +32,12 @@ def _run(job: NcuJob) -> Failure | None:
         call = prepare_call(launch, spec, case, job.device)
         for _ in range(job.warm_up_count):
             call()
-        with _profiled(job.device):
+        if on_gpu:
+            torch.cuda.synchronize()
+        with torch.cuda.profiler.profile() if on_gpu else contextlib.nullcontext():
             call()
+            if on_gpu:
+                torch.cuda.synchronize()
     except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of the case
         return failure_of(error)
     return None
-
-
-@contextlib.contextmanager
-def _profiled(device: str) -> Iterator[None]:
-    if device != "cuda":
-        yield
-        return
-    torch.cuda.synchronize()
-    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-    try:
-        yield
-        torch.cuda.synchronize()
-    finally:
-        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]

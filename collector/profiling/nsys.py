@@ -139,10 +139,13 @@ class _Export:
             return []
         found = self._connection.execute("SELECT * FROM TARGET_INFO_GPU")
         columns = [column[0] for column in found.description]
-        gpus = [dict(zip(columns, row, strict=True)) for row in found]
         return [
-            {name: gpu[name] for name in _GPU_COLUMNS if name in gpu and not isinstance(gpu[name], bytes)}
-            for gpu in gpus
+            {
+                name: cell
+                for name, cell in zip(columns, row, strict=True)
+                if name in _GPU_COLUMNS and not isinstance(cell, bytes)
+            }
+            for row in found
         ]
 
     def _rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:

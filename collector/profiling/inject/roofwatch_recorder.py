@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
@@ -99,7 +100,8 @@ class Recorder:
         self._is_over = True
         if self._profiler is not None:
             self._profiler = None
-            self._journal.guard(_disable_record_function)
+            # otherwise recorded operators would fill the memory of the child
+            self._journal.guard(lambda: sys.modules["torch"]._C._autograd._enable_record_function(False))
 
     def _start(self) -> None:
         self._profiler = _new_profiler(self._device, self._window)
@@ -154,13 +156,6 @@ def _new_profiler(device: str, window: dict[str, Any]) -> Any:
     )
 
 
-def _disable_record_function() -> None:
-    """Stop recording operators, which would fill the memory of a forked child."""
-    import torch
-
-    torch._C._autograd._enable_record_function(False)
-
-
 class ImportHook(importlib.abc.MetaPathFinder):
     """Calls back once each named module has been imported."""
 
@@ -199,7 +194,8 @@ class Capture:
 
     def prepare(self) -> None:
         self._journal.write("process", parent=os.getppid(), arguments=sys.orig_argv[1:], rank=os.environ.get("RANK"))
-        sys.meta_path.insert(0, ImportHook({"torch": self._torch_imported, "triton": self._triton_imported}))
+        listen = partial(self._journal.guard, self._listen_to_compilations)
+        sys.meta_path.insert(0, ImportHook({"torch": self._torch_imported, "triton": listen}))
         os.register_at_fork(after_in_child=self._forked)
 
     def _torch_imported(self, torch: ModuleType) -> None:
@@ -252,10 +248,7 @@ class Capture:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._journal.write("forked", parent=os.getppid())
 
-    def _triton_imported(self, triton: ModuleType) -> None:
-        self._journal.guard(self._listen, triton)
-
-    def _listen(self, triton: ModuleType) -> None:
+    def _listen_to_compilations(self, triton: ModuleType) -> None:
         compilation = triton.knobs.compilation
         previous = compilation.listener
 
