@@ -92,11 +92,12 @@ def make_table(
     from rich.text import Text
 
     table, listed = Table(title=title, title_justify="left", header_style="bold"), list(rows)
-    kept = [at for at in range(len(columns)) if not omit_empty or any(row[at] is not None for row in listed)]
-    for at in kept:
-        table.add_column(columns[at], justify="left" if left is None or at < left else "right", overflow="fold")
+    empty = {at for at in range(len(columns)) if omit_empty and all(row[at] is None for row in listed)}
+    for at, column in enumerate(columns):
+        if at not in empty:
+            table.add_column(column, justify="left" if left is None or at < left else "right", overflow="fold")
     for row in listed:
-        cells = [row[at] for at in kept]
+        cells = [cell for at, cell in enumerate(row) if at not in empty]
         table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in cells))
     return table
 
