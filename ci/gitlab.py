@@ -62,7 +62,7 @@ def job_of(variables: Mapping[str, str]) -> Job:
 
 
 class GitLabProject:
-    """One project on GitLab.com or an own server; a `Forge`.
+    """One project on GitLab.com or an own server.
 
     Args:
         job: Of GitLab CI.

@@ -70,25 +70,23 @@ class CheckRun:
     """Markdown."""
     annotations: tuple[Annotation, ...] = ()
 
-    def to_json(self, url: str | None) -> dict[str, Any]:
-        """Write the fields of GitHub's REST API, with a link to the details."""
-        output: dict[str, Any] = {"title": self.title, "summary": self.summary}
-        if self.annotations:
-            output["annotations"] = [annotation.to_json() for annotation in self.annotations]
-        fields: dict[str, Any] = {"output": output, "status": "in_progress"}
+    def requests(self, url: str | None) -> Iterator[dict[str, Any]]:
+        """Write the fields of each request to GitHub's REST API, with a link to the details."""
+        fields: dict[str, Any] = {"status": "in_progress"}
         if self.conclusion is not None:
-            fields |= {"status": "completed", "conclusion": self.conclusion.value}
-        return fields if url is None else fields | {"details_url": url}
+            fields = {"status": "completed", "conclusion": self.conclusion.value}
+        if url is not None:
+            fields["details_url"] = url
+        for start in range(0, max(1, len(self.annotations)), _ANNOTATIONS_PER_REQUEST):
+            output: dict[str, Any] = {"title": self.title, "summary": self.summary}
+            if sent := self.annotations[start : start + _ANNOTATIONS_PER_REQUEST]:
+                output["annotations"] = [annotation.to_json() for annotation in sent]
+            yield fields | {"output": output}
 
     def accepted(self, sentence: str) -> "CheckRun":
         """Return the same check-run, neutral because someone accepted it."""
         title, summary = f"accepted: {self.title}"[:_MAX_TITLE], f"**Accepted** {sentence}.\n\n{self.summary}"
         return replace(self, conclusion=Conclusion.NEUTRAL, title=title, summary=summary)
-
-    def batches(self) -> "Iterator[CheckRun]":
-        """Split it by the annotations that GitHub takes in one request."""
-        for start in range(0, max(1, len(self.annotations)), _ANNOTATIONS_PER_REQUEST):
-            yield replace(self, annotations=self.annotations[start : start + _ANNOTATIONS_PER_REQUEST])
 
 
 BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")

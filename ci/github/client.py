@@ -151,15 +151,11 @@ class GitHubRepository:
     # --- pull requests and check-runs
 
     def pull_requests(self, job: Job) -> Sequence[PullRequest]:
-        """Return the pull requests that a job is about."""
+        """Return the pull requests that a job is about; none if they were closed, or their branch moved."""
         if job.pull_requests or job.head_label is None:
             return job.pull_requests
-        return self.pull_requests_of(job.head_label, job.head_sha)
-
-    def pull_requests_of(self, head_label: str, head_sha: str) -> list[PullRequest]:
-        """Find the open pull requests of `owner:branch` at a commit; none if the branch moved or they were closed."""
-        found = self._list(self._rest.pulls.list, state="open", head=head_label)
-        return [to_pull_request(one) for one in found if one["head"]["sha"] == head_sha]
+        found = self._list(self._rest.pulls.list, state="open", head=job.head_label)
+        return [to_pull_request(one) for one in found if one["head"]["sha"] == job.head_sha]
 
     def branch_and_head(self, number: int) -> tuple[str, str]:
         """Return the target branch and the head commit of a pull request."""
@@ -199,7 +195,7 @@ class GitHubRepository:
             return
         if found is not None and found.is_completed:
             check = replace(check, annotations=())  # it has them
-        first, *more = [batch.to_json(url) for batch in check.batches()]
+        first, *more = check.requests(url)
         if found is not None:
             check_run_id = found.check_run_id
             self.update_check_run(check_run_id, first)

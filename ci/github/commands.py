@@ -248,7 +248,7 @@ class _PullRequest:
         found = self._newest_check_run()
         if found is not None and found.conclusion == Conclusion.FAILURE:
             check = CheckRun(Conclusion.FAILURE, found.title, found.summary).accepted(sentence)
-            self._repository.update_check_run(found.check_run_id, check.to_json(found.url))
+            self._repository.update_check_run(found.check_run_id, next(check.requests(found.url)))
         return f"Accepted {sentence}. It holds until something else is found, or this command is deleted."
 
     def _rerun(self) -> str:

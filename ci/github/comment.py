@@ -11,16 +11,21 @@ import contextlib
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from roofwatch.ci.github.acceptance import Acceptance, Findings
-from roofwatch.ci.github.check_run import CheckRun
-from roofwatch.ci.github.event import Comment, Job, PullRequest, RunOrder
+from roofwatch.ci.github.event import Comment, RunOrder
 from roofwatch.ci.messages import ForgeError, UncertainError
 from roofwatch.ci.report.markdown import code
 
+if TYPE_CHECKING:
+    from roofwatch.ci.github.client import GitHubRepository
+    from roofwatch.ci.gitlab import GitLabProject
+
+Forge: TypeAlias = "GitHubRepository | GitLabProject"
+"""What reports are posted to. Every method may raise `ForgeError`."""
 COMMENT_MARKER = "<!-- roofwatch:report -->"
 """First line of every comment with a report, by which it is found for an update."""
 DEFAULT_NAME = "roofwatch"
@@ -28,31 +33,6 @@ _MAX_ATTEMPTS = 6
 _ACCEPTED = "> **Accepted** "
 _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
 _STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,24000}) -->")
-
-
-class Forge(Protocol):
-    """A repository on GitHub or GitLab, as far as reports need it. Every method may raise `ForgeError`."""
-
-    starts_jobs_for_comments: bool
-
-    def pull_requests(self, job: Job) -> Sequence[PullRequest]:
-        """Return the pull requests that a job is about."""
-
-    def comments(self, number: int) -> list[Comment]:
-        """List the comments on a pull request or an issue."""
-
-    def create_comment(self, number: int, body: str) -> Comment: ...
-
-    def edit_comment(self, comment: Comment, body: str) -> bool:
-        """Replace a comment's text; False if it was deleted."""
-
-    def delete_comment(self, comment: Comment) -> None: ...
-
-    def may_write(self, login: str) -> bool:
-        """Return whether somebody may push to the repository."""
-
-    def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
-        """Show a check on a commit, in place of an older one of that name."""
 
 
 class CommentState(BaseModel):

@@ -14,11 +14,11 @@ from roofwatch.ci.github.check_run import (
     concluded,
 )
 from roofwatch.ci.github.comment import CommentAction, CommentState, compose, is_name, post_comment, report_marker
-from roofwatch.ci.github.event import PullRequest, RunOrder
+from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.record import RunRecord, SourceLine
 from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
-from tests.ci.github.stand_in import GitHubStandIn
+from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
 from tests.ci.situations import SITUATIONS
 
 SHA = sha_of(1)
@@ -65,10 +65,10 @@ def test_the_pull_request_of_a_fork_is_found_by_its_commit(
 ) -> None:
     heads = [(7, "someone:fix/faster", SHA), (8, "someone:other", SHA), (9, "someone:fix/faster", sha_of(2))]
     github.pull_requests = [{"number": number, "head": {"label": label, "sha": sha}} for number, label, sha in heads]
-    branch = "someone:fix/faster"
+    job = Job(ActionsRun(github.url, REPOSITORY, RUN, URL), SHA, head_label="someone:fix/faster")
 
-    assert github.repository().pull_requests_of(branch, SHA) == [PullRequest(7)]
-    assert github.repository().pull_requests_of(branch, sha_of(3)) == [], "it has moved on"
+    assert github.repository().pull_requests(job) == [PullRequest(7)]
+    assert github.repository().pull_requests(replace(job, head_sha=sha_of(3))) == [], "it has moved on"
 
 
 def annotated(count: int) -> CheckRun:
