@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
+from roofwatch.ci.ab.comparable import SideResults, refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.history.finding import is_time_step
 from roofwatch.collector.record.machine import Outcome
@@ -42,8 +42,7 @@ def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: 
     failed = next((one for one in results if one.outcome is not Outcome.OK), None)
     if failed is not None:
         return PairResult(error=f"{failed.outcome}: {failed.message or 'unknown reason'}")
-    sides = [{(one.case_id, one.implementation): one for one in record.measurements} for record in (good, commit)]
-    base, head = (side.get(key) for side in sides)
+    base, head = (SideResults(record).measurements.get(key) for record in (good, commit))
     if base is None or head is None:
         return PairResult(error=f"{case_id} {implementation} was not measured")
     refusal = refuse_timing(base, head) or refuse_host_bound(base, head)

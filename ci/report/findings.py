@@ -119,7 +119,7 @@ def accuracy_findings(judgement: PullRequestJudgement) -> list[Finding]:
 def _finding_of(change: Change, suite: str, lines: Sequence[SourceLine]) -> Finding:
     line = find_line(lines, change.case_id, change.implementation)
     names = (change.case_id, change.implementation)
-    part = " ".join(filter(None, (metric(change.metric).title, change.part)))
+    part = change.part or metric(change.metric).title
     return Finding(suite, *names, change.verdict, change.reason, change.in_words, line, part)
 
 
