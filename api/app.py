@@ -52,7 +52,7 @@ def create_app(
     """Create the HTTP API of a store.
 
     Args:
-        engine: Of a store with a current schema. Analysis and alerts take one connection, requests the others.
+        engine: Of a store with a current schema. Analysis and alerts take one connection each, requests the others.
         version: Of roofwatch, for OpenAPI.
         limits: On what clients send.
         audience: Audience of workflows' OIDC tokens; None to refuse workflows.
@@ -66,34 +66,44 @@ def create_app(
         ValueError: the issuer has no https URL.
     """
     limits = limits or Limits()
-    wake, stopping = threading.Event(), threading.Event()
+    stopping = threading.Event()
+    tasks: dict[str, Callable[[], object]] = {}
+    if analyses:
+        tasks["analysis"] = lambda: analyse_waiting(engine)
+    if alerts is not None:
+        tasks["alerts"] = lambda: _send_alerts(engine, alerts, now)
+    wakes = {name: threading.Event() for name in tasks}
 
-    def work() -> None:
-        """Analyse and send alerts when woken, and at an interval. Several servers may share one store."""
+    def repeat(name: str) -> None:
+        """Do a task when woken, and at an interval. Several servers may share one store."""
         while not stopping.is_set():
             try:
-                if analyses:
-                    analyse_waiting(engine)
-                if alerts is not None:
-                    _send_alerts(engine, alerts, now)
+                tasks[name]()
             except Exception as error:  # noqa: BLE001  the next call may succeed
                 # without the message, which may quote a secret
-                _log.error("analysis and alerts failed: %s", type(error).__name__)
-            wake.wait(_WORK_INTERVAL_S)
-            wake.clear()
+                _log.error("%s failed: %s", name, type(error).__name__)
+            wakes[name].wait(_WORK_INTERVAL_S)
+            wakes[name].clear()
+
+    def wake() -> None:
+        for event in wakes.values():
+            event.set()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # a request needs one connection, so more threads would only wait
         anyio.to_thread.current_default_thread_limiter().total_tokens = max(1, connections_of(engine) - 1)
-        worker = threading.Thread(target=work, name="analysis and alerts", daemon=True)
-        worker.start()
+        # a slow receiver of alerts must not delay the analysis
+        workers = [threading.Thread(target=repeat, args=[name], name=name, daemon=True) for name in tasks]
+        for worker in workers:
+            worker.start()
         try:
             yield
         finally:
             stopping.set()
-            wake.set()
-            await anyio.to_thread.run_sync(worker.join)
+            wake()
+            for worker in workers:
+                await anyio.to_thread.run_sync(worker.join)
 
     app = FastAPI(
         title="roofwatch",
@@ -114,7 +124,7 @@ def create_app(
         metrics=metrics,
         bodies=BodyReader(limits),
         ingests=asyncio.Semaphore(limits.ingests),
-        wake_worker=wake.set,
+        wake_worker=wake,
         exports_series=exports_series,
         now=now,
     )
