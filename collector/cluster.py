@@ -17,7 +17,7 @@ from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan, Selected, select
 from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -121,7 +121,8 @@ def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
         CollectorError: this machine cannot measure it.
     """
     with ForkServer() as fork_server:
-        return collect_run(suite.unpacked(Path.cwd()), share.plan(plan), fork_server=fork_server).to_json()
+        (record,) = measure([suite.unpacked(Path.cwd())], share.plan(plan), fork_server=fork_server)
+    return record.to_json()
 
 
 @dataclass(frozen=True)
@@ -310,9 +311,7 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
 
 
 def _highest(ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
-    highest: dict[tuple[object, ...], Ceiling] = {}
+    by_kind: dict[tuple[str | None, ...], list[Ceiling]] = {}
     for ceiling in ceilings:
-        key = (ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source, ceiling.method)
-        if key not in highest or ceiling.per_s > highest[key].per_s:
-            highest[key] = ceiling
-    return tuple(highest.values())
+        by_kind.setdefault(ceiling.kind, []).append(ceiling)
+    return tuple(max(same, key=lambda ceiling: ceiling.per_s) for same in by_kind.values())

@@ -16,12 +16,12 @@ from roofwatch.collector.device.device_state import UnfitDevice
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
-from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, Subject, SuiteInfo
 
 ALL = ("*",)
+"""The shell pattern of every name."""
 ON_REQUEST = "on_request"
 """Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
-"""The shell pattern of every name."""
 Result = TypeVar("Result")
 
 
@@ -36,6 +36,29 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+
+
+class Steps:
+    """Counts finished steps and reports progress."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
+        self._notices: set[str] = set()
+        self._done = 0
+        self.total = 0
+
+    def say(self, text: str) -> None:
+        self._on_progress(Progress(self._done, self.total, text))
+
+    def note(self, text: str) -> None:
+        """Report a notice once, even if both suites report it."""
+        if text not in self._notices:
+            self._notices.add(text)
+            self._on_progress(Progress(self._done, self.total, text, is_to_stay=True))
+
+    def step(self, text: str) -> None:
+        self._done += 1
+        self.say(text)
 
 
 class Activity(StrEnum):
@@ -57,15 +80,10 @@ class Activity(StrEnum):
 
 
 class SpentTime:
-    """Wall time per activity, by a monotonic clock; for one thread."""
+    """Wall time per activity in ns, by a monotonic clock; for one thread."""
 
     def __init__(self) -> None:
         self._total_ns: Counter[str] = Counter()
-        self._new_ns: Counter[str] = Counter()
-
-    def add_earlier(self, spent_ns: Mapping[str, int]) -> None:
-        """Add the time of an earlier process of the same run."""
-        self._total_ns.update(spent_ns)
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
@@ -73,7 +91,7 @@ class SpentTime:
         try:
             yield
         finally:
-            self._new_ns[activity] += time.monotonic_ns() - began_ns
+            self._total_ns[activity] += time.monotonic_ns() - began_ns
 
     def waiting_for(self, results: Iterable[Result], activity: Activity) -> Iterator[Result]:
         """Yield results as they arrive, and count the time until each arrives."""
@@ -88,35 +106,17 @@ class SpentTime:
 
     def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> None:
         """Move a part of one activity's time to another."""
-        part_ns = min(spent_ns, self._new_ns[source])
-        self._new_ns[source] -= part_ns
-        self._new_ns[activity] += part_ns
+        part_ns = min(spent_ns, self._total_ns[source])
+        self._total_ns[source] -= part_ns
+        self._total_ns[activity] += part_ns
 
-    def take_new(self) -> dict[str, int]:
-        """Time in ns since the last call."""
-        new, self._new_ns = self._new_ns, Counter()
-        self._total_ns.update(new)
-        return {str(activity): spent_ns for activity, spent_ns in new.items() if spent_ns}
+    def restore(self, total_ns: Mapping[str, int]) -> None:
+        """Go on from the total of an earlier process of the run."""
+        self._total_ns = Counter(total_ns)
 
     @property
     def total_ns(self) -> dict[str, int]:
-        total = self._total_ns + self._new_ns
-        return {str(activity): total[activity] for activity in Activity if total[activity]}
-
-
-@dataclass(frozen=True, order=True)
-class Subject:
-    """A case and one of its implementations."""
-
-    case_id: str
-    implementation: str
-
-    def __str__(self) -> str:
-        return f"{self.case_id} {self.implementation}"
-
-    @property
-    def named(self) -> dict[str, str]:
-        return {"case_id": self.case_id, "implementation": self.implementation}
+        return {str(activity): self._total_ns[activity] for activity in Activity if self._total_ns[activity]}
 
 
 @dataclass(frozen=True)

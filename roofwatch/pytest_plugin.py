@@ -221,7 +221,7 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.ci.verdicts import exit_code
     from roofwatch.collector.errors import SuiteError
-    from roofwatch.collector.run import collect_run, measure_pair
+    from roofwatch.collector.run import measure
     from roofwatch.collector.run_plan import RunPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import verdict_line
@@ -240,14 +240,14 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
             more = AdaptiveBlocks(judge_pull_request, needs_more, _BUDGET_S, lambda _: None)
             try:
                 base = stack.enter_context(_suite(item, against))
-                both = measure_pair(base, head, plan, fork_server=fork_server, more=more)
+                old, new = measure([base, head], plan, fork_server=fork_server, more=more)
             except SuiteError as error:
                 item.warn(pytest.PytestWarning(f"roofwatch: not compared with {against}: {error}"))
             else:
-                judged = judge_pull_request(*both)
+                judged = judge_pull_request(old, new)
                 failure = verdict_line(judged) if exit_code(judged.verdict) == 1 else None
-                record = both[1].model_copy(update={"pairing": None})
-        record = record or collect_run(head, plan, fork_server=fork_server)
+                record = new.model_copy(update={"pairing": None})
+        record = record or measure([head], plan, fork_server=fork_server)[0]
         record.write(session.parts / f"{record.run_id}.json")
     return failure
 

@@ -197,7 +197,7 @@ def make_tensor_report(**fields: Any) -> TensorReport:
 
 def make_implementation_info(name: str = "torch", **fields: Any) -> ImplementationInfo:
     usual: dict[str, Any] = {"language": "torch", "directions": ("fwd",), "unsupported_targets": {}}
-    usual |= {"is_compiled": False, "is_deterministic": False}
+    usual |= {"is_compiled": False}
     return ImplementationInfo.model_validate({"name": name} | usual | fields)
 
 

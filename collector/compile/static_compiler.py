@@ -15,10 +15,17 @@ from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_di
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, Subject, select
+from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, select
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CompileStatic, DescribeSources, Reply, WorkerSettings, compile_limit
+from roofwatch.collector.workers.protocol import (
+    CompileStatic,
+    DescribeSources,
+    Reply,
+    Subject,
+    WorkerSettings,
+    compile_limit,
+)
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
 _DESCRIBE_TIMEOUT_S = 60.0
@@ -98,14 +105,13 @@ def compile_subjects(
             yield subject, facts
     if not missing:
         return
-    workers.load_compilers()
+    workers.fork_server.load("triton")
     worker_count = len(os.sched_getaffinity(0))
-    for job, reply in workers.compile_all(missing, worker_count=worker_count, timeout_s=plan.compile_timeout_s):
-        subject = Subject(job.case_id, job.implementation)
-        facts = _failed(subject, plan, reply) if reply.static_facts is None else reply.static_facts
+    for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.compile_timeout_s):
+        facts = _failed(job.subject, plan, reply) if reply.static_facts is None else reply.static_facts
         if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
-            cache.put(keys[subject], _FACTS.dump_python(facts, mode="json"))
-        yield subject, facts
+            cache.put(keys[job.subject], _FACTS.dump_python(facts, mode="json"))
+        yield job.subject, facts
     cache.shrink()
 
 

@@ -18,7 +18,7 @@ from roofwatch.collector.outbox.files import is_locked, make_folder, reason_of, 
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Subject
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
 from roofwatch.collector.suite import SuiteAt, digest_of_suite
 from roofwatch.collector.workers.protocol import Failure, TimedBlock
 
@@ -87,7 +87,7 @@ def make_header(
 
 
 class TimedStep(_Line):
-    """A block, the failure that replaced it, or a decision to drop blocks."""
+    """A block, or the failure that replaced it."""
 
     case_id: str
     implementation: str
@@ -96,17 +96,13 @@ class TimedStep(_Line):
     taken: TimedBlock | None = None
     failure: Failure | None = None
 
-    @property
-    def subject(self) -> Subject:
-        return Subject(self.case_id, self.implementation)
-
 
 class Entry(_Line):
     """One result. Besides `side`, `spent_ns` and `seen`, one field is set."""
 
     side: str = ALONE
     spent_ns: dict[str, int] = {}
-    """Wall time since the previous entry, by activity."""
+    """Wall time of the side so far, by activity."""
     seen: Telemetry | None = None
     """Device readings since the previous entry of any side."""
     environment: Environment | None = None

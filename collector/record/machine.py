@@ -127,6 +127,11 @@ class Ceiling(Part):
     source: Literal["measured", "datasheet"] = "measured"
     """Only measured ceilings are used for verdicts."""
 
+    @property
+    def kind(self) -> tuple[str | None, ...]:
+        """What it limits, and how it was found."""
+        return self.source, self.resource, self.level, self.dtype
+
 
 _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 

@@ -58,7 +58,6 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
                 language=implementation.language.value,
                 directions=tuple(sorted(direction.value for direction in implementation.directions)),
                 is_compiled=implementation.is_compiled,
-                is_deterministic=implementation.is_deterministic,
                 unsupported_targets=dict(implementation.unsupported_targets),
                 source_lines=source_lines(spec.name, implementation.name, implementation.launch, repository),
             )

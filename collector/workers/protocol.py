@@ -1,5 +1,6 @@
 """Messages between the collector and its worker processes: one JSON document per line."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,7 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-# --- the first message to a worker, and its answer
+# --- the first message to a worker, and what its reply describes
 
 
 class Mode(StrEnum):
@@ -58,7 +59,6 @@ class ImplementationInfo(_Message):
     language: Literal["torch", "triton", "cuda"]
     directions: tuple[Literal["fwd", "bwd"], ...]
     is_compiled: bool
-    is_deterministic: bool
     unsupported_targets: dict[str, str]
     source_lines: tuple[SourceLine, ...] = ()
 
@@ -103,14 +103,28 @@ class KernelInfo(_Message):
 
 
 class SuiteInfo(_Message):
-    """A loaded suite, or the error that prevented it."""
+    """A loaded suite."""
 
     device: str
     kernels: tuple[KernelInfo, ...]
-    error: str | None = None
 
 
 # --- jobs
+
+
+@dataclass(frozen=True, order=True)
+class Subject:
+    """A case and one of its implementations."""
+
+    case_id: str
+    implementation: str
+
+    def __str__(self) -> str:
+        return f"{self.case_id} {self.implementation}"
+
+    @property
+    def named(self) -> dict[str, str]:
+        return {"case_id": self.case_id, "implementation": self.implementation}
 
 
 class DescribeSources(_Message):
@@ -135,31 +149,49 @@ class ChooseTiming(_Message):
     cache: CacheState | None = None
 
 
-class _CaseJob(_Message):
+class CaseJob(_Message):
+    """A job on one case and implementation."""
+
     case_id: str
     implementation: str
+    rank_count: int = 1
+    """Number of processes that do it together."""
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.case_id, self.implementation)
+
+    @property
+    def group(self) -> str:
+        """Jobs of one group share work: the implementations of a case its inputs, reference and baseline."""
+        return self.case_id
 
 
-class CheckAccuracy(_CaseJob):
+class CheckAccuracy(CaseJob):
     job: Literal["check_accuracy"] = "check_accuracy"
     layout: Layout | None = None
     is_exact: bool = False
     """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of the case."""
 
 
-class CompileStatic(_CaseJob):
+class CompileStatic(CaseJob):
     job: Literal["compile_static"] = "compile_static"
     targets: tuple[str, ...]
 
+    @property
+    def group(self) -> str:
+        """The kernel, whose cases share code that is compiled once."""
+        return self.case_id.partition("/")[0]
 
-class TimeBlock(_CaseJob):
+
+class TimeBlock(CaseJob):
     job: Literal["time_block"] = "time_block"
     plan: SamplingPlan
     method: TimingMethod | None = None
     launches_per_sample: int | None = None
 
 
-class ProfileCalls(_CaseJob):
+class ProfileCalls(CaseJob):
     """Make some calls under a profiler, in a process that has timed nothing."""
 
     job: Literal["profile_calls"] = "profile_calls"
@@ -224,6 +256,10 @@ class Checked(_Message):
 class Reply(_Message):
     """One field is set; with `environment` also `device_uuid`."""
 
+    suite: SuiteInfo | None = None
+    """The first message of a worker."""
+    error: str | None = None
+    """Why the suite cannot be loaded, or no timer be chosen."""
     source_digests: dict[str, str] | None = None
     """By kernel."""
     environment: Environment | None = None
@@ -231,8 +267,6 @@ class Reply(_Message):
     """UUID of torch's GPU; stored in no record."""
     ceilings: tuple[MeasuredCeiling, ...] | None = None
     chosen: ChosenMethod | None = None
-    timer_error: str | None = None
-    """Why no timer can be chosen."""
     checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
     block: TimedBlock | None = None

@@ -1,4 +1,4 @@
-"""A worker process as the collector sees it: started when needed, ended when it hangs, replaced when it dies."""
+"""Worker processes as the collector sees them: started when needed, ended when they hang, replaced when they die."""
 
 import contextlib
 import os
@@ -6,41 +6,51 @@ import selectors
 import signal
 import tempfile
 import time
-from typing import IO, Self
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
 
-from roofwatch.collector.errors import CollectorError, SuiteError
+from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
-from roofwatch.collector.workers.protocol import Failure, Job, Reply, SuiteInfo, WorkerSettings
+from roofwatch.collector.workers.protocol import (
+    Failure,
+    Job,
+    Mode,
+    RankPlace,
+    Reply,
+    SuiteInfo,
+    WorkerSettings,
+)
 
 _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0
+_GRACE_S = 2.0
+"""Time that the other ranks have to finish after one has failed."""
 _MAX_REPLY_BYTES = 256 * 2**20
+_MAX_MESSAGE_LENGTH = 2_000
 
 _RESTART_AFTER = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
 """Outcomes after which a process or its GPU context may be broken."""
 
 
-def must_restart(reply: Reply) -> bool:
-    """Whether the process that replied must not get another job."""
-    failure = reply.failure
-    return failure is not None and (failure.outcome in _RESTART_AFTER or failure.must_restart)
-
-
 class Worker:
-    """A process that loads one suite and does one job after another."""
+    """Loads one suite and does one job after another, in one process per rank.
 
-    def __init__(self, fork_server: ForkServer, settings: WorkerSettings) -> None:
+    Args:
+        fork_server: Forks the processes.
+        settings: Settings of each process.
+        rank_count: Number of processes that do every job together.
+    """
+
+    def __init__(self, fork_server: ForkServer, settings: WorkerSettings, rank_count: int = 1) -> None:
         self._fork_server = fork_server
         self._settings = settings
+        self._rank_count = rank_count
         self._redaction = Redaction.of_this_machine()
-        self._pid: int | None = None
+        self._processes: list[_Process] = []
         self._resources = contextlib.ExitStack()
-        self._jobs: IO[bytes]
-        self._replies_fd: int
-        self._log: IO[bytes]
-        self._pending = b""
 
     def __enter__(self) -> Self:
         return self
@@ -49,120 +59,214 @@ class Worker:
         self.stop()
 
     def start(self) -> SuiteInfo:
-        """Start the process and load the suite.
+        """Start the processes and load the suite.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
         self.stop()
-        self._spawn()
-        line = self._exchange(self._settings.model_dump_json(), _START_TIMEOUT_S)
-        if line is None:
-            path = self._settings.source.path
-            name = "roofwatch's own suite" if path is None else str(path)
-            raise SuiteError(f"{name}: the suite could not be loaded: {self._end(_START_TIMEOUT_S).message}")
-        info = SuiteInfo.model_validate_json(line)
-        if info.error is not None:
+        try:
+            for settings in self._settings_by_rank():
+                process = _Process(self._fork_server, settings.mode)
+                self._processes.append(process)
+                process.send(settings.model_dump_json())
+            replies = self._receive(_START_TIMEOUT_S)
+        except BaseException:
             self.stop()
-            raise SuiteError(info.error)
-        return info
-
-    def ensure_started(self) -> None:
-        """Start the process unless it is running.
-
-        Raises:
-            SuiteError: the suite cannot be loaded.
-        """
-        if self._pid is None:
-            self.start()
+            raise
+        suites = [reply.suite for reply in replies.values() if reply.suite is not None]
+        failed = next((reply for reply in replies.values() if reply.suite is None), None)
+        if failed is None:
+            return suites[0]
+        self.stop()
+        path = self._settings.source.path
+        name = "roofwatch's own suite" if path is None else str(path)
+        reason = "no reason was given" if failed.failure is None else failed.failure.message
+        raise SuiteError(failed.error or f"{name}: the suite could not be loaded: {reason}")
 
     def request(self, job: Job, *, timeout_s: float) -> Reply:
-        """Do one job, in a new process if none is running.
+        """Do one job, in new processes if none are running.
 
         Returns:
-            The redacted reply; a failure if the kernel failed, crashed the process or took longer than `timeout_s`.
+            The redacted reply; a failure if the kernel failed, crashed a process or took longer than `timeout_s`. Of
+            several ranks it is the worst reply, with the name of its rank.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
-        self.ensure_started()
-        reply = self.ask(job, timeout_s=timeout_s)
-        if must_restart(reply):
+        if not self._processes:
+            self.start()
+        for process in self._processes:
+            process.send(job.model_dump_json())
+        replies = self._receive(timeout_s)
+        # after a failure the ranks may be at different collectives
+        is_in_step = len(replies) == self._rank_count and all(map(_is_in_step, replies.values()))
+        if any(map(_must_restart, replies.values())) or (self._rank_count > 1 and not is_in_step):
             self.stop()
-        return reply
-
-    def ask(self, job: Job, *, timeout_s: float) -> Reply:
-        """Do one job in the running process, and leave the process as it is after a failure."""
-        line = self._exchange(job.model_dump_json(), timeout_s)
-        reply = Reply(failure=self._end(timeout_s)) if line is None else Reply.model_validate_json(line)
-        return redact(reply, self._redaction)
+        return redact(combined(replies, self._rank_count), self._redaction)
 
     def kill(self) -> None:
         """End the current job at once, from any thread; the thread that waits for the reply cleans up."""
+        for process in self._processes:
+            process.kill()
+
+    def stop(self) -> None:
+        """End the processes and everything they started."""
+        self.kill()
+        for process in self._processes:
+            process.close()
+        self._processes = []
+        self._resources.close()
+
+    def _settings_by_rank(self) -> Iterator[WorkerSettings]:
+        if self._rank_count == 1:
+            yield self._settings
+            return
+        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ranks-"))
+        for index in range(self._rank_count):
+            place = RankPlace(index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous")
+            yield self._settings.model_copy(update={"rank": place, "memory_share": 1 / self._rank_count})
+
+    def _receive(self, timeout_s: float) -> dict[int, Reply]:
+        """Wait for the replies, by rank and in order of arrival. Ranks that hang after another has failed have none."""
+        replies: dict[int, Reply] = {}
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            for rank, process in enumerate(self._processes):
+                selector.register(process.replies_fd, selectors.EVENT_READ, rank)
+            while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
+                for key, _ in ready:
+                    process = self._processes[key.data]
+                    line = process.read_line()
+                    if line is None:
+                        continue
+                    selector.unregister(key.fd)
+                    reply = Reply.model_validate_json(line) if line else Reply(failure=process.end(timeout_s))
+                    replies[key.data] = reply
+                    if _outcome(reply) is not Outcome.OK:
+                        deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if all(_outcome(reply) is Outcome.OK for reply in replies.values()):
+            late = [rank for rank in range(self._rank_count) if rank not in replies]
+            replies |= {rank: Reply(failure=self._processes[rank].end(timeout_s)) for rank in late}
+        return replies
+
+
+class _Process:
+    """One forked process with its pipes and its output."""
+
+    def __init__(self, fork_server: ForkServer, mode: Mode) -> None:
+        self._fork_server = fork_server
+        self._mode = mode
+        self._pid: int | None = None
+        self._pending = b""
+        lifeline_read, lifeline_write = os.pipe()
+        jobs_read, jobs_write = os.pipe()
+        self.replies_fd, replies_write = os.pipe()
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, lifeline_write)
+            # unbuffered: closing a buffered pipe to a dead process would write again
+            self._jobs = stack.enter_context(os.fdopen(jobs_write, "wb", buffering=0))
+            stack.callback(os.close, self.replies_fd)
+            self._log = stack.enter_context(tempfile.TemporaryFile())
+            worker_fds = (lifeline_read, jobs_read, replies_write)
+            try:
+                self._pid = fork_server.fork_worker(mode, worker_fds, self._log)
+            finally:
+                for fd in worker_fds:  # open here, they would hide the end of the process
+                    os.close(fd)
+            self._resources = stack.pop_all()
+
+    def send(self, message: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which is found when it is read from
+            self._jobs.write(message.encode() + b"\n")
+
+    def read_line(self) -> bytes | None:
+        """Read what there is: a line, None if it is incomplete, or nothing if the process has ended."""
+        chunk = os.read(self.replies_fd, 2**20)
+        self._pending += chunk
+        if b"\n" in chunk:
+            line, _, self._pending = self._pending.partition(b"\n")
+            return line
+        return None if chunk and len(self._pending) <= _MAX_REPLY_BYTES else b""
+
+    def end(self, timeout_s: float) -> Failure:
+        """End a process that gave no answer, and describe how it ended."""
+        assert self._pid is not None
+        # the pipe closes shortly before the process is gone
+        status = self._fork_server.exit_status(self._mode, self._pid, timeout_s=0.5)
+        if status is None:
+            self.kill()
+            return Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s")
+        self._pid = None  # its number may belong to another process now
+        tail = read_tail(self._log)
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        last_output = f"; its last output: {tail}" if tail else ""
+        return Failure(outcome=Outcome.CRASHED, message=f"the process ended: {how}{last_output}")
+
+    def kill(self) -> None:
         pid = self._pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
 
-    def stop(self) -> None:
-        """End the process and everything it started."""
-        self.kill()
+    def close(self) -> None:
+        """Wait for a killed process, and close the pipes."""
         pid, self._pid = self._pid, None
         if pid is not None:
-            self._fork_server.exit_status(self._settings.mode, pid, timeout_s=_KILL_TIMEOUT_S)
+            self._fork_server.exit_status(self._mode, pid, timeout_s=_KILL_TIMEOUT_S)
         self._resources.close()
-        self._pending = b""
 
-    def _spawn(self) -> None:
-        lifeline_read, lifeline_write = os.pipe()
-        jobs_read, jobs_write = os.pipe()
-        replies_read, replies_write = os.pipe()
-        self._resources.callback(os.close, lifeline_write)
-        # unbuffered: closing a buffered pipe to a dead process would write again
-        self._jobs = self._resources.enter_context(os.fdopen(jobs_write, "wb", buffering=0))
-        self._resources.callback(os.close, replies_read)
-        self._replies_fd = replies_read
-        self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
-        worker_fds = (lifeline_read, jobs_read, replies_write)
-        try:
-            self._pid = self._fork_server.fork_worker(self._settings.mode, worker_fds, self._log)
-        except CollectorError:
-            self._resources.close()
-            raise
-        finally:
-            for fd in worker_fds:  # open here, they would hide the end of the process
-                os.close(fd)
 
-    def _exchange(self, message: str, timeout_s: float) -> bytes | None:
-        """Send a line and read the answer; None if the process died or the time is over."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            self._jobs.write(message.encode() + b"\n")
-        except BrokenPipeError:
-            return None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._replies_fd, selectors.EVENT_READ)
-            while b"\n" not in self._pending:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    return None
-                chunk = os.read(self._replies_fd, 2**20)
-                if not chunk or len(self._pending) > _MAX_REPLY_BYTES:
-                    return None
-                self._pending += chunk
-        line, _, self._pending = self._pending.partition(b"\n")
-        return line
+def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
+    """Combine replies by rank, in order of arrival, into one.
 
-    def _end(self, timeout_s: float) -> Failure:
-        """End a process that gave no answer, and describe how it ended."""
-        assert self._pid is not None
-        # the pipe closes shortly before the process is gone
-        status = self._fork_server.exit_status(self._settings.mode, self._pid, timeout_s=0.5)
-        if status is None:
-            self.stop()
-            return Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s")
-        self._pid = None  # its number may belong to another process now
-        tail = read_tail(self._log)
-        self.stop()
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        last_output = f"; its last output: {tail}" if tail else ""
-        return Failure(outcome=Outcome.CRASHED, message=f"the process ended: {how}{last_output}")
+    The first failure is the cause. Without a failure, the reply with the largest error counts. The samples of a block
+    are equal on all ranks.
+    """
+    if rank_count == 1:
+        return replies[0]
+    failures = {rank: reply.failure for rank, reply in replies.items() if reply.failure is not None}
+    if failures:
+        ranks_of: dict[str, list[int]] = {}
+        for rank, failure in failures.items():
+            ranks_of.setdefault(failure.message, []).append(rank)
+        messages = (
+            message if len(ranks) == rank_count else f"{_ranks(ranks)}: {message}"
+            for message, ranks in ranks_of.items()
+        )
+        first = next(iter(failures.values()))
+        return Reply(failure=Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]))
+
+    def badness(rank: int) -> tuple[bool, float]:
+        checked = replies[rank].checked
+        tensors = () if checked is None else checked.report.tensors
+        return _outcome(replies[rank]) is not Outcome.OK, max((one.rmse_ratio for one in tensors), default=0.0)
+
+    rank = max(sorted(replies), key=badness)
+    reply = replies[rank]
+    if reply.checked is None or reply.checked.report.message is None:
+        return reply
+    report = reply.checked.report
+    report = report.model_copy(update={"message": f"rank {rank}: {report.message}"})
+    return Reply(checked=reply.checked.model_copy(update={"report": report}))
+
+
+def _outcome(reply: Reply) -> Outcome:
+    if reply.failure is not None:
+        return reply.failure.outcome
+    return Outcome.OK if reply.checked is None else reply.checked.report.outcome
+
+
+def _must_restart(reply: Reply) -> bool:
+    """Whether the process that replied must not get another job."""
+    failure = reply.failure
+    return failure is not None and (failure.outcome in _RESTART_AFTER or failure.must_restart)
+
+
+def _is_in_step(reply: Reply) -> bool:
+    """Whether the rank can go on with the others. An unsupported job was never begun."""
+    return _outcome(reply) in {Outcome.OK, Outcome.UNSUPPORTED}
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"

@@ -18,7 +18,7 @@ from time import monotonic_ns
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case, layouts_of
@@ -67,22 +67,22 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
     Args:
         lifeline_fd: Reads end-of-file when the collector is gone; then this process exits.
         jobs_fd: One line of settings, then one job per line.
-        replies_fd: One line of `SuiteInfo`, then one reply per line.
+        replies_fd: One reply per line; the first holds the suite.
     """
     faulthandler.enable()
     threading.Thread(target=_exit_with_parent, args=(lifeline_fd,), daemon=True).start()
     with os.fdopen(jobs_fd, "rb") as jobs, os.fdopen(replies_fd, "wb") as replies:
 
-        def send(message: BaseModel) -> None:
-            replies.write(message.model_dump_json().encode() + b"\n")
+        def send(reply: Reply) -> None:
+            replies.write(reply.model_dump_json(exclude_defaults=True).encode() + b"\n")
             replies.flush()
 
         settings = WorkerSettings.model_validate_json(jobs.readline())
         try:
             suite = _Suite(settings)
-            send(suite.describe())
+            send(Reply(suite=suite.describe()))
         except CollectorError as error:
-            send(SuiteInfo(device=settings.device or "", kernels=(), error=str(error)))
+            send(Reply(error=str(error)))
             return
         for line in jobs:
             try:
@@ -170,7 +170,7 @@ class _Suite:
             try:
                 return Reply(chosen=choose_method(self._device, job.timer, job.cache))
             except TimerError as error:
-                return Reply(timer_error=str(error))
+                return Reply(error=str(error))
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))

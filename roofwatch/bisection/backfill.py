@@ -21,7 +21,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.revisions import open_suite
-from roofwatch.measurement.run import measure
+from roofwatch.measurement.run import measure_suite
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_record_files
 from roofwatch.settings import load_settings
 from roofwatch.store.reading import Source, open_source
@@ -236,7 +236,7 @@ class BackfillJob:
         try:
             with open_suite(self.path, commit.sha, self.fork_server, self.benchmarks) as suite:
                 file = self.output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-                ((_, record),) = measure(suite, self.plan, file, is_resumed=True)
+                ((_, record),) = measure_suite(suite, self.plan, file, is_resumed=True)
         except SuiteError as error:
             return Filled(commit, error=str(error))
         return Filled(commit, file, failures=tuple(failed_results(record)))

@@ -33,11 +33,11 @@ from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.outbox.journal import discard, journal_path, make_header
 from roofwatch.collector.record.record import RunRecord, utc_now
-from roofwatch.collector.run import measure_pair
-from roofwatch.collector.run_plan import OnProgress, RunPlan, Subject
+from roofwatch.collector.run import measure
+from roofwatch.collector.run_plan import OnProgress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import WorkerSettings
+from roofwatch.collector.workers.protocol import Subject, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.bisection_values import BisectionProgress, CommitStatus
 from roofwatch.db.values import BisectionRange, BisectionState
@@ -202,18 +202,19 @@ class _Bisection:
                 plan = replace(self.run_plan, block_count=move.pair_count)
                 header = make_header({"base": self.good, "head": commit}, plan, pair_id=uuid.uuid4())
                 with resumable(destination, header, is_resumed=True, is_discarded=False) as journal:
-                    records = measure_pair(
-                        *(self.good, commit, plan),
+                    good, bad = measure(
+                        [self.good, commit],
+                        plan,
+                        self.on_progress,
                         fork_server=self.fork_server,
                         more=more,
-                        on_progress=self.on_progress,
                         journal=journal,
                     )
         except SuiteError as error:
             return PairResult(error=str(error))
-        for side, record in zip(("good", "commit"), records, strict=True):
+        for side, record in zip(("good", "commit"), (good, bad), strict=True):
             record.write(destination.with_name(f"{destination.name}-{side}{RECORD_SUFFIX}"))
-        pair = read_pair(*records, subject.case_id, subject.implementation)
+        pair = read_pair(good, bad, subject.case_id, subject.implementation)
         if pair.log_ratios or pair.error:
             return pair
         return replace(pair, error="the device was throttled or shared all the time")

@@ -178,7 +178,7 @@ def run(
     from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import GitError
     from roofwatch.measurement.revisions import only_affected
-    from roofwatch.measurement.run import measure
+    from roofwatch.measurement.run import measure_suite
     from roofwatch.records import RECORD_SUFFIX, device_summary, failed_results, nothing_done, time_spent
 
     plan = options.plan()
@@ -192,7 +192,9 @@ def run(
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-    written = measure(suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume, is_discarded=discard)
+    written = measure_suite(
+        suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume, is_discarded=discard
+    )
     documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written if as_json]
     shown: list[Table | str] = []
     for place, record in written:

@@ -42,7 +42,7 @@ def diagnose(
     from roofwatch.collector.errors import CollectorError
     from roofwatch.collector.outbox.files import check_writable
     from roofwatch.collector.record.record import RunRecord
-    from roofwatch.collector.run import collect_run
+    from roofwatch.collector.run import measure
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.measurement.run import write_records
     from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, to_lines
@@ -58,7 +58,7 @@ def diagnose(
             check_writable(output)
         plan = options.plan()
         with progress(case) as on_progress, ForkServer() as fork_server:
-            measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, fork_server=fork_server)
+            (measured,) = measure([suite_at(path, None)], plan_for(plan, case), on_progress, fork_server=fork_server)
         name = "this run" if output is None else str(output)
         if output is not None:
             write_records([(output, measured)])

@@ -20,11 +20,12 @@ from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run, measure_pair
-from roofwatch.collector.run_plan import Progress, RunPlan, Subject
+from roofwatch.collector.run import measure
+from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import Subject
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
@@ -168,7 +169,8 @@ class Measuring:
     def measure_commit(self, commit: MadeCommit, name: str) -> None:
         """Measure one commit, write its record and store it."""
         with self._suite_at(commit.sha) as suite:
-            self._store(collect_run(suite, _SINGLE, fork_server=self.fork_server), name)
+            (record,) = measure([suite], _SINGLE, fork_server=self.fork_server)
+        self._store(record, name)
 
     def confirm_suspicions(self) -> list[Regression]:
         """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
@@ -186,16 +188,16 @@ class Measuring:
 
     def judge_pull_request(self, base: MadeCommit, head: MadeCommit) -> PullRequestJudgement:
         """Compare two commits as a pull-request job does, from record files alone."""
-        records = self._measure_pair(base.sha, head.sha, _PULL_REQUEST, None)
-        for record in records:
+        old, new = self._measure_pair(base.sha, head.sha, _PULL_REQUEST, None)
+        for record in (old, new):
             self._store(record, f"pull-request-{record.commit.sha[:12]}")
-        return judge_pull_request(*records)
+        return judge_pull_request(old, new)
 
     def _measure_pair(
         self, base_sha: str, head_sha: str, plan: RunPlan, only: frozenset[Subject] | None
-    ) -> tuple[RunRecord, RunRecord]:
+    ) -> tuple[RunRecord, ...]:
         with self._suite_at(base_sha) as base, self._suite_at(head_sha) as head:
-            return measure_pair(base, head, plan, fork_server=self.fork_server, only=only)
+            return measure([base, head], plan, fork_server=self.fork_server, only=only)
 
     def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
         benchmark = self.root / "repository" / BENCHMARK_FILE

@@ -136,8 +136,8 @@ def _reports(workers: WorkerPool, subject: CheckSubject, timeout_s: float) -> It
 
 def _check(workers: WorkerPool, subject: CheckSubject, layout: Layout | None, timeout_s: float) -> Checked:
     named = {"case_id": subject.case_id, "implementation": subject.implementation, "layout": layout}
-    job = CheckAccuracy(**named, is_exact=True)
-    reply = workers.request(job, timeout_s=timeout_s, rank_count=subject.rank_count)
+    job = CheckAccuracy(**named, rank_count=subject.rank_count, is_exact=True)
+    reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
         return reply.checked
     failure = reply.failure_within(check_limit(timeout_s))

@@ -17,11 +17,12 @@ from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
-from roofwatch.collector.run import measure_pair
-from roofwatch.collector.run_plan import Activity, Progress, RunPlan, Subject
+from roofwatch.collector.run import measure
+from roofwatch.collector.run_plan import Activity, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import Subject
 from roofwatch.measurement.run import resumable, write_records
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import progress
@@ -86,9 +87,7 @@ def measure_revisions(
         budget = f"undecided cases are measured for up to {budget_s:.0f} s more (--budget)"
         on_progress(Progress(0, 0, budget, is_to_stay=True))
         more = AdaptiveBlocks(judge, helps, budget_s, lambda text: on_progress(Progress(0, 0, text, is_to_stay=True)))
-        measured = measure_pair(
-            base, head, plan, fork_server=fork_server, more=more, on_progress=on_progress, journal=journal
-        )
+        measured = measure([base, head], plan, on_progress, fork_server=fork_server, more=more, journal=journal)
         written = [
             (output / f"{name}{RECORD_SUFFIX}", record.model_copy(update={"skipped": skipped}))
             for name, record in zip(names, measured, strict=True)

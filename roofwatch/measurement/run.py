@@ -10,14 +10,14 @@ from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import ALONE, Header, Journal, discard, journal_path, make_header, read_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.terminal import print_error, progress
 
 
-def measure(
+def measure_suite(
     suite: SuiteAt,
     plan: RunPlan,
     destination: Path,
@@ -55,7 +55,7 @@ def measure(
                 records = spread_run(suite, plan, address, on_progress, journal=journal)
             else:
                 with ForkServer() as fork_server:
-                    records = (collect_run(suite, plan, on_progress, fork_server=fork_server, journal=journal),)
+                    records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
         records = tuple(record.model_copy(update={"skipped": skipped}) for record in records)
         written = list(zip(_paths(destination, records), records, strict=True))
         write_records(written[::-1])  # the first one last: if it exists, all do

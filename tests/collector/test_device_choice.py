@@ -5,19 +5,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Timer
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.run_plan import RunPlan, Steps
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import ChosenMethod, default_method
 from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from tests.builders import make_environment
+from tests.builders import make_commit, make_environment
 
-GOOD = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_good.py")
+GOOD = SuiteAt(SuiteSource(Path(__file__).parents[1] / "suites" / "bench_good.py"), make_commit(), "good")
 
 
 def see_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -69,8 +70,8 @@ class Failing(WorkerPool):
         self._replies = list(replies)
         self.jobs: list[Job] = []
 
-    def request(self, job: Job, *, timeout_s: float, rank_count: int = 1) -> Reply:
-        del timeout_s, rank_count
+    def request(self, job: Job, *, timeout_s: float) -> Reply:
+        del timeout_s
         self.jobs.append(job)
         return self._replies.pop(0)
 
@@ -91,9 +92,10 @@ CHOSEN = Reply(chosen=ChosenMethod(default_method("cuda")))
     ],
 )
 def test_a_machine_that_fails_before_measuring_gives_a_one_line_error(replies: list[Reply], what: str) -> None:
-    run, workers = SuiteRun(GOOD, RunPlan(device="cuda")), Failing(*replies)
+    workers = Failing(*replies)
+    run = SuiteRun(GOOD, RunPlan(device="cuda"), workers, DeviceSession(), Steps(lambda _: None))
     with pytest.raises(CollectorError) as refused:
-        run.describe_machine(workers)
+        run.describe_machine()
     said = str(refused.value)
     assert said.startswith(f"{what}: AcceleratorError: unknown error; check the GPU with")
     assert said.endswith("--device cpu")

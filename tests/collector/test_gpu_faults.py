@@ -7,7 +7,7 @@ import pytest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
@@ -29,9 +29,10 @@ PLAN = RunPlan(
 
 def measured(suite: str, plan: RunPlan) -> RunRecord:
     with ForkServer() as fork_server:
-        return collect_run(
-            SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example"), plan, fork_server=fork_server
+        (record,) = measure(
+            [SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example")], plan, fork_server=fork_server
         )
+    return record
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ import pytest
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import measure_pair
-from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.run import measure
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import Subject
 from tests.builders import make_commit
 from tests.git_repository import commit_all, make_repository
 
@@ -46,7 +47,7 @@ def test_blocks_are_added_where_requested(fork_server: ForkServer) -> None:
         return [{SCALE: 4}, {SCALE: 5}, {}][len(looks) - 1]
 
     plan = replace(QUICK, has_profiles=True)
-    base, head = measure_pair(suite_at(SUITE, 1), suite_at(SUITE, 2), plan, fork_server=fork_server, more=more)
+    base, head = measure([suite_at(SUITE, 1), suite_at(SUITE, 2)], plan, fork_server=fork_server, more=more)
 
     assert [look[SCALE.case_id] for look in looks] == [2, 4, 5]
     for record in (base, head):
@@ -63,7 +64,7 @@ def test_both_sides_have_one_set_of_ceilings(tmp_path: Path, fork_server: ForkSe
     changed.write_text("# a comment\n" + SUITE.read_text())
     plan = replace(QUICK, kernels=("scale",))
 
-    records = measure_pair(suite_at(SUITE, 1), suite_at(changed, 2), plan, fork_server=fork_server)
+    records = measure([suite_at(SUITE, 1), suite_at(changed, 2)], plan, fork_server=fork_server)
 
     base, head = (
         {
@@ -93,7 +94,7 @@ def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_ser
         )
         suites.append(suite_at(suite, number))
 
-    measure_pair(suites[0], suites[1], replace(QUICK, kernels=("total",)), fork_server=fork_server)
+    measure(suites, replace(QUICK, kernels=("total",)), fork_server=fork_server)
 
     base, head = (set((tmp_path / f"{side}.txt").read_text().splitlines()) for side in ("base", "head"))
     assert len(base) == len(head) == 1
@@ -145,7 +146,7 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
         suite_at_revision(None, base_sha, tmp_path / "base") as base,
         suite_at_revision(None, head_sha, tmp_path / "head") as head,
     ):
-        records = measure_pair(base, head, replace(QUICK, block_count=1), fork_server=fork_server)
+        records = measure([base, head], replace(QUICK, block_count=1), fork_server=fork_server)
 
     def measured(record: RunRecord) -> list[tuple[str, Outcome]]:
         return [(one.case_id, one.outcome) for one in record.measurements]

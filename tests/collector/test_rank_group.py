@@ -11,7 +11,7 @@ from roofwatch import UnsupportedError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
@@ -26,7 +26,8 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     WorkerSettings,
 )
-from roofwatch.collector.workers.worker_pool import WorkerPool, combined
+from roofwatch.collector.workers.worker import combined
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_check_report, make_commit, make_tensor_report
 from tests.collector.conftest import NotingForkServer
 
@@ -46,7 +47,7 @@ def case_id(kernel: str) -> str:
 
 def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None:
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, check_timeout_s=4)
-    record = collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, fork_server=fork_server)
+    (record,) = measure([SuiteAt(SUITE, make_commit(), "ranks")], plan, fork_server=fork_server)
 
     measured = by_kernel(record)
     assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
@@ -71,22 +72,22 @@ def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None
 
 
 def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> None:
-    job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="torch", plan=QUICK)
+    job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="torch", rank_count=2, plan=QUICK)
     with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)) as workers:
-        block = workers.request(job, timeout_s=60, rank_count=2).block
+        block = workers.request(job, timeout_s=60).block
     assert block is not None
     assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
 
 
 def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: NotingForkServer) -> None:
-    job = CheckAccuracy(case_id=case_id("works"), implementation="torch")
+    job = CheckAccuracy(case_id=case_id("works"), implementation="torch", rank_count=2)
     settings = WorkerSettings(source=SUITE, device="cpu")
     with WorkerPool(fork_server, settings) as workers:
-        replies = [workers.request(job, timeout_s=60, rank_count=2)]
+        replies = [workers.request(job, timeout_s=60)]
         os.kill(fork_server.pids[-1], signal.SIGKILL)
         while psutil.Process(fork_server.pids[-1]).status() != psutil.STATUS_ZOMBIE:
             pass
-        replies += [workers.request(job, timeout_s=60, rank_count=2) for _ in range(2)]
+        replies += [workers.request(job, timeout_s=60) for _ in range(2)]
     assert [reply.checked is not None for reply in replies] == [True, False, True]
     assert replies[1].failure is not None
     assert "killed by SIGKILL" in replies[1].failure.message

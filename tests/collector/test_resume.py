@@ -15,7 +15,7 @@ from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, journal_pa
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run, measure_pair
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
@@ -48,7 +48,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> SuiteAt:
 def uncut(fork_server: ForkServer, good: SuiteAt, tmp_path_factory: pytest.TempPathFactory) -> Uncut:
     path = tmp_path_factory.mktemp("uncut") / "record.json.journal"
     with Journal(path, make_header({ALONE: good}, PLAN)) as journal:
-        record = collect_run(good, PLAN, fork_server=fork_server, journal=journal)
+        (record,) = measure([good], PLAN, fork_server=fork_server, journal=journal)
         return record, path.read_bytes().splitlines(keepends=True)
 
 
@@ -79,7 +79,7 @@ def test_a_resumed_run_measures_only_what_is_missing(
     with Journal(path, make_header({ALONE: good}, PLAN), is_resumed=True) as journal:
         assert journal.result_count == len(lines[:line_count]) - 2, "the header and the machine are no results"
         before = {(step.case_id, step.implementation, step.blocks_before): step.taken.block for step in _steps(journal)}
-        resumed = collect_run(good, PLAN, fork_server=fork_server, journal=journal)
+        (resumed,) = measure([good], PLAN, fork_server=fork_server, journal=journal)
         assert journal.result_count == len(lines) - 2
 
     assert without_times(resumed) == without_times(record)
@@ -200,7 +200,7 @@ def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer
     suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, preparation_timeout_s=3, launch_timeout_s=0)
 
-    record = collect_run(suite, plan, fork_server=fork_server)
+    (record,) = measure([suite], plan, fork_server=fork_server)
 
     assert {m.case_id.split("/")[0]: m.outcome for m in record.measurements} == {
         "is_killed": Outcome.CRASHED,
@@ -227,7 +227,7 @@ def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
     header = make_header({"base": good, "head": good}, plan, pair_id=uuid.uuid4())
     path = tmp_path / "pair.journal"
     with Journal(path, header) as journal:
-        measure_pair(good, good, plan, fork_server=fork_server, journal=journal)
+        measure([good, good], plan, fork_server=fork_server, journal=journal)
         lines = path.read_bytes().splitlines(keepends=True)
     timed = [index for index, line in enumerate(lines) if b'"timed"' in line]
     assert len(timed) == 6
@@ -239,7 +239,7 @@ def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
 
     with Journal(path, header, is_resumed=True) as journal:
         before = {side: [step.taken.block for step in _steps(journal, side)] for side in ("base", "head")}
-        records = measure_pair(good, good, plan, fork_server=fork_server, journal=journal)
+        records = measure([good, good], plan, fork_server=fork_server, journal=journal)
 
     assert sorted(len(blocks) for blocks in before.values()) == ([1, 2] if is_cut else [2, 3])
     taken = {str(record.pairing.side): record.measurements[0].blocks for record in records if record.pairing}

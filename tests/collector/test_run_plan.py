@@ -3,9 +3,7 @@
 import pytest
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.run_plan import Activity, RunPlan, SpentTime
-from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.run_plan import Activity, RunPlan, SpentTime, select
 from roofwatch.collector.workers.protocol import KernelInfo, SuiteInfo
 from roofwatch.records import time_spent
 from tests.builders import make_case, make_implementation_info, make_kernel_info, make_record
@@ -24,9 +22,8 @@ KERNELS = (
 
 
 def selected(device: str, **plan: object) -> list[str]:
-    run = SuiteRun(SuiteSource(), RunPlan(**plan))  # type: ignore[arg-type]
-    run.select(SuiteInfo(device=device, kernels=KERNELS))
-    return [subject.case_id.removesuffix("/float32/fwd") for subject in run.to_check]
+    found = select(SuiteInfo(device=device, kernels=KERNELS), RunPlan(**plan))  # type: ignore[arg-type]
+    return [one.case.case_id.removesuffix("/float32/fwd") for one in found]
 
 
 @pytest.mark.parametrize(
@@ -50,11 +47,11 @@ def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
         selected("cpu", tags=("90b",))
 
 
-def test_time_is_summed_by_activity_and_new_time_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_summed_by_activity_and_with_that_of_an_earlier_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([0, 5, 10, 20, 20, 27])
     monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: next(ticks))
     spent = SpentTime()
-    spent.add_earlier({"check": 100})
+    spent.restore({"check": 100})
 
     for activity in (Activity.CHECK, Activity.OVERHEAD, Activity.CHECK):
         with spent.on(activity):
@@ -62,8 +59,6 @@ def test_time_is_summed_by_activity_and_new_time_is_taken_once(monkeypatch: pyte
     spent.move(Activity.TIMING, 7, source=Activity.OVERHEAD)
     spent.move(Activity.WARM_UP, 7, source=Activity.OVERHEAD)  # 3 remain
 
-    assert spent.take_new() == {"check": 12, "timing": 7, "warm_up": 3}
-    assert spent.take_new() == {}
     assert list(spent.total_ns.items()) == [("check", 112), ("warm_up", 3), ("timing", 7)]
 
 

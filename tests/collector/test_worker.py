@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
@@ -23,7 +23,7 @@ QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 @pytest.mark.slow
 def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(fork_server: ForkServer) -> None:
     plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=12, compile_timeout_s=60)
-    record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan, fork_server=fork_server)
+    (record,) = measure([SuiteAt(FAILING, make_commit(), "failing")], plan, fork_server=fork_server)
 
     outcomes = {m.case_id.split("/")[0]: m.outcome for m in record.measurements}
     assert outcomes == {
@@ -112,8 +112,8 @@ def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: F
     file = tmp_path / "bench_own.py"
     file.write_text("\n".join([*lines, "from kernels.spec import FACTOR", good]))
 
-    record = collect_run(
-        SuiteAt(SuiteSource(file, (tmp_path,)), make_commit(), "own"),
+    (record,) = measure(
+        [SuiteAt(SuiteSource(file, (tmp_path,)), make_commit(), "own")],
         RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK),
         fork_server=fork_server,
     )

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.run import collect_run
-from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.run import measure
+from roofwatch.collector.run_plan import Progress, RunPlan, Steps
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import TimeBlock, WorkerSettings
+from roofwatch.collector.workers.protocol import CheckAccuracy, Subject, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_commit
 from tests.collector.conftest import NotingForkServer
@@ -84,8 +85,9 @@ def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_fr
 ) -> None:
     subjects = {kernel: subject_of(kernel) for kernel in ("large", "first", "second")}
     with WorkerPool(fork_server, WorkerSettings(source=suite, device="cpu")) as workers:
-        checked = workers.check_all(dict.fromkeys(subjects.values(), 1), worker_count=2, timeout_s=60)
-        outcomes = {subject: reply.checked and reply.checked.report.outcome for subject, reply in checked}
+        jobs = [CheckAccuracy(**subject.named) for subject in subjects.values()]
+        checked = workers.do_all(jobs, worker_count=2, timeout_s=60)
+        outcomes = {job.subject: reply.checked and reply.checked.report.outcome for job, reply in checked}
         for subject in subjects.values():
             job = TimeBlock(**subject.named, plan=SamplingPlan(warmup_ms=0, budget_ms=1))
             assert workers.request(job, timeout_s=60).block is not None
@@ -106,7 +108,7 @@ def test_every_block_may_come_from_a_fresh_process(
         has_fresh_processes=is_fresh,
         sampling=SamplingPlan(warmup_ms=0, budget_ms=1),
     )
-    record = collect_run(SuiteAt(suite, make_commit(), "example"), plan, fork_server=fork_server)
+    (record,) = measure([SuiteAt(suite, make_commit(), "example")], plan, fork_server=fork_server)
 
     assert len(record.measurements[0].blocks) == 3
     assert len(callers(suite, "first")) == process_count
@@ -120,15 +122,20 @@ def test_a_cancelled_run_keeps_its_checks_and_leaves_no_process(
     suite: SuiteSource, fork_server: NotingForkServer, tmp_path: Path
 ) -> None:
     plan = RunPlan(device="cpu", targets=(), block_count=1)
-    path, header = tmp_path / "journal", make_header({ALONE: SuiteAt(suite, make_commit(), "example")}, plan)
+    own = SuiteAt(suite, make_commit(), "example")
+    path, header = tmp_path / "journal", make_header({ALONE: own}, plan)
     settings = WorkerSettings(source=suite, device="cpu", thread_count=1)
     steps: list[str] = []
 
     def check(journal: Journal, on_step: Callable[[str], None]) -> None:
-        run = SuiteRun(suite, plan, journal)
+        def on_progress(now: Progress) -> None:
+            if now.done:
+                on_step(now.text)
+
         with WorkerPool(fork_server, settings) as workers:
-            run.select(workers.start())
-            run.check(workers, run.to_check, on_step, worker_count=2)
+            run = SuiteRun(own, plan, workers, DeviceSession(), Steps(on_progress), journal)
+            run.load()
+            run.check(workers, run.to_check, worker_count=2)
 
     def cancel(_step: str) -> None:
         raise CancelledError

@@ -48,8 +48,8 @@ def workers() -> Iterator[WorkerPool]:
 
 
 def check(workers: WorkerPool, spec: KernelSpec, case: Case, implementation: str) -> CheckReport:
-    job = CheckAccuracy(case_id=case.id, implementation=implementation)
-    reply = workers.request(job, timeout_s=60, rank_count=spec.rank_count(case))
+    job = CheckAccuracy(case_id=case.id, implementation=implementation, rank_count=spec.rank_count(case))
+    reply = workers.request(job, timeout_s=60)
     assert reply.checked is not None, reply.failure
     return reply.checked.report
 
@@ -68,8 +68,9 @@ def test_every_rank_gets_over_nccl_what_the_reference_says(spec: KernelSpec):
         for case in (*small(spec), *(edge for edge in spec.edges if edge["ranks"] == 2)):
             accuracy = check(on_gpus, spec, case, "nccl")
             assert accuracy.outcome is Outcome.OK, f"{case.id}: {accuracy.message}"
-            job = TimeBlock(case_id=case.id, implementation="nccl", plan=SamplingPlan(warmup_ms=1, budget_ms=2))
-            assert on_gpus.request(job, timeout_s=60, rank_count=2).block is not None
+            sampling = SamplingPlan(warmup_ms=1, budget_ms=2)
+            job = TimeBlock(case_id=case.id, implementation="nccl", rank_count=2, plan=sampling)
+            assert on_gpus.request(job, timeout_s=60).block is not None
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,8 @@ def test_a_sound_collective_passes_where_the_broken_ones_fail(workers: WorkerPoo
 
 
 def test_nccl_carries_no_cpu_tensors(workers: WorkerPool):
-    job = CheckAccuracy(case_id=all_reduce_spec.cases[0].id, implementation="nccl")
-    failure = workers.request(job, timeout_s=60, rank_count=2).failure
+    job = CheckAccuracy(case_id=all_reduce_spec.cases[0].id, implementation="nccl", rank_count=2)
+    failure = workers.request(job, timeout_s=60).failure
     assert failure is not None
     assert (failure.outcome, failure.message) == (
         Outcome.UNSUPPORTED,

@@ -42,13 +42,13 @@ Facts = dict[str, StaticFacts]
 def noted_jobs() -> Iterator[list[CompileStatic]]:
     """What is compiled within the block, and so not cached."""
     jobs: list[CompileStatic] = []
-    compile_all = WorkerPool.compile_all
+    do_all = WorkerPool.do_all
 
     def noting(self: WorkerPool, missing: Sequence[CompileStatic], **limits: Any) -> Any:
         jobs.extend(missing)
-        return compile_all(self, missing, **limits)
+        return do_all(self, missing, **limits)
 
-    with mock.patch.object(WorkerPool, "compile_all", noting):
+    with mock.patch.object(WorkerPool, "do_all", noting):
         yield jobs
 
 

@@ -13,8 +13,8 @@ from roofwatch.collector.device.telemetry import Sampler, join_telemetry
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import collect_run
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.run import measure
+from roofwatch.collector.run_plan import RunPlan, Steps
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
@@ -149,14 +149,14 @@ def measured(
         WorkerPool(fork_server, WorkerSettings(source=suite.source, device="cpu", thread_count=1)) as workers,
     ):
         session.begin(GPU, UUID)
-        run = SuiteRun(suite.source, PLAN, journal, session)
-        run.select(workers.start())
-        run.describe_machine(workers)
-        run.check(workers, run.to_check, lambda _: None)
+        run = SuiteRun(suite, PLAN, workers, session, Steps(lambda _: None), journal)
+        run.load()
+        run.describe_machine()
+        run.check(workers, run.to_check, worker_count=1)
         for subject in run.to_time[:subject_count]:
-            if not run.block_count(subject):
-                run.take_block(workers, subject)
-    return run.record(suite.commit, suite.project)
+            if run.lacks_block(subject, 0):
+                run.take_block(subject)
+    return run.record()
 
 
 @pytest.mark.slow
@@ -286,7 +286,7 @@ def test_a_run_on_a_gpu_has_a_device_state_in_every_block() -> None:
 
     with ForkServer() as fork_server:
         plan = RunPlan(kernels=("rms_norm",), targets=(), device="cuda", block_count=2)
-        record = collect_run(suite, plan, fork_server=fork_server)
+        (record,) = measure([suite], plan, fork_server=fork_server)
     states = [block.device_state for measured in record.measurements for block in measured.blocks]
 
     assert record.environment.is_persistence_on is not None

@@ -8,7 +8,7 @@ import pytest
 
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
@@ -28,7 +28,7 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
     path = tmp_path / "record.json.journal"
     said: list[Progress] = []
     with Journal(path, make_header({ALONE: TELLS}, PLAN)) as journal:
-        record = collect_run(TELLS, PLAN, said.append, fork_server=fork_server, journal=journal)
+        (record,) = measure([TELLS], PLAN, said.append, fork_server=fork_server, journal=journal)
         written = path.read_text()
 
     messages = {measured.implementation: measured.message or "" for measured in record.measurements}

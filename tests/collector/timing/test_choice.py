@@ -9,7 +9,7 @@ import torch
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.run import collect_run
+from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, possible_methods
@@ -69,8 +69,8 @@ def test_an_unavailable_timer_is_explained() -> None:
 def test_a_run_with_an_unavailable_timer_measures_nothing(fork_server: ForkServer) -> None:
     done: list[Progress] = []
     with pytest.raises(TimerError, match="--timer cupti"):
-        collect_run(
-            SuiteAt(GOOD, make_commit(), "good"),
+        measure(
+            [SuiteAt(GOOD, make_commit(), "good")],
             replace(PLAN, timer=Timer.CUPTI),
             done.append,
             fork_server=fork_server,
@@ -80,6 +80,7 @@ def test_a_run_with_an_unavailable_timer_measures_nothing(fork_server: ForkServe
 
 def test_a_case_that_touches_too_little_for_a_rotated_cache_is_unsupported(fork_server: ForkServer) -> None:
     plan = replace(PLAN, cases=("total/n=500/float32/fwd",), cache=CacheState.ROTATED)
-    [measurement] = collect_run(SuiteAt(GOOD, make_commit(), "good"), plan, fork_server=fork_server).measurements
+    (record,) = measure([SuiteAt(GOOD, make_commit(), "good")], plan, fork_server=fork_server)
+    [measurement] = record.measurements
     assert (measurement.outcome, measurement.cache) == (Outcome.UNSUPPORTED, CacheState.ROTATED)
     assert "copies to exceed twice the last-level cache" in (measurement.message or "")

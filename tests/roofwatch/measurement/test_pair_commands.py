@@ -8,7 +8,8 @@ import pytest
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run_plan import Activity, Subject
+from roofwatch.collector.run_plan import Activity
+from roofwatch.collector.workers.protocol import Subject
 from roofwatch.measurement.pair import AdaptiveBlocks, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 from tests.roofwatch.command import SUITES, roofwatch

@@ -1,4 +1,4 @@
-"""Blocks of one case and implementation, and the resulting measurement."""
+"""What a run knows about one case of one implementation, and the measurement made of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,16 +8,23 @@ from roofwatch.collector.device.roofline import INVALID_ABOVE, position
 from roofwatch.collector.outbox.journal import TimedStep
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
-from roofwatch.collector.record.results import Accuracy
-from roofwatch.collector.run_plan import Subject
+from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.collector.run_plan import Selected
 from roofwatch.collector.timing.method import TimingMethod
 from roofwatch.collector.workers.protocol import Failure
 
 
 @dataclass
-class CaseTiming:
+class CaseRun:
+    selected: Selected
+    runs_here: bool
+    """Whether the device can run it. Triton code is only compiled and interpreted on a CPU."""
+    accuracy: Accuracy | None = None
+    static_facts: tuple[StaticFacts, ...] = ()
+    profile: CaseProfile | None = None
     blocks: list[Block] = field(default_factory=list)
     failure: Failure | None = None
+    """Why timing failed."""
     method: TimingMethod | None = None
     """Method of the blocks; None before the first one."""
     launches_per_sample: int | None = None
@@ -25,8 +32,14 @@ class CaseTiming:
     """Memory of the first block; the others are equal."""
     autotuning: tuple[Autotuning, ...] = ()
 
+    @property
+    def can_be_timed(self) -> bool:
+        """Whether it is correct and has not failed during timing."""
+        is_correct = self.accuracy is not None and self.accuracy.outcome is Outcome.OK
+        return is_correct and self.runs_here and self.failure is None
+
     def apply(self, step: TimedStep) -> None:
-        """Add what one step of the run found; used during the run and to resume it."""
+        """Add a block or a failure; used during the run and to resume it."""
         del self.blocks[step.blocks_before :]
         self.failure = step.failure
         if step.taken is not None:
@@ -36,37 +49,12 @@ class CaseTiming:
             self.memory = self.memory or step.taken.memory
             self.autotuning = merged(self.autotuning, step.taken.autotuning)
 
-    def why_untimed(self, accuracy: Accuracy | None, *, runs_here: bool) -> Failure | None:
-        """Why there are no samples; None if there are.
-
-        Args:
-            accuracy: The check's result, if it was checked.
-            runs_here: Whether the device can run it.
-        """
-        if accuracy is not None and accuracy.outcome is not Outcome.OK:
-            return Failure(outcome=accuracy.outcome, message=accuracy.message or "")
-        if self.failure is not None:
-            return self.failure
-        if not runs_here:
-            return Failure(
-                outcome=Outcome.UNSUPPORTED,
-                message="Triton code does not run on a CPU: checked in the interpreter and compiled, not timed",
-            )
-        if not self.blocks:
-            return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
-        return None
-
-    def measurement(self, subject: Subject, failure: Failure | None, method: TimingMethod) -> Measurement:
-        """The measurement, without its roofline position.
-
-        Args:
-            subject: What was timed.
-            failure: Why there are no samples.
-            method: Of the run.
-        """
-        return Measurement(
-            case_id=subject.case_id,
-            implementation=subject.implementation,
+    def measurement(self, method: TimingMethod, ceilings: Sequence[Ceiling], environment: Environment) -> Measurement:
+        """The measurement with its roofline position; `method` is that of the run."""
+        failure = self._why_untimed()
+        measured = Measurement(
+            case_id=self.selected.case.case_id,
+            implementation=self.selected.implementation.name,
             outcome=Outcome.OK if failure is None else failure.outcome,
             message=None if failure is None else failure.message,
             timer=method.timer,
@@ -76,9 +64,21 @@ class CaseTiming:
             memory=self.memory,
             autotuning=self.autotuning,
         )
+        return _under_the_roof(measured, self.selected.case, ceilings, environment)
+
+    def _why_untimed(self) -> Failure | None:
+        """Why there are no samples; None if there are."""
+        if self.accuracy is not None and self.accuracy.outcome is not Outcome.OK:
+            return Failure(outcome=self.accuracy.outcome, message=self.accuracy.message or "")
+        if self.failure is not None:
+            return self.failure
+        if not self.runs_here:
+            message = "Triton code does not run on a CPU: checked in the interpreter and compiled, not timed"
+            return Failure(outcome=Outcome.UNSUPPORTED, message=message)
+        return None if self.blocks else Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
 
 
-def under_the_roof(
+def _under_the_roof(
     measured: Measurement, case: CaseRecord, ceilings: Sequence[Ceiling], environment: Environment
 ) -> Measurement:
     """Add the binding ceiling to a measurement; drop the samples if they are faster than the ceiling allows."""
