@@ -11,7 +11,7 @@ from roofwatch.collector.record.measurement import Autotuning, Block, CaseRecord
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.run_plan import Selected
 from roofwatch.collector.timing.method import TimingMethod
-from roofwatch.collector.workers.protocol import Failure
+from roofwatch.collector.workers.protocol import Failure, Subject
 
 
 @dataclass
@@ -31,6 +31,10 @@ class CaseRun:
     memory: MemoryUse | None = None
     """Memory of the first block; the others are equal."""
     autotuning: tuple[Autotuning, ...] = ()
+
+    @property
+    def subject(self) -> Subject:
+        return self.selected.subject
 
     @property
     def can_be_timed(self) -> bool:
@@ -53,8 +57,7 @@ class CaseRun:
         """The measurement with its roofline position; `method` is that of the run."""
         failure = self._why_untimed()
         measured = Measurement(
-            case_id=self.selected.case.case_id,
-            implementation=self.selected.implementation.name,
+            **self.subject.named,
             outcome=Outcome.OK if failure is None else failure.outcome,
             message=None if failure is None else failure.message,
             timer=method.timer,

@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ _SHARES_PER_DEVICE = 4
 class Share:
     """Cases that are measured together on one machine."""
 
-    number: int
     case_ids: tuple[str, ...]
     rank_count: int
     """Devices that it needs."""
@@ -50,11 +49,8 @@ class Share:
 def deal(selected: Sequence[Selected], share_count: int) -> tuple[Share, ...]:
     """Split a suite into shares with about equal numbers of results.
 
-    Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay together.
-
-    Args:
-        selected: What to measure.
-        share_count: Approximate number of shares. Each share has cases of one rank count.
+    Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay together. Each
+    share has cases of one rank count, so the number of shares is approximate.
     """
     fair_count = max(1.0, len(selected) / share_count)
     shares: list[Share] = []
@@ -67,9 +63,13 @@ def deal(selected: Sequence[Selected], share_count: int) -> tuple[Share, ...]:
             # a case goes to the share that contains its middle
             by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
             total_count += count
-        for case_ids in by_share.values():
-            shares.append(Share(len(shares), tuple(case_ids), rank_count))
+        shares += [Share(tuple(case_ids), rank_count) for case_ids in by_share.values()]
     return tuple(shares)
+
+
+def _own_version() -> str:
+    """Version of roofwatch, and a digest of the bundled kernels."""
+    return f"{HARNESS_VERSION} {digest_of_own_suite()[:12]}"
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,20 @@ class ShippedSuite:
     """Its paths are relative to the folder."""
     folder: Path | None
     """Folder to send; None for the bundled suite, which must be installed there."""
-    own_suite_digest: str | None
-    """Digest of the bundled suite."""
-    harness_version: str = HARNESS_VERSION
+    version: str = field(default_factory=_own_version)
 
     def unpacked(self, folder: Path) -> SuiteAt:
         """The suite in the folder to which it was sent.
 
         Raises:
-            CollectorError: this machine has another version of roofwatch.
+            CollectorError: this machine has another roofwatch.
         """
-        if self.harness_version != HARNESS_VERSION:
+        if self.version != _own_version():
             raise CollectorError(
-                f"this machine has roofwatch {HARNESS_VERSION}, the sender {self.harness_version}: install that version"
+                f"this machine has roofwatch {_own_version()}, the sender {self.version}: install that commit of it"
             )
         source = self.suite.source
         if source.path is None:
-            if self.own_suite_digest != digest_of_own_suite():
-                raise CollectorError("this machine's roofwatch has other kernels: install the same commit of it")
             return self.suite
         roots = tuple(folder / root for root in source.import_roots)
         return replace(self.suite, source=replace(source, path=folder / source.path, import_roots=roots))
@@ -107,11 +103,11 @@ def ship(suite: SuiteAt) -> ShippedSuite:
     """Prepare a suite to be sent: with its repository, or with its folder if it has none."""
     path = suite.source.path
     if path is None:
-        return ShippedSuite(replace(suite, source=SuiteSource()), None, digest_of_own_suite())
+        return ShippedSuite(replace(suite, source=SuiteSource()), None)
     folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
     roots = tuple(root.resolve().relative_to(folder) for root in suite.source.import_roots)
     source = replace(suite.source, path=path.resolve().relative_to(folder), import_roots=roots)
-    return ShippedSuite(replace(suite, source=source), folder, None)
+    return ShippedSuite(replace(suite, source=source), folder)
 
 
 def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
@@ -135,12 +131,12 @@ class Cluster:
 
     @property
     def has_gpus(self) -> bool:
-        return self._gpu_count() > 0
+        return bool(self._counts("GPU"))
 
     @property
     def device_count(self) -> int:
         """Number of GPUs; without GPUs, number of machines."""
-        return self._gpu_count() or len(self._core_counts())
+        return sum(self._counts("GPU")) or len(self._counts("CPU"))
 
     def measure(self, plan: RunPlan, shares: Sequence[Share]) -> Iterator[tuple[Share, RunRecord | CollectorError]]:
         """Measure all shares.
@@ -157,12 +153,9 @@ class Cluster:
             if self.has_gpus:
                 needs = {"num_gpus": share.rank_count, "num_cpus": 1}
             else:  # more than half of the smallest machine: never two shares on one
-                needs = {"num_cpus": min(self._core_counts()) // 2 + 1}
-            options = task.options(
-                **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=f"share {share.number}"
-            )
-            share_plan = replace(plan, checks_at_once=needs["num_cpus"])
-            running[options.remote(self.suite, share_plan, share)] = share
+                needs = {"num_cpus": min(self._counts("CPU")) // 2 + 1}
+            options = task.options(**needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=share.case_ids[0])
+            running[options.remote(self.suite, plan, share)] = share
         while running:
             done, _ = self.ray.wait(list(running), timeout=_POLL_S)
             for result in done:
@@ -178,24 +171,15 @@ class Cluster:
         except self.ray.exceptions.RayError as error:
             return CollectorError(f"lost with its machine {MAX_RETRIES + 1} times, at last: {_first_line(error)}")
 
-    def _core_counts(self) -> list[int]:
-        return [int(resources["CPU"]) for resources in self._resources() if resources.get("CPU")]
-
-    def _gpu_count(self) -> int:
-        return sum(int(resources.get("GPU", 0)) for resources in self._resources())
-
-    def _resources(self) -> list[dict[str, float]]:
-        """Resources of each machine, by name."""
-        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+    def _counts(self, resource: str) -> list[int]:
+        """GPUs or cores of each machine that has some."""
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        return [int(machine[resource]) for machine in machines if machine.get(resource)]
 
 
 @contextmanager
 def connect(address: str, suite: ShippedSuite) -> Iterator[Cluster]:
-    """Connect to a Ray cluster, and send the suite's files to every machine.
-
-    Args:
-        address: Address as in `ray.init`: `auto`, `host:port`, or `ray://host:port`.
-        suite: The suite to measure.
+    """Connect to a Ray cluster at an address as in `ray.init`, and send the suite's files to every machine.
 
     Raises:
         CollectorError: Ray is not installed, or the cluster cannot be reached.
@@ -227,12 +211,7 @@ def spread_run(
 ) -> tuple[RunRecord, ...]:
     """Check, compile and time a suite at one commit on all devices of a Ray cluster.
 
-    Args:
-        suite: What to measure.
-        plan: The plan of the run.
-        address: Address of the cluster, as in `ray.init`.
-        on_progress: Called after every share.
-        journal: Stores each share's record, and holds those of an interrupted run.
+    The journal stores each share's record, and holds those of an interrupted run.
 
     Returns:
         One record per kind of machine.
@@ -269,7 +248,7 @@ def spread_run(
         raise CollectorError(f"{len(failures)} of {len(shares)} shares failed: {'; '.join(failures)}")
     position = {one.case.case_id: number for number, one in enumerate(selected)}
     records.sort(key=lambda record: position[record.cases[0].case_id])
-    return join(records, journal.header.suites[ALONE].run_id)
+    return join(records, journal.header.run_ids[ALONE])
 
 
 def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ...]:
@@ -278,12 +257,8 @@ def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ..
     The highest ceiling of each kind counts: equal devices have equal limits, and each measures from below. Device
     readings between blocks are left out, as they come from several devices.
 
-    Args:
-        records: In the order of the suite.
-        run_id: ID of the distributed run; the first joined record gets it.
-
     Returns:
-        One record per environment.
+        One record per environment; the first has the ID of the run.
     """
     by_environment: dict[str, list[RunRecord]] = {}
     for record in records:

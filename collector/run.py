@@ -125,7 +125,7 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
         )
         with WorkerPool(fork_server, settings) as interpreter:
             run.check(interpreter, run.to_interpret, worker_count=worker_count)
-    if run.is_on_cpu and run.has_torch_compile:
+    if run.is_on_cpu and any(case.selected.implementation.is_compiled for case in run.to_check):
         with run.spent.on(Activity.CHECK):
             fork_server.load("torch_compile")
     run.check(run.workers, run.to_check, worker_count=worker_count)
@@ -138,14 +138,13 @@ def _parallel_check_count(run: SuiteRun) -> int:
     if not run.is_on_cpu:
         return 1
     cores = len(os.sched_getaffinity(0))
-    most = min(cores // (run.plan.thread_count or cores), run.plan.checks_at_once or cores, _MAX_PARALLEL_CHECKS)
-    return max(1, most)
+    return max(1, min(cores // (run.plan.thread_count or cores), _MAX_PARALLEL_CHECKS))
 
 
 def _drop_unpaired_blocks(runs: Sequence[SuiteRun]) -> None:
     """Drop blocks of an interrupted job whose other side is missing."""
     for subject in set.intersection(*(set(run.to_time) for run in runs)):
-        count = min(run.block_count(subject) for run in runs)
+        count = min(len(run.cases[subject].blocks) for run in runs)
         for run in runs:
             del run.cases[subject].blocks[count:]
 
@@ -167,14 +166,13 @@ def _take_blocks(runs: Sequence[SuiteRun], wanted: Mapping[Subject, int], steps:
         if len(runs) > 1 or runs[0].plan.has_fresh_processes:
             for run in runs:
                 run.workers.stop()
-            with ThreadPoolExecutor(len(runs)) as pool:
+            with runs[0].spent.on(Activity.OVERHEAD), ThreadPoolExecutor(len(runs)) as pool:
                 list(pool.map(lambda run: run.workers.start(), runs))
         for subject, number in missing:
             runs[0].cool_down()
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
                     # both sides use the launches per sample of the side that is timed first
-                    run.take_block(
-                        subject, next(filter(None, (run.launches_per_sample(subject) for run in runs)), None)
-                    )
+                    chosen = (each.cases[subject].launches_per_sample for each in runs if subject in each.cases)
+                    run.take_block(subject, next(filter(None, chosen), None))
     return missing_count > 0

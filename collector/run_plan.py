@@ -189,49 +189,29 @@ started just before the budget ended, and one that the timer repeats.
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to measure, and for how long.
-
-    Args:
-        kernels: Shell patterns of kernel names.
-        implementations: Shell patterns of implementation names; None selects all.
-        tags: Cases with all of these tags. None takes `usual_tag` of kernels that have tagged cases, and every case of
-            the others.
-        usual_tag: None means `quick` on a GPU and `small` on a CPU.
-        cases: Shell patterns of case IDs, instead of tags.
-        targets: GPU targets to compile for; empty skips the static layer.
-        device: `cpu` or `cuda`; None takes a GPU if torch sees one.
-        thread_count: Torch threads on a CPU. One by default: with more, any other process on a core delays all of them.
-        block_count: Blocks of samples per measurement, spread over the run.
-        has_fresh_processes: Start a new process for every block; two commits always do.
-        sampling: When a block ends.
-        timer: None takes the best available timer.
-        cache: Cache state before each launch; None takes the timer's default.
-        lock_clocks: SM clock to lock; None leaves it free.
-        device_check: Refuse or warn if other processes use the GPU or persistence mode is off; None only records it.
-        checks_at_once: Parallel checks on a CPU; None takes one per core.
-        has_profiles: Profile some calls of each case after timing.
-        check_timeout_s: Time limit of one check, including compilation, autotuning and the reference.
-        compile_timeout_s: Time limit for compiling one subject for all targets.
-        preparation_timeout_s: Time limit before the first launch of a block: inputs, compilation, autotuning.
-        launch_timeout_s: Time limit of one launch.
-    """
+    """What to measure, and for how long; the options of `roofwatch run` say more."""
 
     kernels: tuple[str, ...] = ALL
     implementations: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
+    """Cases with all of these tags; None takes the usual ones of kernels that have tagged cases, and all of the others.
+    """
     usual_tag: str | None = None
+    """None means `quick` on a GPU and `small` on a CPU."""
+    cases: tuple[str, ...] | None = None
+    """Shell patterns of case IDs, instead of tags."""
     targets: tuple[str, ...] = DEFAULT_TARGETS
     device: str | None = None
     thread_count: int | None = 1
+    """Torch threads on a CPU. One by default: with more, any other process on a core delays all of them."""
     block_count: int = EFFORTS[Preset.SURVEY].block_count
     has_fresh_processes: bool = EFFORTS[Preset.SURVEY].has_fresh_processes
+    """A new process for every block; two commits always have them."""
     sampling: SamplingPlan = EFFORTS[Preset.SURVEY].sampling
     timer: Timer | None = None
     cache: CacheState | None = None
     lock_clocks: Clock | None = None
     device_check: UnfitDevice | None = None
-    checks_at_once: int | None = None
-    cases: tuple[str, ...] | None = None
     has_profiles: bool = False
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0

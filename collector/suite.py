@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -229,45 +230,47 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def suite_at_revision(
-    path: Path | None,
-    revision: str,
-    folder: Path,
-    *,
-    project: str | None = None,
-    benchmarks: Path | None = None,
+    path: Path | None, revision: str, *, project: str | None = None, benchmarks: Path | None = None
 ) -> Iterator[SuiteAt]:
-    """Check out a revision and return the same suite in it. A captured file is used as it is now.
+    """Check out a revision in a temporary folder, and return the same suite in it. A captured file stays as it is now.
 
     Args:
         path: Suite in the user's work tree; None for the bundled kernels of roofwatch, measured by this version.
         revision: Any git revision.
-        folder: Created for the checkout, removed at the end.
         project: Project name; default the repository's folder.
         benchmarks: The suite at the head, whose benchmark files are used as far as `replace_benchmarks` allows.
 
     Raises:
         GitError: the path is not in a repository, or the revision is unknown.
-        SuiteError: the path does not exist at the revision.
+        SuiteError: the suite does not exist or cannot be measured there; file names are relative to the checkout.
     """
     own = (path or Path(__file__)).resolve()
     repository = find_repository(own)
     if repository is None:
         raise GitError(f"{own}: is in no git repository, so it has no revision {revision!r}")
-    with checked_out(repository, revision, folder) as work_tree:
-        if path is None:
-            yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
-            return
-        commit, then = read_commit(work_tree), work_tree / own.relative_to(repository.resolve())
-        has_own = then.exists()
-        if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):
-            benchmarks = None
-            then.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(own, then)
-        is_replaced = benchmarks is not None and replace_benchmarks(then, benchmarks)
-        if not then.exists():
-            raise SuiteError(f"{own.relative_to(repository.resolve())}: missing at {revision}")
-        source = SuiteSource(then, import_roots(work_tree))
-        yield SuiteAt(source, commit, project or project_of(repository), is_replaced, has_own)
+    with (
+        tempfile.TemporaryDirectory(prefix="roofwatch-suite-") as folder,
+        checked_out(repository, revision, Path(folder) / "suite") as work_tree,
+    ):
+        try:
+            if path is None:
+                yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
+                return
+            commit, name = read_commit(work_tree), own.relative_to(repository.resolve())
+            then = work_tree / name
+            has_own, is_replaced = then.exists(), False
+            if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):
+                then.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(own, then)
+            elif benchmarks is not None:
+                is_replaced = replace_benchmarks(then, benchmarks)
+            if not then.exists():
+                raise SuiteError(f"{name}: missing at {revision}")
+            source = SuiteSource(then, import_roots(work_tree))
+            yield SuiteAt(source, commit, project or project_of(repository), is_replaced, has_own)
+        except SuiteError as error:
+            error.args = (str(error).replace(f"{work_tree}/", ""),)
+            raise
 
 
 # --- the head's benchmark files at another commit

@@ -72,7 +72,7 @@ class SuiteRun:
         self._pairing = pairing
         self._side = ALONE if pairing is None else str(pairing.side)
         self._of_side = "" if pairing is None else f" of the {pairing.side}"
-        self._run_id = uuid.uuid4() if journal is None else journal.header.suites[self._side].run_id
+        self._run_id = uuid.uuid4() if journal is None else journal.header.run_ids[self._side]
         self._started_at = utc_now() if journal is None else journal.header.started_at
         self._device = plan.device or "cpu"
         self._chosen: ChosenMethod | None = None
@@ -102,6 +102,9 @@ class SuiteRun:
         }
         for entry in () if self._journal is None else self._journal.entries(self._side):
             self._restore(entry)
+        for case in self.cases.values():
+            for _ in filter(None, (case.static_facts, case.accuracy, case.profile)):
+                self._steps.step(f"restored {case.subject}")
 
     def describe_machine(self) -> None:
         """Read the environment, choose a timer and measure the ceilings, while nothing else runs.
@@ -151,23 +154,19 @@ class SuiteRun:
         return self._device == "cpu"
 
     @property
-    def has_torch_compile(self) -> bool:
-        return any(self.cases[subject].selected.implementation.is_compiled for subject in self.to_check)
-
-    @property
-    def to_compile(self) -> list[Subject]:
+    def to_compile(self) -> list[CaseRun]:
         if not self.plan.targets:
             return []
-        return [subject for subject, case in self.cases.items() if case.selected.implementation.language != "torch"]
+        return [case for case in self.cases.values() if case.selected.implementation.language != "torch"]
 
     @property
-    def to_interpret(self) -> list[Subject]:
+    def to_interpret(self) -> list[CaseRun]:
         """Triton implementations on a machine without a GPU: checked in the interpreter, not timed."""
-        return [subject for subject, case in self.cases.items() if not case.runs_here]
+        return [case for case in self.cases.values() if not case.runs_here]
 
     @property
-    def to_check(self) -> list[Subject]:
-        return [subject for subject, case in self.cases.items() if case.runs_here]
+    def to_check(self) -> list[CaseRun]:
+        return [case for case in self.cases.values() if case.runs_here]
 
     @property
     def to_time(self) -> list[Subject]:
@@ -175,56 +174,41 @@ class SuiteRun:
         return [subject for subject, case in self.cases.items() if case.can_be_timed]
 
     @property
-    def to_profile(self) -> list[Subject]:
-        """Timed subjects that run in one process, if profiles were requested."""
-        if not self.plan.has_profiles:
-            return []
-        cases = [self.cases[subject] for subject in self.to_time]
-        return [case.selected.subject for case in cases if case.blocks and case.selected.rank_count == 1]
+    def to_profile(self) -> list[CaseRun]:
+        """Timed cases that run in one process, if profiles were requested."""
+        timed = [case for case in self.cases.values() if case.can_be_timed and case.blocks]
+        return [case for case in timed if self.plan.has_profiles and case.selected.rank_count == 1]
 
     def compile(self) -> None:
         """Compile for all targets, without the device."""
-        missing = [subject for subject in self.to_compile if not self.cases[subject].static_facts]
-        for subject in self.to_compile:
-            if subject not in missing:
-                self._steps.step(f"compiled {subject}")
+        missing = [case for case in self.to_compile if not case.static_facts]
         if not missing:
             return
         with compilers(self.workers.fork_server, self.suite.source) as workers:
-            compiled = compile_subjects(workers, missing, self.plan)
+            compiled = compile_subjects(workers, [case.subject for case in missing], self.plan)
             for subject, facts in self.spent.waiting_for(compiled, Activity.COMPILE):
                 self.cases[subject].static_facts = facts
                 self._store(compiled=facts)
                 self._steps.step(f"compiled {subject}")
 
-    def check(self, workers: WorkerPool, subjects: Sequence[Subject], *, worker_count: int) -> None:
-        """Check subjects on the device or in Triton's interpreter, `worker_count` at a time."""
+    def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
+        """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
         jobs = [
-            CheckAccuracy(**subject.named, rank_count=self.cases[subject].selected.rank_count)
-            for subject in subjects
-            if self.cases[subject].accuracy is None
+            CheckAccuracy(**case.subject.named, rank_count=case.selected.rank_count)
+            for case in cases
+            if case.accuracy is None
         ]
-        for subject in subjects:
-            if self.cases[subject].accuracy is not None:
-                self._steps.step(f"checked {subject}")
         with closing(workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)) as checked:
             for job, reply in self.spent.waiting_for(checked, Activity.CHECK):
-                accuracy = self.cases[job.subject].accuracy = self._accuracy(job.subject, reply)
-                self._store(accuracy=accuracy)
+                case = self.cases[job.subject]
+                case.accuracy = self._accuracy(case, reply)
+                self._store(accuracy=case.accuracy)
                 self._steps.step(f"checked {job.subject}")
-
-    def block_count(self, subject: Subject) -> int:
-        return len(self.cases[subject].blocks)
 
     def lacks_block(self, subject: Subject, number: int) -> bool:
         """Whether block `number`, from 0, is to be timed and missing."""
         case = self.cases.get(subject)
         return case is not None and case.can_be_timed and len(case.blocks) <= number
-
-    def launches_per_sample(self, subject: Subject) -> int | None:
-        """Launches per sample of the subject's blocks; None before the first block."""
-        case = self.cases.get(subject)
-        return None if case is None else case.launches_per_sample
 
     def cool_down(self) -> None:
         """Wait for a throttled device to cool down."""
@@ -259,16 +243,18 @@ class SuiteRun:
     def profile(self) -> None:
         """Profile some calls; a subject that cannot be profiled keeps its times."""
         self._steps.total += len(self.to_profile)
-        for subject in self.to_profile:
-            if self.cases[subject].profile is None:
-                with self.spent.on(Activity.PROFILE):
-                    reply = self.workers.request(ProfileCalls(**subject.named), timeout_s=self.plan.block_timeout_s)
-                if reply.profile is not None:
-                    self.cases[subject].profile = reply.profile
-                    self._store(profile=reply.profile)
-                elif reply.failure is not None:
-                    self._steps.note(f"{subject} was not profiled: {reply.failure.message}")
-            self._steps.step(f"profiled {subject}")
+        for case in self.to_profile:
+            if case.profile is not None:
+                continue
+            with self.spent.on(Activity.PROFILE):
+                job = ProfileCalls(**case.subject.named)
+                reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
+            if reply.profile is not None:
+                case.profile = reply.profile
+                self._store(profile=reply.profile)
+            elif reply.failure is not None:
+                self._steps.note(f"{case.subject} was not profiled: {reply.failure.message}")
+            self._steps.step(f"profiled {case.subject}")
 
     def record(self) -> RunRecord:
         """The redacted record of all results, in the order of the suite."""
@@ -327,12 +313,12 @@ class SuiteRun:
             if entry.timed is not None and (self._pairing is None or entry.timed.blocks_before <= len(case.blocks)):
                 case.apply(entry.timed)
 
-    def _accuracy(self, subject: Subject, reply: Reply) -> Accuracy:
+    def _accuracy(self, case: CaseRun, reply: Reply) -> Accuracy:
         if reply.checked is not None:
-            return reply.checked.report.accuracy(subject.case_id)
+            return reply.checked.report.accuracy(case.subject.case_id)
         failure = reply.failure_within(check_limit(self.plan.check_timeout_s))
-        executor = "device" if self.cases[subject].runs_here else "interpreter"
-        return Accuracy(**subject.named, executor=executor, outcome=failure.outcome, message=failure.message)
+        executor = "device" if case.runs_here else "interpreter"
+        return Accuracy(**case.subject.named, executor=executor, outcome=failure.outcome, message=failure.message)
 
 
 def share_ceilings(runs: Sequence[SuiteRun]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import commit_of, find_repository
-from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots, suite_at_revision
+from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
 from roofwatch.install import PACKAGE_DIR
 
 if TYPE_CHECKING:  # the core installs no SQLAlchemy
@@ -80,22 +78,3 @@ def suite_at(path: Path | None, project: str | None) -> SuiteAt:
     source = suite_source(path)
     commit, name = commit_of(PACKAGE_DIR if source.path is None else source.path)
     return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
-
-
-@contextmanager
-def suite_at_commit(path: Path | None, revision: str, benchmarks: Path | None = None) -> Iterator[SuiteAt]:
-    """Check out a suite, None for the bundled one, as it was at a revision, in a temporary folder.
-
-    `benchmarks` is the suite at the head, to use its benchmark files.
-
-    Raises:
-        SuiteError: it does not exist or cannot be measured there; file names are relative to the checkout.
-    """
-    with tempfile.TemporaryDirectory(prefix="roofwatch-suite-") as folder:
-        checkout = Path(folder) / "suite"
-        try:
-            with suite_at_revision(path, revision, checkout, benchmarks=benchmarks) as suite:
-                yield suite
-        except SuiteError as error:
-            error.args = (str(error).replace(f"{checkout}/", ""),)
-            raise

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from roofwatch.arguments import suite_at_commit, suite_source
+from roofwatch.arguments import suite_source
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
@@ -27,7 +27,7 @@ from roofwatch.collector.git import find_repository
 from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
-from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource
+from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource, suite_at_revision
 from roofwatch.db.values import Verdict
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.terminal import write_text
@@ -99,7 +99,7 @@ def answer(
     commit: Commit | None = None
     if base is not None:
         try:
-            with suite_at_commit(path, base) as suite:
+            with suite_at_revision(path, base) as suite:
                 before, commit = compile_at(suite.source, "base: "), suite.commit
         except SuiteError as error:
             raise SuiteError(f"base {base}: {error}") from None

@@ -39,11 +39,7 @@ def compile_suite(
 ) -> tuple[StaticFacts, ...]:
     """Compile every Triton and CUDA C++ kernel of a suite for every target, and run none.
 
-    Args:
-        source: The suite.
-        plan: Cases and targets to compile.
-        on_progress: Called after every case.
-        use_cache: False compiles everything again and stores nothing.
+    Without the cache, everything is compiled again and nothing is stored.
 
     Returns:
         The facts in the order of the suite.
@@ -77,13 +73,7 @@ def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
 def compile_subjects(
     workers: WorkerPool, subjects: Sequence[Subject], plan: RunPlan, cache: DiskCache | None = None
 ) -> Iterator[tuple[Subject, tuple[StaticFacts, ...]]]:
-    """Compile each subject for each target of the plan; cached facts come first.
-
-    Args:
-        workers: From `compilers`.
-        subjects: To compile.
-        plan: With targets and time limit.
-        cache: Default the user's.
+    """Compile each subject for each target of the plan, in workers of `compilers`; cached facts come first.
 
     Raises:
         SuiteError: the suite cannot be loaded.

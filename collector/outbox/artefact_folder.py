@@ -93,12 +93,7 @@ class ArtefactFolder:
             return None
 
     def add(self, source: Path, *, kind: str | None = None, redaction: Redaction | None = None) -> Artefact:
-        """Add a redacted copy of a file.
-
-        Args:
-            source: The file.
-            kind: Kind of the file; guessed from its name by default.
-            redaction: How to redact content and name; None if nothing needs redaction.
+        """Add a copy of a file, of a kind guessed from its name by default, with content and name redacted if asked.
 
         Raises:
             RecordError: it cannot be read or written, or is too large.

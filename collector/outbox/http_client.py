@@ -114,24 +114,12 @@ _WRONG_TOKEN = frozenset({401, 407})
 _WRONG_ADDRESS = frozenset({404, 405})
 
 
-class HttpSender:
-    """Sends records and their artefacts to one server.
+@dataclass(frozen=True)
+class HttpSender(HttpClient):
+    """Sends records and their artefacts to its server."""
 
-    Args:
-        url: URL of the server: `https`, or `http` on this machine.
-        token: Bearer token; appears in no message.
-        timeout_s: For connecting and for each read.
-        now: Returns the current time, to interpret a date in `Retry-After`.
-
-    Raises:
-        SpoolError: the URL is invalid, or would send the token unencrypted.
-    """
-
-    def __init__(
-        self, url: str, token: str | None = None, timeout_s: float = 60.0, now: Callable[[], datetime] = utc_now
-    ) -> None:
-        self.client = HttpClient(url, token, timeout_s)
-        self._now = now
+    now: Callable[[], datetime] = utc_now
+    """To interpret a date in `Retry-After`."""
 
     def send(self, record: RunRecord) -> Answer:
         """Send one record.
@@ -139,16 +127,11 @@ class HttpSender:
         Raises:
             SpoolError: wrong address or token; the server accepts no records from this sender.
         """
-        headers = {
-            "Content-Type": "application/json",
-            "Content-Encoding": "gzip",
-            "Accept": "application/json",
-            "User-Agent": f"roofwatch/{record.harness_version}",
-        }
+        headers = {**_headers(record), "Content-Type": "application/json", "Content-Encoding": "gzip"}
         # without default values: an older server would include fields that it does not know in the content hash
         document = compress(orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS))
         try:
-            with self.client.request("POST", _PATH, headers, document) as response:
+            with self.request("POST", _PATH, headers, document) as response:
                 body = response.read(_MAX_ANSWER_BYTES)
                 acknowledged = _acknowledgement(body)
                 if acknowledged is not None and (response.status < 300 or response.status == _CONFLICT):
@@ -174,15 +157,11 @@ class HttpSender:
         Raises:
             SpoolError: wrong address or token; the server accepts no files from this sender.
         """
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "Content-Length": str(artefact.size_bytes),
-            "Accept": "application/json",
-            "User-Agent": f"roofwatch/{record.harness_version}",
-        }
+        headers = _headers(record)
+        headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(artefact.size_bytes)}
         path = f"/v1/runs/{record.run_id}/artefacts/{artefact.sha256}"
         try:
-            with file.open("rb") as content, self.client.request("PUT", path, headers, content) as response:
+            with file.open("rb") as content, self.request("PUT", path, headers, content) as response:
                 if response.status < 300:
                     return None
                 message = self._message(response, response.read(_MAX_ANSWER_BYTES))
@@ -200,15 +179,19 @@ class HttpSender:
             raise self._rejected(what, response, message)
         if response.status < 500 and response.status not in _TRY_LATER:
             return Refused(message)
-        return Unavailable(message, _retry_after_s(response.headers.get("Retry-After"), self._now()))
+        return Unavailable(message, _retry_after_s(response.headers.get("Retry-After"), self.now()))
 
     def _rejected(self, what: str, response: HTTPResponse, message: str) -> SpoolError:
         location = response.headers.get("Location")
         redirect = f", which redirects to {location}" if location else ""
-        return SpoolError(self.client.clean(f"{self.client.url} accepts no {what} from here{redirect}: {message}"))
+        return SpoolError(self.clean(f"{self.url} accepts no {what} from here{redirect}: {message}"))
 
     def _message(self, response: HTTPResponse, body: bytes) -> str:
-        return self.client.clean(f"HTTP {response.status}: {body.decode(errors='replace')}")
+        return self.clean(f"HTTP {response.status}: {body.decode(errors='replace')}")
+
+
+def _headers(record: RunRecord) -> dict[str, str]:
+    return {"Accept": "application/json", "User-Agent": f"roofwatch/{record.harness_version}"}
 
 
 def _lacks_scope(response: HTTPResponse) -> bool:

@@ -32,57 +32,35 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class MeasuredSuite(_Line):
-    """One side of a run."""
-
-    run_id: UUID
-    project: str
-    sha: str
-    sources: str
-    """Digest of the suite's files and of uncommitted changes."""
-
-
 class Header(_Line):
-    """What a journal belongs to. To resume a run, everything except IDs and time must be equal."""
+    """What a journal belongs to."""
 
-    format: Literal[2] = 2
-    harness_version: str
+    format: Literal[3] = 3
     started_at: AwareDatetime
-    options: dict[str, Any]
-    suites: dict[str, MeasuredSuite]
+    facts: dict[str, Any]
+    """What must be equal to resume the run, by name."""
+    run_ids: dict[str, UUID]
     """By side."""
     pair_id: UUID | None = None
 
 
-def make_header(
-    suites: Mapping[str, SuiteAt],
-    plan: RunPlan,
-    *,
-    pair_id: UUID | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Header:
-    """Make the header of a new run.
-
-    Args:
-        suites: What is measured, by side.
-        plan: The plan of the run.
-        pair_id: ID of a pair of two sides.
-        options: Further options that must be equal to resume, as JSON values.
+def make_header(suites: Mapping[str, SuiteAt], plan: RunPlan, *, is_spread: bool = False) -> Header:
+    """Make the header of a new run of suites by side; it may be spread over a cluster.
 
     Raises:
         GitError: the repository of a suite cannot be read.
     """
+    facts = {"roofwatch": HARNESS_VERSION, "is_spread": is_spread, **_PLAN.dump_python(plan, mode="json")}
+    for side, suite in suites.items():
+        of_side = "" if side == ALONE else f" of the {side}"
+        facts |= {f"the project{of_side}": suite.project, f"the commit{of_side}": suite.commit.sha[:12]}
+        # its files and uncommitted changes
+        facts[f"the hash of the suite's files{of_side}"] = digest_of_suite(suite.source)[:12]
     return Header(
-        harness_version=HARNESS_VERSION,
         started_at=utc_now(),
-        options=_PLAN.dump_python(plan, mode="json") | dict(options or {}),
-        suites={
-            side: MeasuredSuite(
-                run_id=uuid.uuid4(), project=suite.project, sha=suite.commit.sha, sources=digest_of_suite(suite.source)
-            )
-            for side, suite in suites.items()
-        },
-        pair_id=pair_id,
+        facts=facts,
+        run_ids={side: uuid.uuid4() for side in suites},
+        pair_id=uuid.uuid4() if len(suites) > 1 else None,
     )
 
 
@@ -123,10 +101,9 @@ class Entry(_Line):
 
 
 class Journal:
-    """An open, locked journal.
+    """An open, locked journal, created if missing.
 
     Args:
-        path: The file; created if missing.
         header: What is to be measured.
         is_resumed: Continue the run in the file, with its header. Otherwise a file with results is an error.
 
@@ -160,7 +137,7 @@ class Journal:
                 f"{self.path}: holds an unfinished run with {result_count} results: --resume continues it, "
                 "--discard removes it"
             )
-        if reasons := list(changes(_facts(header), _facts(self.header))):
+        if reasons := list(changes(header.facts, self.header.facts)):
             raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or use --discard")
         self._file.truncate(size_bytes)
         self.header, self._entries, self.damaged_lines = header, entries, damaged_lines
@@ -233,15 +210,6 @@ def discard(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def read_header(path: Path) -> Header | None:
-    """Read the header of a journal without locking it; None if there is no valid one."""
-    try:
-        with path.open("rb") as file:
-            return Header.model_validate_json(file.readline())
-    except (OSError, ValidationError):
-        return None
-
-
 def _open_locked(path: Path) -> IO[bytes]:
     try:
         make_folder(path.parent)
@@ -277,16 +245,6 @@ def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int,
     if header is None and entries:
         raise JournalError(f"{path}: its first line is damaged, so what it measured is unknown: use --discard")
     return header, entries, len(content) - len(incomplete), tuple(damaged)
-
-
-def _facts(header: Header) -> dict[str, Any]:
-    """What must be equal to resume a run, by name."""
-    facts = {"roofwatch": header.harness_version, **header.options}
-    for side, suite in header.suites.items():
-        of_side = "" if side == ALONE else f" of the {side}"
-        facts |= {f"the project{of_side}": suite.project, f"the commit{of_side}": suite.sha[:12]}
-        facts[f"the hash of the suite's files{of_side}"] = suite.sources[:12]
-    return facts
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

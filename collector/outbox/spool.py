@@ -84,11 +84,7 @@ class Spool:
         self._refused = folder / "refused"
 
     def submit(self, record: RunRecord, artefacts: ArtefactFolder | None = None) -> Path:
-        """Add a record; it survives a power cut once this returns.
-
-        Args:
-            record: The record to send.
-            artefacts: Folder with the record's artefacts.
+        """Add a record with its artefacts from a folder; it survives a power cut once this returns.
 
         Raises:
             SpoolError: it cannot be written.
@@ -133,7 +129,7 @@ class Spool:
         Args:
             sender: Sends a record or an artefact.
             attempts: Rounds over all waiting records.
-            sleep: Waits for a number of seconds.
+            sleep: Waits for seconds.
             draw: Returns a random number from 0 to 1.
 
         Raises:

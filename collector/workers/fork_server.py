@@ -23,11 +23,7 @@ _MAX_ANSWER_BYTES = 2**16
 
 
 class ForkServer:
-    """Forks workers; on exit all of them are ended.
-
-    Args:
-        extra_environment: Environment variables of the workers.
-    """
+    """Forks workers, with some more environment variables; on exit all of them are ended."""
 
     def __init__(self, extra_environment: Mapping[str, str] | None = None) -> None:
         self._extra_environment = dict(extra_environment or {})
@@ -45,10 +41,7 @@ class ForkServer:
     def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
         """Fork a worker and return its process ID, which is also its process group.
 
-        Args:
-            mode: Mode of the worker.
-            fds: The worker's ends of the lifeline, jobs and replies pipes.
-            log: Receives its standard output and error.
+        It gets its ends of the lifeline, jobs and replies pipes; the log receives its standard output and error.
 
         Raises:
             CollectorError: torch or Triton cannot be loaded.

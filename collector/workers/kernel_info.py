@@ -25,11 +25,7 @@ _WRAPPED = ("__wrapped__", "fn", "_init_fn", "_backward_fn")
 
 
 def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
-    """Describe a kernel.
-
-    Args:
-        spec: The kernel.
-        repository: Root of the suite's repository, to find source lines.
+    """Describe a kernel; the root of the suite's repository serves to find source lines.
 
     Raises:
         SuiteError: the cost model of a case fails.
@@ -127,11 +123,7 @@ def source_lines(
 ) -> tuple[SourceLine, ...]:
     """Find the functions of an implementation: the launcher, then the functions that Triton compiles, in order of use.
 
-    Args:
-        kernel: Name of the kernel.
-        implementation: Name of the implementation.
-        launch: Its launcher.
-        repository: Root of the repository; functions elsewhere are left out.
+    Functions outside the repository are left out.
     """
     if repository is None:
         return ()

@@ -36,13 +36,7 @@ _RESTART_AFTER = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_M
 
 
 class Worker:
-    """Loads one suite and does one job after another, in one process per rank.
-
-    Args:
-        fork_server: Forks the processes.
-        settings: Settings of each process.
-        rank_count: Number of processes that do every job together.
-    """
+    """Loads one suite and does one job after another, in one process per rank."""
 
     def __init__(self, fork_server: ForkServer, settings: WorkerSettings, rank_count: int = 1) -> None:
         self._fork_server = fork_server

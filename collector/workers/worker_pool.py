@@ -22,12 +22,7 @@ SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic)
 
 
 class WorkerPool:
-    """Does the jobs of one suite.
-
-    Args:
-        fork_server: Forks the processes.
-        settings: Settings of each worker.
-    """
+    """Does the jobs of one suite."""
 
     def __init__(self, fork_server: ForkServer, settings: WorkerSettings) -> None:
         self.fork_server = fork_server

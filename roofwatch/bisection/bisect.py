@@ -4,7 +4,6 @@ import glob
 import hashlib
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -200,7 +199,7 @@ class _Bisection:
         try:
             with open_suite(self.plan.path, sha, self.fork_server, self.plan.benchmarks) as commit:
                 plan = replace(self.run_plan, block_count=move.pair_count)
-                header = make_header({"base": self.good, "head": commit}, plan, pair_id=uuid.uuid4())
+                header = make_header({"base": self.good, "head": commit}, plan)
                 with resumable(destination, header, is_resumed=True, is_discarded=False) as journal:
                     good, bad = measure(
                         [self.good, commit],

@@ -44,7 +44,6 @@ def diagnose(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import measure
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.measurement.run import write_records
     from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, to_lines
 
     if record is not None:
@@ -61,7 +60,7 @@ def diagnose(
             (measured,) = measure([suite_at(path, None)], plan_for(plan, case), on_progress, fork_server=fork_server)
         name = "this run" if output is None else str(output)
         if output is not None:
-            write_records([(output, measured)])
+            measured.write(output)
     diagnosed = diagnose_record(measured, case, options.implementation, name=name)
     lines = ["\n".join(to_lines(each)) for each in diagnosed]
     written = [] if output is None else [f"record: {output}"]

@@ -201,7 +201,7 @@ class Measuring:
 
     def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
         benchmark = self.root / "repository" / BENCHMARK_FILE
-        return suite_at_revision(benchmark, sha, self.root / "work-trees" / sha[:12], project=PROJECT)
+        return suite_at_revision(benchmark, sha, project=PROJECT)
 
     def _store(self, record: RunRecord, name: str) -> None:
         record.write(self.root / "records" / f"{name}.json")

@@ -6,12 +6,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from roofwatch.arguments import suite_source
-from roofwatch.collector.accuracy.check_report import CheckReport, Layout, TensorReport
+from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import ALL, OnProgress, Progress, RunPlan, matches
@@ -21,7 +20,6 @@ from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
     CheckAccuracy,
-    Checked,
     KernelInfo,
     Mode,
     SuiteInfo,
@@ -34,18 +32,8 @@ _FAST_TAGS = {"small", "quick"}
 """Tags of cases that a GPU checks within moments."""
 
 
-@dataclass(frozen=True)
-class CheckSubject:
-    """A case, an implementation, and where it runs."""
-
-    case_id: str
-    implementation: str
-    executor: Literal["device", "interpreter"]
-    rank_count: int = 1
-
-
-def select_subjects(info: SuiteInfo, plan: RunPlan) -> list[CheckSubject]:
-    """Select what to check, grouped by case so that implementations share its reference.
+def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
+    """Select what to check and how, grouped by case so that implementations share its reference.
 
     Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the interpreter's stand-ins
     on a CPU. Without patterns of implementations, those compiled by torch.compile are left out.
@@ -57,15 +45,15 @@ def select_subjects(info: SuiteInfo, plan: RunPlan) -> list[CheckSubject]:
     if not kernels:
         known = ", ".join(kernel.name for kernel in info.kernels)
         raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
-    subjects = [subject for kernel in kernels for subject in _subjects_of(kernel, info.device, plan)]
-    if not subjects:
+    jobs = {job: mode for kernel in kernels for job, mode in _jobs_of(kernel, info.device, plan)}
+    if not jobs:
         names = sorted({implementation.name for kernel in kernels for implementation in kernel.implementations})
         raise SuiteError(
             f"nothing to check: no case matches {' '.join(plan.cases or ALL)} with implementation "
             f"{' '.join(plan.implementations or ALL)}; implementations: {', '.join(names)}; "
             f"cases: {kernels[0].checkable[0].case_id}, …"
         )
-    return list(dict.fromkeys(subjects))
+    return jobs
 
 
 def check_suite(
@@ -85,23 +73,22 @@ def check_suite(
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
-        subjects = select_subjects(workers.start(), plan)
-        found: dict[CheckSubject, list[CheckReport]] = {subject: [] for subject in subjects}
+        jobs = select_jobs(workers.start(), plan)
+        found: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
 
-        def check_all(where: WorkerPool, executor: str) -> None:
-            for subject in subjects:
-                if subject.executor == executor:
-                    found[subject] = list(_reports(where, subject, plan.check_timeout_s))
-                    done = sum(map(bool, found.values()))
-                    on_progress(Progress(done, len(subjects), f"{subject.case_id} {subject.implementation}"))
+        def check_all(where: WorkerPool, mode: Mode) -> None:
+            for job in jobs:
+                if jobs[job] is mode:
+                    found[job] = list(_reports(where, job, mode, plan.check_timeout_s))
+                    on_progress(Progress(sum(map(bool, found.values())), len(jobs), str(job.subject)))
 
-        interpreting = pool.submit(check_all, interpreter, "interpreter")
-        check_all(workers, "device")
+        interpreting = pool.submit(check_all, interpreter, Mode.INTERPRETER)
+        check_all(workers, Mode.DEVICE)
         interpreting.result()
     return tuple(report for reports in found.values() for report in reports)
 
 
-def _subjects_of(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[CheckSubject]:
+def _jobs_of(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[tuple[CheckAccuracy, Mode]]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
         for implementation in kernel.implementations:
@@ -109,11 +96,12 @@ def _subjects_of(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[Che
             is_selected = matches(implementation.name, patterns) if patterns else not implementation.is_compiled
             if case.direction not in implementation.directions or not is_selected:
                 continue
-            if device == "cpu" and implementation.language == "triton":
-                stand_in = by_id[case.stand_in_id]
-                yield CheckSubject(stand_in.case_id, implementation.name, "interpreter", stand_in.rank_count)
-            else:
-                yield CheckSubject(case.case_id, implementation.name, "device", case.rank_count)
+            is_interpreted = device == "cpu" and implementation.language == "triton"
+            own = by_id[case.stand_in_id] if is_interpreted else case
+            job = CheckAccuracy(
+                case_id=own.case_id, implementation=implementation.name, rank_count=own.rank_count, is_exact=True
+            )
+            yield job, Mode.INTERPRETER if is_interpreted else Mode.DEVICE
 
 
 def _select_cases(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -> Iterable[CheckableCase]:
@@ -127,22 +115,21 @@ def _select_cases(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | N
     return [*(case for case in kernel.checkable if case.case_id in stand_ins), *edges]
 
 
-def _reports(workers: WorkerPool, subject: CheckSubject, timeout_s: float) -> Iterator[CheckReport]:
-    checked = _check(workers, subject, None, timeout_s)
-    yield checked.report
-    for layout in checked.layouts:
-        yield _check(workers, subject, layout, timeout_s).report
-
-
-def _check(workers: WorkerPool, subject: CheckSubject, layout: Layout | None, timeout_s: float) -> Checked:
-    named = {"case_id": subject.case_id, "implementation": subject.implementation, "layout": layout}
-    job = CheckAccuracy(**named, rank_count=subject.rank_count, is_exact=True)
+def _reports(workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float) -> Iterator[CheckReport]:
     reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
-        return reply.checked
+        yield reply.checked.report
+        for layout in reply.checked.layouts:
+            yield from _reports(workers, job.model_copy(update={"layout": layout}), mode, timeout_s)
+        return
     failure = reply.failure_within(check_limit(timeout_s))
-    report = CheckReport(**named, executor=subject.executor, outcome=failure.outcome, message=failure.message)
-    return Checked(report=report, layouts=())
+    yield CheckReport(
+        **job.subject.named,
+        layout=job.layout,
+        executor="device" if mode is Mode.DEVICE else "interpreter",
+        outcome=failure.outcome,
+        message=failure.message,
+    )
 
 
 _MAX_NAMED = 10

@@ -3,9 +3,7 @@
 import math
 import statistics
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,7 +21,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.timing.method import Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject
-from roofwatch.measurement.run import resumable, write_records
+from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import progress
 
@@ -54,21 +52,10 @@ def measure_revisions(
     is_resumed: bool = False,
     is_discarded: bool = False,
 ) -> list[tuple[Path, RunRecord]]:
-    """Measure base and head in one job, and add blocks where they help.
+    """Measure base and head in one job, and add blocks for `budget_s` seconds where they help.
 
-    Args:
-        base: The suite to compare against.
-        head: The changed suite.
-        plan: What to measure; `block_count` blocks before the first interim analysis.
-        fork_server: Forks the workers.
-        judge: Compares the two records.
-        helps: Whether more blocks would help a case.
-        budget_s: Seconds for more blocks.
-        output: Folder of the two records.
-        title: Of the progress bar.
-        skipped: Kernels left out because the change cannot affect them, for the records.
-        is_resumed: Continue an interrupted job.
-        is_discarded: Discard it.
+    `helps` tells whether more blocks would help a case. An interrupted job in the output folder is continued or
+    discarded. The records name the kernels that were skipped.
 
     Returns:
         Base and head, each with its file.
@@ -77,22 +64,25 @@ def measure_revisions(
         CollectorError: a record cannot be written, or the machine or the suite cannot be measured.
     """
     check_writable(output / "record.json")
-    with ExitStack() as stack:
-        names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(_SIDES, (base, head), strict=True)]
-        header = make_header({"base": base, "head": head}, plan, pair_id=uuid.uuid4())
-        journal = stack.enter_context(
-            resumable(output / "-".join(names), header, is_resumed=is_resumed, is_discarded=is_discarded)
-        )
-        on_progress = stack.enter_context(progress(title))
-        budget = f"undecided cases are measured for up to {budget_s:.0f} s more (--budget)"
-        on_progress(Progress(0, 0, budget, is_to_stay=True))
-        more = AdaptiveBlocks(judge, helps, budget_s, lambda text: on_progress(Progress(0, 0, text, is_to_stay=True)))
+    names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(_SIDES, (base, head), strict=True)]
+    header = make_header({"base": base, "head": head}, plan)
+    with (
+        resumable(output / "-".join(names), header, is_resumed=is_resumed, is_discarded=is_discarded) as journal,
+        progress(title) as on_progress,
+    ):
+
+        def note(text: str) -> None:
+            on_progress(Progress(0, 0, text, is_to_stay=True))
+
+        note(f"undecided cases are measured for up to {budget_s:.0f} s more (--budget)")
+        more = AdaptiveBlocks(judge, helps, budget_s, note)
         measured = measure([base, head], plan, on_progress, fork_server=fork_server, more=more, journal=journal)
         written = [
             (output / f"{name}{RECORD_SUFFIX}", record.model_copy(update={"skipped": skipped}))
             for name, record in zip(names, measured, strict=True)
         ]
-        write_records(written)
+        for path, record in written:
+            record.write(path)
         journal.remove()
     return written
 
@@ -197,11 +187,7 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
 
 
 def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:
-    """Read a file written by `roofwatch calibrate`; None for None.
-
-    Args:
-        file: To read.
-        preset: Sampling that the floor must match; None skips the check.
+    """Read a file written by `roofwatch calibrate`, which must match the sampling of a preset if given; None for None.
 
     Raises:
         NoiseFloorError: the file cannot be read, is not a noise floor, or was sampled differently.

@@ -1,4 +1,7 @@
-"""A suite at two revisions: open it, find the base of a branch, and find the kernels that a change can affect."""
+"""A suite at two revisions: open it, find the base of a branch, and find the kernels that a change can affect.
+
+A path of None is the bundled suite, a head of None the work tree.
+"""
 
 import json
 import os
@@ -8,14 +11,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from roofwatch.arguments import repository_of, suite_at, suite_at_commit
+from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.collector.git import merge_base, read_commit, run_git
 from roofwatch.collector.record.record import SAME_SOURCES, SkippedKernel
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
@@ -29,20 +32,14 @@ AUTO = "auto"
 def open_suite(
     path: Path | None, revision: str, fork_server: ForkServer, benchmarks: Path | None = None
 ) -> Iterator[SuiteAt]:
-    """Check out a suite at a commit, with the head's benchmark files if the suite can be loaded with them.
-
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        revision: Any git revision.
-        fork_server: Forks a worker that tries to load it.
-        benchmarks: The suite at the head; None for the commit's own files.
+    """Check out a suite at a commit, with the benchmark files of the head if given and if the suite loads with them.
 
     Raises:
         GitError: there is no such revision.
         SuiteError: the commit has no such file, and the head's cannot be loaded there.
     """
     if benchmarks is not None:
-        with suite_at_commit(path, revision, benchmarks) as suite:
+        with suite_at_revision(path, revision, benchmarks=benchmarks) as suite:
             try:
                 if suite.is_replaced:
                     load_suite_at(suite, fork_server)
@@ -53,7 +50,7 @@ def open_suite(
             else:
                 yield suite
                 return
-    with suite_at_commit(path, revision) as suite:
+    with suite_at_revision(path, revision) as suite:
         yield suite
 
 
@@ -75,14 +72,7 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> None:
 def open_pair(
     path: Path | None, base: str, head: str | None, fork_server: ForkServer, *, uses_head: bool
 ) -> Iterator[tuple[SuiteAt, SuiteAt]]:
-    """Open a suite at base and head, and load both.
-
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        base: Revision.
-        head: Revision; None for the work tree.
-        fork_server: Forks the workers that load the suites.
-        uses_head: Use the head's benchmark files at the base.
+    """Open a suite at base and head, and load both; `uses_head` uses the head's benchmark files at the base.
 
     Raises:
         GitError: there is no such revision.
@@ -91,7 +81,7 @@ def open_pair(
     with ExitStack() as stack:
         failure, benchmarks = None, None
         try:
-            new = suite_at(path, None) if head is None else stack.enter_context(suite_at_commit(path, head))
+            new = suite_at(path, None) if head is None else stack.enter_context(suite_at_revision(path, head))
             load_suite_at(new, fork_server)
             benchmarks = new.source.path if uses_head else None
         except SuiteError as error:
@@ -138,12 +128,6 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
     """Return a base revision; for `auto` the commit at which the head left its target branch.
 
     The target is that of the pull request or merge queue in a job of GitHub Actions, else origin's default branch.
-
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        base: Revision, or `auto`.
-        head: Revision; None for the work tree.
-        variables: The environment.
 
     Raises:
         GitError: the target branch is unknown, or the head is on it.
@@ -196,14 +180,7 @@ class Affected:
 def only_affected(
     path: Path | None, base: str, head: str | None, plan: RunPlan, patterns: Sequence[str] | None
 ) -> tuple[RunPlan, tuple[SkippedKernel, ...]] | None:
-    """Restrict a plan to the affected kernels and print what is skipped.
-
-    Args:
-        path: Benchmark file or folder; None for the bundled suite.
-        base: Revision.
-        head: Revision; None for the work tree.
-        plan: The plan without the restriction.
-        patterns: Kernels that the user selected; None for all.
+    """Restrict a plan to the affected kernels that match a pattern of the user, and print what is skipped.
 
     Returns:
         The restricted plan, and the skipped kernels; None if nothing is left to measure.
@@ -224,23 +201,18 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     A kernel is affected if the code of a module that it may use differs; comments and docstrings do not count. Changed
     files that are neither Python nor documentation affect every kernel.
 
-    Args:
-        path: Benchmark file or folder in a git repository; None for the bundled suite.
-        base: Revision.
-        head: Revision; None for the work tree.
-
     Raises:
         GitError: a revision is unknown.
         CollectorError: the suite of the head cannot be loaded.
     """
     shared_files = tuple(sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file)))
     with ForkServer() as fork_server:
-        with nullcontext(suite_at(path, None)) if head is None else suite_at_commit(path, head) as suite:
+        with nullcontext(suite_at(path, None)) if head is None else suite_at_revision(path, head) as suite:
             new = source_digests(suite.source, fork_server)
         if new is None:
             raise CollectorError("the source files of the suite cannot be read; omit --affected")
         try:
-            with suite_at_commit(path, base) as suite:
+            with suite_at_revision(path, base) as suite:
                 old = source_digests(suite.source, fork_server) or {}
         except SuiteError:  # missing or broken there, so every kernel is new
             old = {}

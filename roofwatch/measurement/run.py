@@ -1,14 +1,12 @@
 """Measure a suite, on this machine or a Ray cluster, and write its records; an interrupted run can be resumed."""
 
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from roofwatch.collector.cluster import spread_run
-from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import check_writable
-from roofwatch.collector.outbox.journal import ALONE, Header, Journal, discard, journal_path, make_header, read_header
+from roofwatch.collector.outbox.journal import ALONE, Header, Journal, discard, journal_path, make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
@@ -27,16 +25,9 @@ def measure_suite(
     is_resumed: bool = False,
     is_discarded: bool = False,
 ) -> list[tuple[Path, RunRecord]]:
-    """Measure, and write the records.
+    """Measure a suite on this machine, or on the Ray cluster at an address, and write a record per kind of machine.
 
-    Args:
-        suite: At its commit.
-        plan: What to measure, and for how long.
-        destination: Of the record; with several kinds of machine, of the first one's.
-        address: Of a Ray cluster; None for this machine.
-        skipped: Kernels left out because the change cannot affect them, for the record.
-        is_resumed: Continue an interrupted run, if there is one.
-        is_discarded: Discard it.
+    An interrupted run at the destination is continued or discarded. The record names the kernels that were skipped.
 
     Returns:
         Each record with its path.
@@ -45,67 +36,30 @@ def measure_suite(
         CollectorError: a record cannot be written, or something cannot be measured; results so far can be resumed.
     """
     check_writable(destination)
-    finished = finished_record(destination)
-    if finished is not None and is_resumed:
-        return [(destination, finished)]
-    header = make_header({ALONE: suite}, plan, options=None if address is None else {"is_spread": True})
-    with resumable(destination, header, is_resumed=is_resumed, is_discarded=is_discarded) as journal:
-        with progress(suite.project) as on_progress:
-            if address is not None:
-                records = spread_run(suite, plan, address, on_progress, journal=journal)
-            else:
-                with ForkServer() as fork_server:
-                    records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
-        records = tuple(record.model_copy(update={"skipped": skipped}) for record in records)
-        written = list(zip(_paths(destination, records), records, strict=True))
-        write_records(written[::-1])  # the first one last: if it exists, all do
+    header = make_header({ALONE: suite}, plan, is_spread=address is not None)
+    with (
+        resumable(destination, header, is_resumed=is_resumed, is_discarded=is_discarded) as journal,
+        progress(suite.project) as on_progress,
+    ):
+        if address is not None:
+            records = spread_run(suite, plan, address, on_progress, journal=journal)
+        else:
+            with ForkServer() as fork_server:
+                records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
+        written = [
+            (path, record.model_copy(update={"skipped": skipped}))
+            for path, record in zip(_paths(destination, len(records)), records, strict=True)
+        ]
+        for path, record in reversed(written):  # the first one last: if it exists, all do
+            record.write(path)
         journal.remove()
     return written
 
 
-def finished_record(destination: Path) -> RunRecord | None:
-    """The record of a process that ended after writing it and before removing the journal, which is removed now."""
-    journal = journal_path(destination)
-    header = read_header(journal)
-    if header is None or not destination.exists():
-        return None
-    try:
-        record = RunRecord.read(destination)
-    except RecordError:
-        return None
-    if record.run_id not in {suite.run_id for suite in header.suites.values()}:
-        return None
-    discard(journal)
-    return record
-
-
-def write_records(files: Sequence[tuple[Path, RunRecord]]) -> None:
-    """Write measured records; one that cannot be written to its path is saved in a temporary folder.
-
-    Raises:
-        RecordError: not all are at their paths; the message says where each is.
-    """
-    failures = []
-    for path, record in files:
-        try:
-            record.write(path)
-        except RecordError as error:
-            rescued = Path(tempfile.mkdtemp(prefix="roofwatch-rescued-")) / path.name
-            record.write(rescued)
-            failures.append(f"{error}; the record is in {rescued}")
-    if failures:
-        raise RecordError("; ".join(failures))
-
-
 @contextmanager
 def resumable(destination: Path, header: Header, *, is_resumed: bool, is_discarded: bool) -> Iterator[Journal]:
-    """Keep a journal beside the destination; if the block fails, print how to resume.
-
-    Args:
-        destination: Of the record.
-        header: What is measured.
-        is_resumed: Continue an interrupted run, if there is one.
-        is_discarded: Discard it.
+    """Keep a journal beside the record's destination, or continue that of an interrupted run. If the block fails, print
+    how to resume.
 
     Raises:
         JournalError: there is an interrupted run and neither option, or it cannot be resumed.
@@ -129,8 +83,7 @@ def resumable(destination: Path, header: Header, *, is_resumed: bool, is_discard
             raise
 
 
-def _paths(destination: Path, records: Sequence[RunRecord]) -> list[Path]:
+def _paths(destination: Path, count: int) -> list[Path]:
     """`run.json`, then `run-2.json` and so on."""
     name, dot, endings = destination.name.partition(".")
-    others = [destination.with_name(f"{name}-{number}{dot}{endings}") for number in range(2, len(records) + 1)]
-    return [destination, *others]
+    return [destination, *(destination.with_name(f"{name}-{number}{dot}{endings}") for number in range(2, count + 1))]

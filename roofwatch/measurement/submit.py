@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from roofwatch.arguments import repository_of, suite_at_commit
+from roofwatch.arguments import repository_of
 from roofwatch.ci.ab.compare import ERROR_RATE, FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.submission import (
     CONFIRMATION_ERROR_RATE,
@@ -38,7 +38,7 @@ from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, position
 from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.git import run_git
-from roofwatch.collector.suite import SuiteAt, load_suite
+from roofwatch.collector.suite import SuiteAt, load_suite, suite_at_revision
 from roofwatch.collector.timing.method import default_method
 from roofwatch.collector.workers.candidate_protocol import CandidateError
 from roofwatch.collector.workers.kernel_info import case_record
@@ -66,7 +66,7 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
     """
     if not request.candidate.is_file():
         raise CollectorError(f"{request.candidate}: no such file")
-    with suite_at_commit(request.spec, request.revision) as suite:
+    with suite_at_revision(request.spec, request.revision) as suite:
         spec = _find_kernel(load_suite(suite.source), request)
         judge = _Judge(request, suite, spec, on_status)
         result = judge.result()

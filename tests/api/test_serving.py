@@ -70,11 +70,11 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
         sender = HttpSender(f"http://{host}:{port}", token)
         allow_connections(database_url, are_allowed=False)
         down = spool.deliver(sender, attempts=1)
-        ready_while_down = status_of(f"{sender.client.url}/readyz")
-        alive_while_down = status_of(f"{sender.client.url}/healthz")
+        ready_while_down = status_of(f"{sender.url}/readyz")
+        alive_while_down = status_of(f"{sender.url}/healthz")
         allow_connections(database_url, are_allowed=True)
         up = spool.deliver(sender, attempts=1)
-        ready_again = status_of(f"{sender.client.url}/readyz")
+        ready_again = status_of(f"{sender.url}/readyz")
 
     assert (len(down.left), len(down.sent), len(down.refused)) == (1, 0, 0)
     assert "HTTP 503" in down.left[0][1]

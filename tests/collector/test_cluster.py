@@ -111,7 +111,7 @@ def test_records_of_different_machines_stay_apart() -> None:
 
 def test_a_machine_with_another_roofwatch_measures_nothing(tmp_path: Path) -> None:
     sent = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
-    object.__setattr__(sent, "harness_version", "0.0.1")
+    object.__setattr__(sent, "version", "0.0.1")
 
     with pytest.raises(CollectorError, match="install that"):
         sent.unpacked(tmp_path)

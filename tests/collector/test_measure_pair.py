@@ -143,8 +143,8 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
     base_sha, head_sha = commit_kernels(repository, 2), commit_kernels(repository, 3)
     monkeypatch.setattr("roofwatch.collector.suite.find_repository", lambda _: repository)
     with (
-        suite_at_revision(None, base_sha, tmp_path / "base") as base,
-        suite_at_revision(None, head_sha, tmp_path / "head") as head,
+        suite_at_revision(None, base_sha) as base,
+        suite_at_revision(None, head_sha) as head,
     ):
         records = measure([base, head], replace(QUICK, block_count=1), fork_server=fork_server)
 

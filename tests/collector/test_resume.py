@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, journal_path, make_header
+from roofwatch.collector.outbox.journal import ALONE, Journal, journal_path, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord
@@ -20,8 +19,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.measurement.run import finished_record
-from tests.builders import make_commit, make_record
+from tests.builders import make_commit
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
@@ -182,20 +180,6 @@ def _environment_of(process: Path) -> bytes:
         return b""
 
 
-def test_a_run_that_wrote_its_record_is_finished_despite_its_journal(good: SuiteAt, tmp_path: Path) -> None:
-    destination = tmp_path / "record.json.gz"
-    header = make_header({ALONE: good}, PLAN)
-    with Journal(journal_path(destination), header) as journal:
-        journal.append(Entry(ceilings=()))
-    assert finished_record(destination) is None
-    make_record().write(destination)
-    assert finished_record(destination) is None, "of another run: it is not written over"
-    record = make_record(run_id=header.suites[ALONE].run_id)
-    record.write(destination)
-    assert finished_record(destination) == record
-    assert not journal_path(destination).exists()
-
-
 def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer) -> None:
     suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, preparation_timeout_s=3, launch_timeout_s=0)
@@ -224,7 +208,7 @@ def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
     fork_server: ForkServer, good: SuiteAt, tmp_path: Path, is_cut: bool
 ) -> None:
     plan = RunPlan(kernels=("scale",), device="cpu", targets=(), block_count=3, sampling=QUICK)
-    header = make_header({"base": good, "head": good}, plan, pair_id=uuid.uuid4())
+    header = make_header({"base": good, "head": good}, plan)
     path = tmp_path / "pair.journal"
     with Journal(path, header) as journal:
         measure([good, good], plan, fork_server=fork_server, journal=journal)
@@ -248,4 +232,4 @@ def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
         assert blocks[0] == before[side][0]
         assert not set(before[side][1:]) & set(blocks)
     assert {record.pairing.pair_id for record in records if record.pairing} == {header.pair_id}
-    assert [record.run_id for record in records] == [header.suites[side].run_id for side in ("base", "head")]
+    assert [record.run_id for record in records] == [header.run_ids[side] for side in ("base", "head")]

@@ -123,7 +123,7 @@ def test_a_demo_after_a_killed_demo_finds_the_planted_changes(
     assert "_projection_kernel" in comment
     assert "sm_90" in comment
     assert sorted(path.name for path in (tmp_path / "a folder").iterdir()) == ["demo"]
-    assert list((folder / "work-trees").iterdir()) == []
+    assert run_git(folder / "repository", "worktree", "list").count("\n") == 1
 
 
 def test_the_demo_is_shown_with_no_other_settings(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
 )
-from roofwatch.measurement.check import check_suite, select_subjects
+from roofwatch.measurement.check import check_suite, select_jobs
 from tests.builders import make_check_report, make_implementation_info, make_kernel_info, make_tensor_report
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -126,8 +126,8 @@ def info(device: str) -> SuiteInfo:
 
 
 def chosen(device: str, **plan: Any) -> list[tuple[str, str, str]]:
-    subjects = select_subjects(info(device), RunPlan(**plan))
-    return [(subject.case_id, subject.implementation, subject.executor) for subject in subjects]
+    jobs = select_jobs(info(device), RunPlan(**plan))
+    return [(job.case_id, job.implementation, str(mode)) for job, mode in jobs.items()]
 
 
 def test_without_a_gpu_stand_ins_and_edges_are_checked_and_triton_is_interpreted() -> None:
@@ -160,7 +160,7 @@ def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
 )
 def test_a_plan_that_matches_nothing_is_refused(plan: Any, message: str) -> None:
     with pytest.raises(SuiteError, match=message):
-        select_subjects(info("cpu"), RunPlan(**plan))
+        select_jobs(info("cpu"), RunPlan(**plan))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "int64", "bool"])

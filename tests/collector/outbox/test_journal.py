@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import errno
-import uuid
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.journal import Entry, Header, Journal, MeasuredSuite, discard, journal_path, read_header
-from tests.builders import NOON, make_accuracy, make_ceiling, make_commit, make_environment
+from roofwatch.collector.outbox.journal import Entry, Header, Journal, discard, journal_path, make_header
+from roofwatch.collector.record.measurement import Timer
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from tests.builders import make_accuracy, make_ceiling, make_commit, make_environment
 
 
-def header_with(**fields: Any) -> Header:
-    suite = MeasuredSuite(run_id=uuid.uuid4(), project="example", sha=make_commit().sha, sources="0")
-    defaults: dict[str, Any] = {
-        "harness_version": "1",
-        "started_at": NOON,
-        "options": {"block_count": 3, "device": None},
-        "suites": {"run": suite},
-    }
-    return Header(**defaults | fields)
-
-
-def suite_with(**fields: Any) -> dict[str, MeasuredSuite]:
-    return {"run": header_with().suites["run"].model_copy(update=fields)}
+def header_with(*, side: str = "run", commit: int = 0, project: str = "example", code: str = "", **plan: Any) -> Header:
+    """The header of a run of a suite whose only file holds this code."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "bench_example.py"
+        file.write_text(code)
+        suite = SuiteAt(SuiteSource(file), make_commit(commit), project)
+        return make_header({side: suite}, RunPlan(**plan))
 
 
 def add(journal: Journal, *names: str) -> None:
@@ -55,9 +52,8 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
         journal.append(Entry(side="head", environment=make_environment()))  # in no entries of another side
         add(journal, "a")
         assert journal.result_count == 2, "a description of the machine is no result"
-        assert read_header(path) == header
 
-    with resume(path, started_at=NOON.replace(year=2030)) as resumed:
+    with resume(path) as resumed:
         assert resumed.header == header
         first, second, third = resumed.entries()
     assert (first.environment, second.ceilings) == (make_environment(), (make_ceiling(),))
@@ -80,12 +76,12 @@ def test_results_are_not_overwritten_without_discard(path: Path) -> None:
 
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_a_killed_run_without_results_does_not_block_another(path: Path, is_resumed: bool) -> None:
-    killed = Journal(path, header_with(options={"timer": "cupti"}))
+    killed = Journal(path, header_with(timer=Timer.CUPTI))
     killed.append(Entry(environment=make_environment()))
     killed.close()
     assert path.exists()
 
-    other = header_with(options={"timer": None})
+    other = header_with()
     with Journal(path, other, is_resumed=is_resumed) as journal:
         assert (journal.header, journal.entries()) == (other, ())
     assert not path.exists(), "it holds no result"
@@ -120,12 +116,11 @@ def test_a_journal_without_a_complete_first_line_is_replaced(path: Path, start: 
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        ({"suites": suite_with(sha=make_commit(1).sha)}, f"the commit was {make_commit().sha[:12]} and is"),
-        ({"suites": suite_with(sources="1")}, "the hash of the suite's files was 0 and is 1 now"),
-        ({"suites": suite_with(project="other")}, "the project was example and is other now"),
-        ({"suites": {"base": header_with().suites["run"]}}, "the commit of the base was None and is"),
-        ({"options": {"block_count": 5, "device": "cuda"}}, "block_count was 3 and is 5 now; device was None and"),
-        ({"harness_version": "2"}, "roofwatch was 1 and is 2 now"),
+        ({"commit": 1}, f"the commit was {make_commit().sha[:12]} and is"),
+        ({"code": "# changed"}, "the hash of the suite's files was "),
+        ({"project": "other"}, "the project was example and is other now"),
+        ({"side": "base"}, "the commit of the base was None and is"),
+        ({"block_count": 5, "device": "cuda"}, "block_count was 3 and is 5 now; device was None and"),
     ],
 )
 def test_another_run_is_not_resumed(path: Path, now: dict[str, Any], reason: str) -> None:
@@ -136,6 +131,14 @@ def test_another_run_is_not_resumed(path: Path, now: dict[str, Any], reason: str
     assert reason in str(caught.value)
     with resume(path) as journal:
         assert names(journal) == ["a"]
+
+
+def test_a_run_of_another_roofwatch_is_not_resumed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(path, header_with()) as journal:
+        add(journal, "a")
+    monkeypatch.setattr("roofwatch.collector.outbox.journal.HARNESS_VERSION", "0.0.1")
+    with pytest.raises(JournalError, match=r"roofwatch was .* and is 0\.0\.1 now"):
+        resume(path)
 
 
 def test_a_journal_of_another_version_is_refused(path: Path) -> None:

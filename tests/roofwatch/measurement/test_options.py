@@ -8,12 +8,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.method import EFFORTS, Preset
-from roofwatch.measurement.run import write_records
 from roofwatch.options import RunOptions
 from roofwatch.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record
@@ -128,7 +126,7 @@ def test_reasons_are_listed_with_counts_and_exit_status_2(
 ) -> None:
     parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]
     record = record_of(measurements=tuple(one for part in parts for one in part.measurements))
-    monkeypatch.setattr("roofwatch.measurement.run.measure", lambda *_, **__: [(Path("record.json"), record)])
+    monkeypatch.setattr("roofwatch.measurement.run.measure_suite", lambda *_, **__: [(Path("record.json"), record)])
 
     done = CliRunner().invoke(app, ["run", str(SUITES / "bench_good.py"), *as_json])
 
@@ -137,16 +135,3 @@ def test_reasons_are_listed_with_counts_and_exit_status_2(
     lines = [line.strip() for line in done.stdout.splitlines()]
     if not as_json:
         assert lines.index(f"2 unsupported: {TOO_SMALL}") + 1 == lines.index(f"1 unsupported: {NO_GPU}")
-
-
-def test_a_record_that_cannot_be_written_is_saved_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "file").touch()
-    first, second = make_record(), make_record(1)
-
-    with pytest.raises(RecordError) as caught:
-        write_records([(tmp_path / "file" / "first.json", first), (tmp_path / "second.json", second)])
-
-    (rescued,) = tmp_path.glob("roofwatch-rescued-*/first.json")
-    assert f"; the record is in {rescued}" in str(caught.value)
-    assert (RunRecord.read(rescued), RunRecord.read(tmp_path / "second.json")) == (first, second)
