@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
@@ -22,7 +21,6 @@ ALL = ("*",)
 """The shell pattern of every name."""
 ON_REQUEST = "on_request"
 """Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -84,25 +82,23 @@ class SpentTime:
 
     def __init__(self) -> None:
         self._total_ns: Counter[str] = Counter()
+        self._running: tuple[Activity, int] | None = None
+        """The activity, and until when it is counted."""
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
-        began_ns = time.monotonic_ns()
+        self._running = activity, time.monotonic_ns()
         try:
             yield
         finally:
-            self._total_ns[activity] += time.monotonic_ns() - began_ns
+            self._count()
+            self._running = None
 
-    def waiting_for(self, results: Iterable[Result], activity: Activity) -> Iterator[Result]:
-        """Yield results as they arrive, and count the time until each arrives."""
-        iterator = iter(results)
-        while True:
-            with self.on(activity):
-                try:
-                    result = next(iterator)
-                except StopIteration:
-                    return
-            yield result
+    def _count(self) -> None:
+        if self._running is not None:
+            (activity, since_ns), now_ns = self._running, time.monotonic_ns()
+            self._total_ns[activity] += now_ns - since_ns
+            self._running = activity, now_ns
 
     def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> None:
         """Move a part of one activity's time to another."""
@@ -110,12 +106,14 @@ class SpentTime:
         self._total_ns[source] -= part_ns
         self._total_ns[activity] += part_ns
 
-    def restore(self, total_ns: Mapping[str, int]) -> None:
-        """Go on from the total of an earlier process of the run."""
-        self._total_ns = Counter(total_ns)
+    def add_earlier(self, total_ns: Mapping[str, int]) -> None:
+        """Add the time of earlier processes of the same run."""
+        self._total_ns.update(total_ns)
 
     @property
     def total_ns(self) -> dict[str, int]:
+        """Total by activity, with what the running one has taken so far."""
+        self._count()
         return {str(activity): self._total_ns[activity] for activity in Activity if self._total_ns[activity]}
 
 

@@ -100,8 +100,11 @@ class SuiteRun:
             one.subject: CaseRun(one, runs_here=not self.is_on_cpu or one.implementation.language == "torch")
             for one in selected
         }
-        for entry in () if self._journal is None else self._journal.entries(self._side):
+        entries = () if self._journal is None else self._journal.entries(self._side)
+        for entry in entries:
             self._restore(entry)
+        if entries:
+            self.spent.add_earlier(entries[-1].spent_ns)
         for case in self.cases.values():
             for _ in filter(None, (case.static_facts, case.accuracy, case.profile)):
                 self._steps.step(f"restored {case.subject}")
@@ -184,9 +187,8 @@ class SuiteRun:
         missing = [case for case in self.to_compile if not case.static_facts]
         if not missing:
             return
-        with compilers(self.workers.fork_server, self.suite.source) as workers:
-            compiled = compile_subjects(workers, [case.subject for case in missing], self.plan)
-            for subject, facts in self.spent.waiting_for(compiled, Activity.COMPILE):
+        with self.spent.on(Activity.COMPILE), compilers(self.workers.fork_server, self.suite.source) as workers:
+            for subject, facts in compile_subjects(workers, [case.subject for case in missing], self.plan):
                 self.cases[subject].static_facts = facts
                 self._store(compiled=facts)
                 self._steps.step(f"compiled {subject}")
@@ -198,8 +200,9 @@ class SuiteRun:
             for case in cases
             if case.accuracy is None
         ]
-        with closing(workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)) as checked:
-            for job, reply in self.spent.waiting_for(checked, Activity.CHECK):
+        replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
+        with self.spent.on(Activity.CHECK), closing(replies):
+            for job, reply in replies:
                 case = self.cases[job.subject]
                 case.accuracy = self._accuracy(case, reply)
                 self._store(accuracy=case.accuracy)
@@ -298,7 +301,6 @@ class SuiteRun:
             self._journal.append(Entry(side=self._side, **common, **result))
 
     def _restore(self, entry: Entry) -> None:
-        self.spent.restore(entry.spent_ns)
         self._environment = entry.environment or self._environment
         if entry.ceilings is not None:
             self.ceilings, self.at_ceilings = entry.ceilings, entry.at_ceilings

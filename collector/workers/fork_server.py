@@ -59,10 +59,6 @@ class ForkServer:
                 return status
             time.sleep(_POLL_S)
 
-    def preload(self, mode: Mode) -> None:
-        """Start to load torch and Triton for workers of this mode; do not wait."""
-        self._server(mode)
-
     def load(self, what: Literal["triton", "torch_compile"]) -> None:
         """Load what every compilation by Triton or torch.compile needs, once for all workers that are forked later.
 

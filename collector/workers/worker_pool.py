@@ -81,8 +81,9 @@ class WorkerPool:
         alone = list(jobs) if count < 2 else [job for job in jobs if job.rank_count > 1]
         if count > 1:
             settings = self._settings.model_copy(update={"memory_share": 1 / count})
-            self._parallel = [Worker(self.fork_server, settings) for _ in range(count)]
-            for job, reply, worker in _do_parallel(self._parallel, parallel, timeout_s):
+            workers = [Worker(self.fork_server, settings) for _ in range(count)]
+            self._parallel += workers
+            for job, reply, worker in _do_parallel(workers, parallel, timeout_s):
                 if _may_lack_memory(reply):
                     alone.append(job)
                 else:

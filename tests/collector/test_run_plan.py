@@ -51,7 +51,7 @@ def test_time_is_summed_by_activity_and_with_that_of_an_earlier_process(monkeypa
     ticks = iter([0, 5, 10, 20, 20, 27])
     monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: next(ticks))
     spent = SpentTime()
-    spent.restore({"check": 100})
+    spent.add_earlier({"check": 100})
 
     for activity in (Activity.CHECK, Activity.OVERHEAD, Activity.CHECK):
         with spent.on(activity):
