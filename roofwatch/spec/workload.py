@@ -85,7 +85,10 @@ def compiled_step(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.T
         form: Callable[..., torch.Tensor] = torch.compile(forward, dynamic=False)
         return form
 
-    return lambda **arguments: compiled()(**arguments)
+    def launch(**arguments: Any) -> torch.Tensor:
+        return compiled()(**arguments)
+
+    return launch
 
 
 def workload(
