@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -227,35 +227,26 @@ class CompareOptions:
         return sides, judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor, steps=steps)
 
 
-def run_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add `RunOptions`, or some of its fields, to a command, which gets them as its argument `options`."""
-    return _add_options(RunOptions, names)
-
-
-def compare_options() -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add `CompareOptions` to a command, which gets them as its argument `options`."""
-    return _add_options(CompareOptions, ())
-
-
-def _add_options(
-    kind: type[RunOptions | CompareOptions], names: Sequence[str]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    hints = get_type_hints(kind, include_extras=True)
-    added = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(kind)
-        if not names or field.name in names
-    ]
+def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the fields of the class of a command's argument `options`, or some of them, to the options of the command."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        kind = signature.parameters["options"].annotation
+        hints = get_type_hints(kind, include_extras=True)
+        added = [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in fields(kind)
+            if not names or field.name in names
+        ]
+
         @functools.wraps(function)
         def command(**arguments: Any) -> None:
             options = kind(**{parameter.name: arguments.pop(parameter.name) for parameter in added})
             function(**arguments, options=options)
 
-        signature = inspect.signature(function, eval_str=True)
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
         command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         return command

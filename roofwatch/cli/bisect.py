@@ -19,7 +19,7 @@ from roofwatch.options import (
     StoreUrl,
     SuiteFrom,
     SuitePath,
-    run_options,
+    shared_options,
 )
 from roofwatch.terminal import fail, print_result, print_table
 
@@ -27,7 +27,7 @@ app = typer.Typer()
 
 
 @app.command()
-@run_options(
+@shared_options(
     *("device", "threads", "timer", "cache", "lock_clocks", "launch_timeout", "preparation_timeout", "check_timeout")
 )
 def bisect(
@@ -108,7 +108,7 @@ def bisect(
 
 
 @app.command()
-@run_options()
+@shared_options()
 def backfill(
     path: SuitePath = None,
     *,

@@ -18,7 +18,7 @@ from roofwatch.options import (
     Resume,
     RunOptions,
     SuitePath,
-    run_options,
+    shared_options,
 )
 from roofwatch.terminal import print_error, print_result, progress, write_text
 
@@ -99,7 +99,7 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-@run_options("implementation", "device", "check_timeout")
+@shared_options("implementation", "device", "check_timeout")
 def check(
     target: Annotated[
         str,
@@ -149,7 +149,7 @@ def check(
 
 
 @app.command()
-@run_options()
+@shared_options()
 def run(
     path: SuitePath = None,
     *,

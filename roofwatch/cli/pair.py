@@ -17,7 +17,7 @@ from roofwatch.options import (
     RunOptions,
     SuiteFrom,
     SuitePath,
-    run_options,
+    shared_options,
 )
 from roofwatch.terminal import json_text, print_result, progress, write_text
 
@@ -33,7 +33,7 @@ _BUDGET_S = 120.0
 
 
 @app.command()
-@run_options()
+@shared_options()
 def ab(
     path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.")],
     *,
@@ -107,7 +107,7 @@ def ab(
 
 
 @app.command()
-@run_options(
+@shared_options(
     *("kernel", "implementation", "tag", "device", "threads", "timer", "cache", "lock_clocks", "device_check"),
     *("preset", "launch_timeout", "preparation_timeout", "check_timeout", "blocks"),
 )

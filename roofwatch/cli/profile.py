@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, run_options
+from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import console, print_error, print_json, print_result, progress, write_text
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ app = typer.Typer()
 
 
 @app.command()
-@run_options(
+@shared_options(
     *("implementation", "targets", "device"),
     *("launch_timeout", "preparation_timeout", "check_timeout", "compile_timeout"),
 )

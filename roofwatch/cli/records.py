@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from roofwatch.options import AsJson, ComparedSide, CompareOptions, Keep, Output, ServerUrl, StoreUrl, compare_options
+from roofwatch.options import AsJson, ComparedSide, CompareOptions, Keep, Output, ServerUrl, StoreUrl, shared_options
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def fetch(
 
 
 @app.command()
-@compare_options()
+@shared_options()
 def compare(base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
     from roofwatch.ci.verdicts import exit_code
@@ -129,7 +129,7 @@ def compare(base: ComparedSide, head: ComparedSide, *, options: CompareOptions, 
 
 
 @app.command()
-@compare_options()
+@shared_options()
 def report(
     base: ComparedSide,
     head: ComparedSide,

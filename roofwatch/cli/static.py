@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofwatch.options import AsJson, BaselineFile, RunOptions, SuitePath, run_options
+from roofwatch.options import AsJson, BaselineFile, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import make_table, print_result, progress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ app.add_typer(static_app, name="static")
 
 
 @static_app.command("compile")
-@run_options("targets", "kernel", "implementation", "tag", "compile_timeout")
+@shared_options("targets", "kernel", "implementation", "tag", "compile_timeout")
 def static(
     path: SuitePath = None,
     *,
@@ -82,7 +82,7 @@ def static(
 
 
 @static_app.command()
-@run_options("targets", "kernel", "implementation", "tag", "compile_timeout")
+@shared_options("targets", "kernel", "implementation", "tag", "compile_timeout")
 def audit(
     path: SuitePath = None,
     *,
