@@ -128,16 +128,6 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     )
 
 
-def is_wrong(diagnosis: Diagnosis) -> bool:
-    """Return whether the case failed, or cannot be compiled or launched."""
-    return any(finding.rule in {"failed", "too_large_to_launch", "failed_to_compile"} for finding in diagnosis.findings)
-
-
-def is_empty(diagnosis: Diagnosis) -> bool:
-    """Return whether nothing is known."""
-    return diagnosis.limit is Limit.UNDETERMINED and not diagnosis.findings
-
-
 @dataclass(frozen=True)
 class BottleneckChange:
     """The limits of one case and implementation in base and head."""

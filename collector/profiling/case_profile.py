@@ -4,7 +4,7 @@ import os
 import statistics
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,10 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
     if activities:
         disjoint = union(activity.interval for activity in activities)
         span_ns, busy_ns = disjoint[-1][1] - disjoint[0][0], length_ns(disjoint)
-        rows = _activity_rows(activities)
+        groups: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
+        for activity in activities:
+            groups[activity.kind, _storable(activity.name), _storable(activity.device)].append(activity)
+        rows = [_activity_row(*group, members) for group, members in groups.items()]
     else:
         span_ns, busy_ns = trace.window_ns, busiest_thread_ns(trace.host_events)
         operators = operator_rows(event._replace(name=_storable(event.name)) for event in trace.host_events)
@@ -110,13 +113,6 @@ def _times_of_calls(trace: Trace) -> Mapping[tuple[str, str], tuple[int, ...]]:
         for slot in times.slots:
             totals_ns[_storable(times.device), _storable(slot.name)][slot.step] += slot.busy_ns
     return {key: tuple(own_ns[step] for step in range(steps[0].step_count)) for key, own_ns in totals_ns.items()}
-
-
-def _activity_rows(activities: Iterable[Activity]) -> list[ProfiledActivity]:
-    groups: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
-    for activity in activities:
-        groups[activity.kind, _storable(activity.name), _storable(activity.device)].append(activity)
-    return [_activity_row(kind, name, device, members) for (kind, name, device), members in groups.items()]
 
 
 def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]) -> ProfiledActivity:

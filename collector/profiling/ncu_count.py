@@ -286,13 +286,7 @@ def profile_command(
 ) -> list[str]:
     """Build the command that profiles `target`, which starts and stops the profiler itself.
 
-    Args:
-        executable: From `find_ncu`.
-        target: Command to profile.
-        report: File to write.
-        metrics: A set of sections, or names of metrics.
-        kept: Metrics to count in addition to a set.
-        cache: `cold` flushes the caches before each pass.
+    If `metrics` is a set of sections and not names of metrics, the metrics in `kept` are counted too.
     """
     are_names = "__" in metrics  # all names of metrics have two underscores
     names = metrics if are_names else ",".join(kept)

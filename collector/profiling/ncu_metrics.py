@@ -84,7 +84,7 @@ STALL_REASONS = {
 
 _STALL_METRICS = (
     re.compile(r"smsp__average_warps_issue_stalled_(?P<reason>\w+)_per_issue_active\.ratio"),
-    re.compile(r"smsp__pcsamp_warps_issue_stalled_(?P<reason>\w+?)(?P<variant>_not_issued)?"),
+    re.compile(r"smsp__pcsamp_warps_issue_stalled_(?P<reason>\w+)(?<!_not_issued)"),
 )
 """Cycles per issued instruction that a warp is stalled, from counters or from samples."""
 _ISSUING = "selected"
@@ -162,7 +162,7 @@ def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
         cycles: dict[str, float] = {}
         for name, values in metrics.items():
             match = pattern.fullmatch(name)
-            if match and not match.groupdict().get("variant") and values and values[0].value is not None:
+            if match and values and values[0].value is not None:
                 cycles[match["reason"]] = values[0].value
         total = sum(cycles.values())
         if total > 0:

@@ -71,13 +71,10 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
 
 def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
     """Torch's occupancy estimate, weighted by duration; None if no kernel has one."""
-    weighted_sum, weight_ns = 0.0, 0
-    for kernel in kernels:
-        percent = kernel.launch.get("est_achieved_occupancy_pct")
-        if percent is not None:
-            weighted_sum += percent * kernel.duration_ns
-            weight_ns += kernel.duration_ns
-    return weighted_sum / weight_ns if weight_ns else None
+    weighted = [(each.launch.get("est_achieved_occupancy_pct"), each.duration_ns) for each in kernels]
+    known = [(percent, weight_ns) for percent, weight_ns in weighted if percent is not None]
+    total_ns = sum(weight_ns for _, weight_ns in known)
+    return sum(percent * weight_ns for percent, weight_ns in known) / total_ns if total_ns else None
 
 
 def count_launch_configurations(kernels: Iterable[Activity]) -> int:

@@ -13,15 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.files import TooLargeError, read_document
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.machine import Outcome as Outcome  # importers take it from here
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import MAX_DEPTH, MAX_RECORD_BYTES, is_deeper
 
-__all__ = [
-    *("HIGHER", "LOWER", "UNKNOWN", "FileImportError", "ImportedCommit", "ImportedRow", "ImportedRun", "Importer"),
-    *("Json", "JsonImporter", "Meaning", "Outcome", "number_of", "numbers_of", "parse_json", "read_bytes"),
-    *("rows_of", "samples_of", "with_words"),
-]
 Json = Mapping[str, Any]
 LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN
 

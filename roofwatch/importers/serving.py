@@ -173,12 +173,12 @@ _MARKS = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_token
 _SGLANG_MARKS = (b"retokenized", b"_e2e_latency_ms", b'"sharegpt_output_len"')
 
 
-def _is_sglang(head: bytes, _name: str) -> bool:
-    return any(word in head for word in _MARKS) and any(word in head for word in _SGLANG_MARKS)
-
-
 def _is_serving(head: bytes, _name: str) -> bool:
     return any(word in head for word in _MARKS)
+
+
+def _is_sglang(head: bytes, name: str) -> bool:
+    return _is_serving(head, name) and any(word in head for word in _SGLANG_MARKS)
 
 
 SERVING = {

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, is_empty, is_wrong, subjects_of
-from roofwatch.ci.diagnosis.evidence import Evidence
+from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects_of
+from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
@@ -54,9 +54,11 @@ def diagnose_record(
 
 def exit_status(diagnosed: Sequence[Diagnosed]) -> int:
     """1 if a case fails, 2 if nothing is known of any, else 0."""
-    if any(is_wrong(diagnosis) for _, diagnosis in diagnosed):
+    rules = {finding.rule for _, diagnosis in diagnosed for finding in diagnosis.findings}
+    if rules & {"failed", "too_large_to_launch", "failed_to_compile"}:
         return EXIT_WRONG
-    return EXIT_CANNOT if all(is_empty(diagnosis) for _, diagnosis in diagnosed) else 0
+    is_known = rules or any(diagnosis.limit is not Limit.UNDETERMINED for _, diagnosis in diagnosed)
+    return 0 if is_known else EXIT_CANNOT
 
 
 def to_lines(diagnosed: Diagnosed) -> Iterator[str]:
