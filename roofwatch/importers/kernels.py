@@ -24,8 +24,11 @@ from roofwatch.importers import (
     ImportedRun,
     Json,
     JsonImporter,
+    Meaning,
     number_of,
     read_bytes,
+    rows_of,
+    samples_of,
     with_words,
 )
 
@@ -44,8 +47,8 @@ _NVBENCH_UNITS = {
 _NVBENCH_SPREADS = ("stdev", "ir", "iqr")
 _NVBENCH_CENTRES = frozenset({"mean", "median", "min", "max", "q1", "q3"})
 _NVBENCH_SAMPLES = {
-    "nv/json/bin:nv/cold/sample_times": ("nv/cold/time/gpu", "s", LOWER),
-    "nv/json/freqs-bin:nv/cold/sample_freqs": ("nv/cold/sm_clock_rate", "Hz", UNKNOWN),
+    "nv/json/bin:nv/cold/sample_times": Meaning("nv/cold/time/gpu", "s", LOWER),
+    "nv/json/freqs-bin:nv/cold/sample_freqs": Meaning("nv/cold/sm_clock_rate", "Hz"),
 }
 """Files of little-endian float32 beside the JSON."""
 
@@ -67,8 +70,9 @@ def _nvbench(document: Json, path: Path) -> ImportedRun:
 
 
 def _nvbench_rows(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
-    device = {} if state.get("device") is None else {"Device": state["device"]}
-    parameters = device | {axis["name"]: _typed(axis) for axis in state.get("axis_values") or []}
+    parameters = {} if state.get("device") is None else {"Device": state["device"]}
+    for axis in state.get("axis_values") or []:
+        parameters[axis["name"]] = int(axis["value"]) if axis["type"] == "int64" else axis["value"]
     missing = (case, "nv/cold/time/gpu", None, "s", LOWER, "mean", parameters)
     if state.get("is_skipped"):
         reason = str(state.get("skip_reason") or "skipped")
@@ -76,36 +80,32 @@ def _nvbench_rows(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
         return
     summaries = {summary.get("tag") or summary["name"]: summary for summary in state.get("summaries") or []}
     counts = {
-        tag.removesuffix("sample_size"): _typed(_data(one)["value"])
+        tag.removesuffix("sample_size"): int(_data(one)["value"])
         for tag, one in summaries.items()
         if tag.endswith("/sample_size")
     }
     for tag, summary in summaries.items():
         data = _data(summary)
         if tag in _NVBENCH_SAMPLES:
-            metric, unit, better = _NVBENCH_SAMPLES[tag]
-            for sample in _sidecar(path, str(data["filename"]["value"]), int(data["size"]["value"])):
-                yield ImportedRow(case, metric, sample, unit, better, "sample", parameters, 1)
+            samples = _sidecar(path, data["filename"], int(data["size"]))
+            yield from samples_of(samples, _NVBENCH_SAMPLES[tag], case=case, parameters=parameters)
             continue
         metric, statistic = _nvbench_metric(tag)
         hint, count = summary.get("hint"), counts.get("/".join(tag.split("/")[:2]) + "/")
         unit, better = _NVBENCH_UNITS.get(hint, ""), _nvbench_better(tag, hint, statistic)
-        for name, one in data.items():
-            number = number_of(one["value"])
-            if one["type"] != "string" and number is not None:
-                part = metric if name == "value" else f"{metric}/{name}"
-                yield ImportedRow(case, part, number, unit, better, statistic, parameters, count)
+        parts = {name: metric if name == "value" else f"{metric}/{name}" for name in data}
+        meanings = {name: Meaning(part, unit, better, statistic) for name, part in parts.items()}
+        yield from rows_of(data, meanings.get, case=case, parameters=parameters, sample_count=count)
     if not summaries:
         yield ImportedRow(*missing, outcome=Outcome.CRASHED, message="the state ran and has no summary")
 
 
-def _data(summary: Json) -> dict[str, Json]:
-    return {one["name"]: one for one in summary.get("data") or []}
-
-
-def _typed(axis: Json) -> Any:
-    """The value; nvbench writes 64-bit integers as strings."""
-    return int(axis["value"]) if axis["type"] == "int64" else axis["value"]
+def _data(summary: Json) -> dict[str, Any]:
+    """The values by name; nvbench writes 64-bit integers as strings."""
+    return {
+        one["name"]: one["value"] if one["type"] == "string" else number_of(one["value"])
+        for one in summary.get("data") or []
+    }
 
 
 def _nvbench_metric(tag: str) -> tuple[str, str]:
