@@ -2,12 +2,11 @@
 
     python bench/prediction_error.py
 
-Each row predicts the change of the step from profiles of the base and the paired change of the kernel alone, then
+Each row predicts the change of the step from a profile of the base and the paired change of the kernel alone, then
 measures the step in pairs of short blocks. Times are CPU times of one thread, which other processes change less.
 Requires the extra `measure`.
 """
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,16 +17,14 @@ from torch import Tensor
 
 from roofwatch import Case
 from roofwatch.ci.ab.compare import Comparison, compare
-from roofwatch.ci.ab.prediction import KernelChange, predict_steps
+from roofwatch.ci.ab.prediction import KernelChange, predict_steps, shares_of
 from roofwatch.collector.profiling.case_profile import profile_calls
-from roofwatch.collector.workload_values import function_times_ns
-from roofwatch.db.queries.results import StepShare
+from roofwatch.collector.workload_values import shares_of_step
 from roofwatch.kernels.workloads.blocks import SMALL, TORCH, TransformerBlock
 
 _KERNEL, _STEP = "rms_norm/n_rows=1,n_cols=1/float32/fwd", "transformer_inference/T={}/float32/fwd"
 _FUNCTION = "bench::rms_norm"
 _BLOCKS, _SAMPLES = 150, 3
-_PROFILES = 15
 _TOKENS = (128, 512)
 _SIZES = (0.3, 1.0, 3.0)
 """Of delays, in times of the kernel."""
@@ -92,19 +89,19 @@ def main() -> None:
         def kernel(rows: Tensor = rows, weight: Tensor = weight) -> object:
             return _rms_norm(rows, weight)
 
-        profiles = [profile_calls(step, "cpu", case_id=case_id, implementation="torch") for _ in range(_PROFILES)]
-        share = statistics.median(function_times_ns(one)[_FUNCTION] / one.span_ns for one in profiles)
+        profile = profile_calls(step, "cpu", case_id=case_id, implementation="torch")
+        shares = [one for one in shares_of(shares_of_step(profile)) if one.function == _FUNCTION]
         starts_ns = [time.thread_time_ns() for _ in range(200) if kernel() is not None]
         kernel_ns = float(np.median(np.diff(starts_ns)))
         delays = [*(_Delay(of_call=size) for size in _SIZES), *(_Delay(fixed_ns=size * kernel_ns) for size in _SIZES)]
         for delay in delays:
             alone, whole = _compare(kernel, delay), _compare(step, delay)
             change = KernelChange(_KERNEL, "torch", alone.relative_change, *alone.relative_interval)
-            shares = [StepShare(case_id, "torch", _FUNCTION, share)]
             (found,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
             low, high = whole.relative_interval
             print(
-                f"| {'fixed' if delay.fixed_ns else 'factor'} | {tokens} | {share:.1%} | {found.kernel_change:+.1%} "
+                f"| {'fixed' if delay.fixed_ns else 'factor'} | {tokens} | {found.share:.1%} "
+                f"| {found.kernel_change:+.1%} "
                 f"| {found.step_change:+.2%} ({found.low:+.2%} to {found.high:+.2%}) "
                 f"| {whole.relative_change:+.2%} ({low:+.2%} to {high:+.2%}) "
                 f"| {found.step_change - whole.relative_change:+.2%} |",

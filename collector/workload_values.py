@@ -219,7 +219,7 @@ def _of_loops(cases: Mapping[str, CaseRecord], measured: Iterable[Measurement]) 
 
 
 def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[ImportedValue]:
-    value, clock = _values_of(measured), f"of {len(served)} stored requests on a virtual clock"
+    value, clock = _values_of(measured, better=Better.LOWER), f"of {len(served)} stored requests on a virtual clock"
     tpots_ns = [one.tpot_ns for one in served if one.tpot_ns is not None]
     gaps_ns = [after - before for one in served for before, after in pairwise(one.token_ns)]
     for metric, values_ns, formula in (
@@ -229,10 +229,7 @@ def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[Impo
     ):
         cuts = statistics.quantiles([ns / 1e6 for ns in values_ns], n=100, method="inclusive")
         for at in _PERCENTILES:
-            statistic, number = f"p{at}", cuts[at - 1]
-            yield value(
-                metric=metric, statistic=statistic, unit="ms", value=number, message=formula, better=Better.LOWER
-            )
+            yield value(metric=metric, statistic=f"p{at}", unit="ms", value=cuts[at - 1], message=formula)
     end_ns = max(one.token_ns[-1] for one in served) - min(one.request.arrival_ns for one in served)
     good = sum(one.ttft_ns <= _MOST_TTFT_MS * 1e6 and (one.tpot_ns or 0.0) <= _MOST_TPOT_MS * 1e6 for one in served)
     tokens = sum(len(one.token_ns) for one in served)

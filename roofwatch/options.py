@@ -43,7 +43,8 @@ NoiseFloorFile = Annotated[
     Path | None, typer.Option(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
 ]
 WorkloadsFile = Annotated[
-    Path | None, typer.Option(help="Record of workloads with profiles, to predict what a change costs their steps.")
+    Path | None,
+    typer.Option(help="Profiled workloads, to predict what their steps cost. Default: roofwatch-workloads.json.gz."),
 ]
 ServerUrl = Annotated[str | None, typer.Option("--url", help="Server, https://host. Default: server_url.")]
 StoreUrl = Annotated[
@@ -209,7 +210,7 @@ class CompareOptions:
         """
         from roofwatch.ci.report.pull_request import judge_pull_request
         from roofwatch.measurement.pair import read_noise_floor
-        from roofwatch.records import read_step_shares
+        from roofwatch.records import WORKLOADS_NAME, read_step_shares
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides
 
@@ -223,7 +224,7 @@ class CompareOptions:
             with_noise_floor=self.stored_floor and floor is None,
         )
         floor = floor or sides.noise_floor
-        steps = read_step_shares(self.workloads, sides.head)
+        steps = [*read_step_shares(self.workloads, Path(WORKLOADS_NAME), sides.head), *sides.steps]
         return sides, judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor, steps=steps)
 
 

@@ -34,10 +34,10 @@ from roofwatch.ci.report import not_measured
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.ci.static.baseline import Baseline, BaselineError
+from roofwatch.ci.static.baseline import BaselineError
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.record import Commit, RunRecord, Side
-from roofwatch.records import read_step_shares
+from roofwatch.records import WORKLOADS_NAME, read_step_shares
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 
@@ -154,8 +154,8 @@ def report_on(
 ) -> Report:
     """Judge two records, or one folder with them; invalid files are reported in place of a verdict.
 
-    So the check-run always concludes. The records must belong to the job, if there is one. The baseline is the given
-    file, else that of the folder or the current folder.
+    So the check-run always concludes. The records must belong to the job, if there is one. The baseline and the
+    workloads are the given files, else those of the folder or the current folder.
     """
     try:
         files = _files(paths)
@@ -168,8 +168,8 @@ def report_on(
             return _nothing_measured(paths[0], job)
         base, head = _pair(paths, files)
         _require_commit(head.commit, job)
-        steps = read_step_shares(workloads, head)
-        accepted = _baseline(paths, baseline)
+        steps = read_step_shares(workloads, _brought(paths, WORKLOADS_NAME), head)
+        accepted = read_baseline(baseline, _brought(paths, BASELINE_NAME))
         judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor, steps=steps)
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
@@ -322,6 +322,6 @@ def _files(folders: Sequence[Path]) -> list[Path]:
     return sorted(found)
 
 
-def _baseline(paths: Sequence[Path], file: Path | None) -> Baseline:
-    carried = [path / BASELINE_NAME for path in paths if (path / BASELINE_NAME).is_file()]
-    return read_baseline(file, next(iter(carried), Path(BASELINE_NAME)))
+def _brought(paths: Sequence[Path], name: str) -> Path:
+    """Return a file that came with the records, else that of the current folder."""
+    return next((path / name for path in paths if (path / name).is_file()), Path(name))

@@ -17,6 +17,7 @@ from roofwatch.db.queries.results import StepShare
 RECORD_SUFFIX = ".json.gz"
 """Default suffix of record files."""
 
+WORKLOADS_NAME = f"roofwatch-workloads{RECORD_SUFFIX}"
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
@@ -140,18 +141,20 @@ def _blocks(count: int) -> str:
     return f"{count} block{'' if count == 1 else 's'}"
 
 
-def read_step_shares(file: Path | None, head: RunRecord) -> list[StepShare]:
-    """Read the shares of steps in a record of workloads; none for None.
+def read_step_shares(file: Path | None, default: Path, head: RunRecord) -> list[StepShare]:
+    """Read the shares of steps in a record of workloads; without `file` in the default one, if its runner is the same.
 
     Raises:
-        RecordError: the record cannot be read, has no such shares, or is of another runner class than the head's.
+        RecordError: the record cannot be read or has no such shares, or `file` is of another runner class.
     """
-    if file is None:
+    if file is None and not default.is_file():
         return []
-    record = RunRecord.read(file)
+    record = RunRecord.read(file or default)
     if refusals := refuse_runner(record.environment.runner_class, head.environment.runner_class):
+        if file is None:
+            return []
         raise RecordError(f"{file}: {refusals[0]}")
     shares = shares_of(record.imported)
     if not shares:
-        raise RecordError(f"{file}: no workload is profiled; measure workloads with roofwatch run --profile")
+        raise RecordError(f"{file or default}: no workload is profiled; measure workloads with roofwatch run --profile")
     return shares

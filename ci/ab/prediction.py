@@ -95,7 +95,7 @@ def predict_steps(
     Args:
         changes: Of kernels; those of workloads are left out.
         functions: Compiled functions of each case and implementation.
-        shares: Of functions in steps.
+        shares: Of functions in steps; of several for one function and step the first counts.
     """
     workloads = {one.case_id.partition("/")[0] for one in shares}
     groups: dict[tuple[str, str, str, str], list[KernelChange]] = defaultdict(list)
@@ -124,11 +124,11 @@ def predict_steps(
 
 
 def _shares_of_steps(
-    shares: Iterable[StepShare], names: Collection[str], dtype: str
+    shares: Sequence[StepShare], names: Collection[str], dtype: str
 ) -> dict[Subject, tuple[float, float, float]]:
     """Share of some functions in each step with a dtype: lower bound, estimate and upper bound."""
     found: dict[Subject, list[StepShare]] = defaultdict(list)
-    for one in shares:
+    for one in {(one.case_id, one.implementation, one.function): one for one in reversed(shares)}.values():
         if one.function in names and dtype in one.case_id.split("/"):
             found[one.case_id, one.implementation].append(one)
     bounds = {}

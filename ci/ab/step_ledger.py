@@ -8,7 +8,7 @@ two matches at one place is one change, such as a fusion.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -104,7 +104,7 @@ def find_ledger(
             profiles do not explain of their difference.
     """
     if base.step_count == head.step_count:
-        steps = _by_step(base.slots, head.slots)
+        steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
     else:
         steps = [(fold(base.slots), fold(head.slots))]
     groups = (group for before, after in steps for group in _match(before, after))
@@ -151,12 +151,12 @@ _Sides = tuple[Sequence[Slot], Sequence[Slot]]
 """Slots of the base and of the head that belong together."""
 
 
-def _by_step(base: Iterable[Slot], head: Iterable[Slot]) -> list[_Sides]:
-    steps: defaultdict[int, tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
+def _grouped(base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], object]) -> list[_Sides]:
+    groups: defaultdict[object, tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
     for at, side in enumerate((base, head)):
         for slot in side:
-            steps[slot.step][at].append(slot)
-    return list(steps.values())
+            groups[key(slot)][at].append(slot)
+    return list(groups.values())
 
 
 def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
@@ -241,9 +241,13 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     yield from (([one], [other]) for one, other in same_name)
     left, right = _without(same_name, base, head)
     deepest = max((len(slot.position) for slot in (*left, *right)), default=0)
-    by_depth = [_by_place(left, right, depth) for depth in range(deepest, -1, -1)]
-    fitting = next((groups for groups in by_depth if all(map(_is_one_change, groups))), None)
-    for before, after in by_depth[0] if fitting is None else fitting:
+
+    def groups_at(depth: int) -> list[_Sides]:
+        return _grouped(left, right, lambda slot: slot.position[:depth])
+
+    innermost_first = map(groups_at, range(deepest, -1, -1))
+    groups = next((groups for groups in innermost_first if all(map(_is_one_change, groups))), groups_at(deepest))
+    for before, after in groups:
         if _is_one_change((before, after)):
             yield before, after
         elif len(before) == len(after):
@@ -251,14 +255,6 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
         else:
             yield from (([slot], []) for slot in before)
             yield from (([], [slot]) for slot in after)
-
-
-def _by_place(base: Iterable[Slot], head: Iterable[Slot], depth: int) -> list[_Sides]:
-    groups: defaultdict[tuple[str, ...], tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
-    for at, side in enumerate((base, head)):
-        for slot in side:
-            groups[slot.position[:depth]][at].append(slot)
-    return list(groups.values())
 
 
 def _is_one_change(sides: _Sides) -> bool:

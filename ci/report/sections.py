@@ -30,7 +30,7 @@ _MAX_MESSAGE = 600
 _MAX_STEPS = 5
 _TEXT_ON_STEPS = (
     "Predicted: share of the step × change of the kernel, with the same overlap as before. "
-    "The interval does not include the error of the share."
+    "The interval includes the spread of both."
 )
 _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30

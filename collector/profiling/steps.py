@@ -57,9 +57,9 @@ class StepTimes:
     busy_ns: int
     """Time in which at least one stream was busy."""
     stream_busy_ns: Mapping[str, int]
-    gap_before_first_ns: int
+    gap_before_first_ns: int = 0
     """Part of the gaps before the first launch."""
-    gap_after_last_ns: int
+    gap_after_last_ns: int = 0
     """Part of the gaps after the last."""
     notes: tuple[str, ...] = ()
 
@@ -275,6 +275,4 @@ def steps_of_profile(profile: CaseProfile) -> StepTimes:
         slots=tuple(Slot((), "", name, count, total_ns) for name, count, total_ns in rows),
         busy_ns=profile.busy_ns,
         stream_busy_ns={},
-        gap_before_first_ns=0,
-        gap_after_last_ns=0,
     )

@@ -17,7 +17,6 @@ from roofwatch.kernels.memory.kv_cache_write import kv_cache_write
 from roofwatch.kernels.workloads.blocks import (
     ON_REQUEST,
     SMALL,
-    TORCH,
     TRITON,
     TransformerBlock,
     block_shapes,
@@ -114,7 +113,7 @@ def _cases() -> Iterator[Case]:
 
 llama_decode_spec = workload(
     "llama_decode",
-    module=lambda case: DecodeBlock(case, TORCH),
+    module=DecodeBlock,
     variants={"triton": TritonDecodeBlock},
     inputs=_inputs,
     cases=[*_cases()],

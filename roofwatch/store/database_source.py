@@ -20,11 +20,12 @@ from roofwatch.db.queries.comparing import resolve_revisions
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.question import Question
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.results import RunSummary, StoredArtefact
+from roofwatch.db.queries.results import RunSummary, StepShare, StoredArtefact
 from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.runs import list_projects, list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.queries.steps import list_step_shares
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
 from roofwatch.db.values import RegressionState, Series
 
@@ -80,6 +81,10 @@ class DatabaseSource:
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         """Read the noise floor from the newest calibrations of a run's runner and harness; None without any."""
         return stored_floor(self._ask(list_newest_calibrations, project, run_id))
+
+    def list_step_shares(self, project: str, runner_class: str) -> Sequence[StepShare]:
+        """List the shares of functions in steps of workloads, of the newest run of each on a runner class."""
+        return self._ask(list_step_shares, project, runner_class)
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         """Answer a question of the dashboard."""

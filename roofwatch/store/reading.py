@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from roofwatch.collector.errors import RecordError
 from roofwatch.collector.git import find_repository, project_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
+from roofwatch.db.queries.results import StepShare
 from roofwatch.store.server import server_to_read
 from roofwatch.store.server_source import ServerSource
 
@@ -72,6 +73,8 @@ class Sides:
     head: RunRecord
     noise_floor: NoiseFloor | None = None
     """From stored calibrations of the head's runner."""
+    steps: Sequence[StepShare] = ()
+    """Stored shares of steps of workloads on the head's runner."""
 
 
 def read_sides(
@@ -113,4 +116,5 @@ def read_sides(
         run_ids = source.resolve_revisions(project, names[0], names[-1], wanted)
         read = [record or source.load_record(run_id) for record, run_id in zip(files, run_ids, strict=True)]
         floor = source.read_noise_floor(project, run_ids[1]) if with_noise_floor else None
-    return Sides(read[0], read[1], None if floor is None or floor.why_of_other_runner(read[1]) else floor)
+        steps = source.list_step_shares(project, read[1].environment.runner_class)
+    return Sides(read[0], read[1], None if floor is None or floor.why_of_other_runner(read[1]) else floor, steps)

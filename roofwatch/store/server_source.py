@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_json
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import SpoolError
@@ -20,7 +21,7 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.errors import AgedError
-from roofwatch.db.queries.results import RunSummary, StoredArtefact
+from roofwatch.db.queries.results import RunSummary, StepShare, StoredArtefact
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.server import GoneError, Server, TooMuchError
 
@@ -51,6 +52,7 @@ _NAMES = TypeAdapter(list[str])
 RUNS = TypeAdapter(list[RunSummary])
 _SERIES = TypeAdapter(list[Series])
 _REGRESSIONS = TypeAdapter(list[TriagedRegression])
+_STEP_SHARES = TypeAdapter(list[StepShare])
 _ARTEFACTS = TypeAdapter(list[StoredArtefact])
 
 
@@ -124,6 +126,10 @@ class ServerSource:
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         query = {"project": project, "base": run_id, "head": run_id, "noise_floor": True}
         return self.server.read("/v1/comparison/runs", query, _COMPARED_RUNS).noise_floor
+
+    def list_step_shares(self, project: str, runner_class: str) -> Sequence[StepShare]:
+        asked = to_json({"project": project, "runner_class": runner_class})
+        return self.server.ask("/v1/questions/list_step_shares", asked, _STEP_SHARES)
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         try:

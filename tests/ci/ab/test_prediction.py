@@ -38,6 +38,12 @@ def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -
     assert (found.low, found.high) == pytest.approx((0.05 * (0.1 - spread), 0.11 * (0.1 + spread)), rel=1e-3)
 
 
+def test_the_share_of_a_function_in_one_step_counts_once() -> None:
+    (found,) = predict_steps([SLOWER], FUNCTIONS, [*SHARES, replace(SHARES[0], share=0.12)])
+
+    assert found.share == 0.1
+
+
 def test_the_interval_covers_cases_that_changed_differently() -> None:
     longer = FORWARD.replace("128", "8192")
     changes = [SLOWER, KernelChange(longer, "triton", 0.0, -0.01, 0.01, is_reported=False)]

@@ -10,6 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from roofwatch.posting import report_on
+from roofwatch.records import WORKLOADS_NAME
 from tests.builders import sha_of
 from tests.ci.github.jobs import ROOT, actions_variables, workflow_run_event
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
@@ -67,6 +69,21 @@ def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_pat
     comment, text = (tmp_path / "comment.md").read_text(), done.output
     assert text.startswith(f"{comment}\ncheck-run: failure (2 of 3 benchmarks slower")
     assert github.requests == []
+
+
+def test_workloads_that_came_with_the_records_predict_what_a_step_costs(tmp_path: Path) -> None:
+    base, head = SITUATIONS["workload_step"]()
+    write_records(tmp_path, (base.model_copy(update={"imported": ()}), head))
+    elsewhere = base.environment.model_copy(update={"device_name": "another"})
+    workloads = (None, base.model_copy(update={"environment": elsewhere}), base)
+
+    found = []
+    for record in workloads:
+        if record is not None:
+            record.write(tmp_path / WORKLOADS_NAME)
+        judgement = report_on([tmp_path], None, None).judgement
+        found.append([one.kernel for one in judgement.step_predictions] if judgement is not None else None)
+    assert found == [[], [], ["rms_norm"]]
 
 
 @pytest.mark.parametrize(

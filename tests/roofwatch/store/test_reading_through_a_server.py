@@ -17,6 +17,7 @@ from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.errors import StoreError
@@ -36,6 +37,7 @@ from tests.builders import (
     PROJECT,
     make_accuracy,
     make_environment,
+    make_imported,
     make_measurement,
     make_pair_of_records,
     make_record,
@@ -62,6 +64,7 @@ class Filled:
 @pytest.fixture
 def filled(store: Engine) -> Filled:
     pair = make_pair_of_records(1, 2, head_median_ns=12_000.0, block_count=5)
+    share = make_imported(metric=f"{SHARE_OF_STEP}_rms_norm_kernel", statistic="value", unit="share", low=1.0, high=2.0)
     for number in range(4):
         outcome = Outcome.CRASHED if number == 1 else Outcome.OK
         record = make_record(
@@ -69,6 +72,7 @@ def filled(store: Engine) -> Filled:
             measurements=[make_measurement(outcome=outcome), make_measurement(CASE_ID.replace("64", "65"))],
             accuracies=[make_accuracy()],
             static_facts=[make_static_facts(code=f"version {number // 2}")],
+            imported=[share],
         )
         ingest_record(store, record)
     aside = make_record(3)
@@ -97,6 +101,7 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "noise floor": lambda source: source.read_noise_floor(
         PROJECT, source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))[1]
     ),
+    "shares of steps": lambda source: source.list_step_shares(PROJECT, make_environment().runner_class),
     "records": lambda source: [
         source.load_record(run_id) for run_id in source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))
     ],
