@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from html import escape
 
 from roofwatch.ci.history.summary import Movement
 from roofwatch.ci.messages import on_one_line
@@ -69,6 +70,11 @@ def code_span(text: str) -> str:
     fence = "`" * (longest + 1)
     padding = " " if longest else ""
     return f"{fence}{padding}{flat}{padding}{fence}"
+
+
+def escaped(text: str) -> str:
+    """Escape text from a record for HTML or a figure, on one line and without characters that reorder it."""
+    return escape(on_one_line(text))
 
 
 def shortened(text: str, *, length: int = 80) -> str:

@@ -1,7 +1,5 @@
 """What the autotuner tried for one function: times over two parameters."""
 
-from html import escape
-
 import numpy as np
 import pandas as pd
 import plotly.express as px
@@ -9,7 +7,7 @@ import plotly.graph_objects as go
 
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.dashboard.charts.style import BLUE, lay_out
-from roofwatch.dashboard.wording import shortened
+from roofwatch.dashboard.wording import escaped, shortened
 
 _MAX_VALUES = 16
 """Maximum values of a parameter on an axis."""
@@ -37,6 +35,6 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
     return lay_out(
         figure,
         height=140 + 36 * len(relative),
-        xaxis={"title": escape(shortened(str(across), length=40)), "type": "category"},
-        yaxis={"title": escape(shortened(str(down), length=40)), "type": "category", "autorange": "reversed"},
+        xaxis={"title": escaped(shortened(str(across), length=40)), "type": "category"},
+        yaxis={"title": escaped(shortened(str(down), length=40)), "type": "category", "autorange": "reversed"},
     )

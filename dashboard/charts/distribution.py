@@ -1,7 +1,5 @@
 """Raw samples of one case, base and head: empirical distributions and block medians."""
 
-from html import escape
-
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -9,6 +7,7 @@ from plotly.subplots import make_subplots
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, lay_out, logarithmic
+from roofwatch.dashboard.wording import escaped
 
 _MAX_POINTS = 1_000
 """Maximum points of a curve, enough for a screen."""
@@ -38,7 +37,7 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             hovertext=[
                 "",
                 *(
-                    f"<b>{name}</b>: {share:.0%} of the launches took {escape(format_ns(value))} or less"
+                    f"<b>{name}</b>: {share:.0%} of the launches took {escaped(format_ns(value))} or less"
                     for value, share in zip(ordered[kept], shares[kept], strict=True)
                 ),
             ],
@@ -53,7 +52,7 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             name=f"{name}, medians of its blocks",
             marker={"color": colour, "symbol": symbol, "size": 10, "line": {"color": GREY, "width": 1}},
             hovertext=[
-                f"<b>{name}</b>: block {number} of {len(medians_ns)}, median {escape(format_ns(median_ns))}"
+                f"<b>{name}</b>: block {number} of {len(medians_ns)}, median {escaped(format_ns(median_ns))}"
                 for number, median_ns in enumerate(medians_ns, start=1)
             ],
             row=2,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from html import escape
 
 import plotly.graph_objects as go
 
@@ -11,7 +10,7 @@ from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.metrics import Metric, metric
 from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, lay_out, logarithmic, marker_of, rows_of
-from roofwatch.dashboard.wording import natural_order, rate_text, shortened
+from roofwatch.dashboard.wording import escaped, natural_order, rate_text, shortened
 from roofwatch.db.values import Series
 
 _MEASURED_DASHES = ("solid", "dash", "longdash")
@@ -60,7 +59,7 @@ class Point:
         measurement = self.measurement
         assert measurement.median_ns is not None
         lines = [
-            f"<b>{escape(self.case.case_id)}</b> {escape(measurement.implementation)}",
+            f"<b>{escaped(self.case.case_id)}</b> {escaped(measurement.implementation)}",
             f"{self.rate.format(self.per_s)} in {metric('median_ns').format(measurement.median_ns)}",
         ]
         if measurement.utilisation is not None:
@@ -84,7 +83,7 @@ def _add_points(
             x=list(map(x, own)),
             y=list(map(y, own)),
             mode="markers",
-            name=escape(name),
+            name=escaped(name),
             marker=marker_of(index, size),
             hovertext=[one.hover for one in own],
         )
@@ -146,7 +145,7 @@ def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.
 
 
 def _name(one: Point) -> str:
-    return escape(shortened(one.case.case_id))
+    return escaped(shortened(one.case.case_id))
 
 
 def _add_path(figure: go.Figure, placed: Sequence[Point], path: Series, zone: tzinfo) -> None:
@@ -164,11 +163,11 @@ def _add_path(figure: go.Figure, placed: Sequence[Point], path: Series, zone: tz
         text=[f"first, {first}", *[""] * (len(steps) - 2), f"last, {last}"],
         textposition=["middle left", *["middle right"] * (len(steps) - 1)],
         textfont={"color": GREY},
-        name=escape(f"path of {path.key.implementation} over commits"),
+        name=escaped(f"path of {path.key.implementation} over commits"),
         line={"color": GREY, "width": 1},
         marker={"color": GREY, "symbol": "line-ew-open", "size": 10},
         hovertext=[
-            f"<b>{metric('flop_per_s').format(rate)}</b><br>{escape(path.key.label)}<br>"
+            f"<b>{metric('flop_per_s').format(rate)}</b><br>{escaped(path.key.label)}<br>"
             + "<br>".join(commit_lines(point.commit, zone))
             for (point, _), rate in zip(steps, rates, strict=True)
         ],
@@ -218,7 +217,7 @@ def _add_roof(
         mode="lines" if marker is None else "lines+markers",
         line={"color": GREY, "width": 1 if is_published else 2, "dash": dashes[index % len(dashes)]},
         marker=marker,
-        name=escape(f"roof: {label}, datasheet" if is_published else f"roof: {label}"),
+        name=escaped(f"roof: {label}, datasheet" if is_published else f"roof: {label}"),
         hoverinfo="name",
         hoverlabel={"namelength": -1},
     )

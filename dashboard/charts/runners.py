@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from html import escape
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -22,7 +21,7 @@ from roofwatch.dashboard.charts.style import (
     lay_out,
     style_of,
 )
-from roofwatch.dashboard.wording import rate_text
+from roofwatch.dashboard.wording import escaped, rate_text
 from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import Series, SeriesPoint
 
@@ -77,7 +76,7 @@ def _hover(point: SeriesPoint, zone: tzinfo) -> str:
     if point.temperature_c is not None:
         lines.append(f"{point.temperature_c:.0f} °C")
     if point.degraded_by:
-        lines.append(f"throttled or shared: {escape(', '.join(point.degraded_by))}")
+        lines.append(f"throttled or shared: {escaped(', '.join(point.degraded_by))}")
     return "<br>".join([*lines, *commit_lines(point.commit, zone)])
 
 
@@ -98,12 +97,12 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
             x=clock_times((moment for moment, _ in found), zone),
             y=[ceiling.per_s / whole for _, ceiling in found],
             mode="lines+markers",
-            name=f"{escape(name)}, 100 % = {against}, {rate_text(found[-1][1].resource, whole)}",
+            name=f"{escaped(name)}, 100 % = {against}, {rate_text(found[-1][1].resource, whole)}",
             line={"color": colour, "dash": dash, "width": 1.5},
             marker={"color": colour, "symbol": symbol, "size": 8},
             hovertext=[
-                f"<b>{escape(name)}</b> {rate_text(ceiling.resource, ceiling.per_s)}<br>"
-                f"{ceiling.per_s / whole:.1%} of the {against}, {escape(ceiling.method)}"
+                f"<b>{escaped(name)}</b> {rate_text(ceiling.resource, ceiling.per_s)}<br>"
+                f"{ceiling.per_s / whole:.1%} of the {against}, {escaped(ceiling.method)}"
                 for _, ceiling in found
             ],
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import tzinfo
-from html import escape
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -16,7 +15,7 @@ from roofwatch.dashboard.charts.style import (
     lay_out,
     part_marker,
 )
-from roofwatch.dashboard.wording import shortened
+from roofwatch.dashboard.wording import escaped, shortened
 from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import CommitRef
 
@@ -72,14 +71,14 @@ def spending_figure(spent: pd.DataFrame, *, title: str, unit: str, zone: tzinfo)
     tick_format = "~s" if unit in _PREFIXED else "~g"
     figure = go.Figure()
     for index, name in enumerate(map(str, bars)):
-        label = escape(shortened(name.replace("_", " ")))
+        label = escaped(shortened(name.replace("_", " ")))
         figure.add_bar(
             x=list(range(len(commits))),
             y=bars[name].tolist(),
             name=label,
             marker=part_marker(index),
             hovertext=["<br>".join(commit_lines(commit, zone)) for commit in commits],
-            hovertemplate=f"<b>%{{y:.3{tick_format}}} {escape(unit)}</b> {label}<br>%{{hovertext}}<extra></extra>",
+            hovertemplate=f"<b>%{{y:.3{tick_format}}} {escaped(unit)}</b> {label}<br>%{{hovertext}}<extra></extra>",
         )
     return lay_out(
         figure,

@@ -8,13 +8,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
 from roofwatch.collector.record.metrics import Metric
-from roofwatch.dashboard.wording import shortened, written
+from roofwatch.dashboard.wording import escaped, shortened, written
 from roofwatch.db.values import CommitRef
 
 # Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on one of the two pages
@@ -151,8 +150,8 @@ def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = No
 def commit_lines(commit: CommitRef, zone: tzinfo) -> list[str]:
     """Describe a commit for a hover text."""
     return [
-        f"<b>{escape(commit.short_sha)}</b> {escape(shortened(commit.subject))}",
-        f"{escape(shortened(commit.author))}, {written(commit.committed_at, zone)}",
+        f"<b>{escaped(commit.short_sha)}</b> {escaped(shortened(commit.subject))}",
+        f"{escaped(shortened(commit.author))}, {written(commit.committed_at, zone)}",
     ]
 
 

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
-from html import escape
 from itertools import groupby
 
 import pandas as pd
@@ -33,7 +32,7 @@ from roofwatch.dashboard.charts.style import (
     rows_of,
     style_of,
 )
-from roofwatch.dashboard.wording import shortened
+from roofwatch.dashboard.wording import escaped, shortened
 
 _MAX_POINTS = 2_000
 """Maximum points of a line, and blocks of an implementation."""
@@ -143,7 +142,7 @@ def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Se
         lengths_ms = [
             (times[min(own[-1] + 1, len(times) - 1)] - times[own[0]]) / timedelta(milliseconds=1) for own in spells
         ]
-        title = escape(shortened(name.replace("_", " ")))
+        title = escaped(shortened(name.replace("_", " ")))
         figure.add_bar(
             orientation="h",
             y=[title] * len(spells),
@@ -152,7 +151,7 @@ def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Se
             marker={"color": VERMILLION, "pattern": hatched(DOUBTFUL)},
             name=f"throttled: {title}",
             showlegend=False,
-            hovertext=[f"{escape(name)} for {length_ms / 1e3:.1f} s" for length_ms in lengths_ms],
+            hovertext=[f"{escaped(name)} for {length_ms / 1e3:.1f} s" for length_ms in lengths_ms],
             row=row,
             col=1,
         )
@@ -164,7 +163,7 @@ def _blocks(record: RunRecord) -> pd.DataFrame:
     rows = [
         {
             "implementation": one.implementation,
-            "kernel": escape(shortened(kernel_of[one.case_id])),
+            "kernel": escaped(shortened(kernel_of[one.case_id])),
             "started_at": block.started_at,
             "ms": max(sum(block.span_ns or block.samples_ns) * one.launches_per_sample / 1e6, _MIN_BLOCK_MS),
             "is_degraded": block.device_state is not None and bool(block.device_state.degraded_by),
@@ -179,13 +178,13 @@ def _blocks(record: RunRecord) -> pd.DataFrame:
 def _block_hover(measurement: Measurement, number: int, block: Block) -> str:
     state = block.device_state
     lines = [
-        f"<b>{escape(measurement.case_id)}</b> {escape(measurement.implementation)}",
+        f"<b>{escaped(measurement.case_id)}</b> {escaped(measurement.implementation)}",
         f"block {number}: {len(block.samples_ns)} samples, median {format_ns(block.median_ns)}",
     ]
     if state is not None and state.sm_clock_mhz is not None:
         lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
     if state is not None and state.degraded_by:
-        lines.append(f"throttled by {escape(', '.join(state.degraded_by))}")
+        lines.append(f"throttled by {escaped(', '.join(state.degraded_by))}")
     return "<br>".join(lines)
 
 
@@ -205,7 +204,7 @@ def _add_blocks(figure: go.Figure, blocks: pd.DataFrame, zone: tzinfo, row: int)
                 "line": {"color": colour, "width": 1},
                 "pattern": hatched([DOUBTFUL if one else pattern_of(index) for one in own["is_degraded"]]),
             },
-            name=escape(str(implementation)),
+            name=escaped(str(implementation)),
             hovertext=list(own["hover"]),
             row=row,
             col=1,
@@ -231,9 +230,9 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
             base=[(one.start_ns - began_ns) / 1e9 for one in own],
             x=[one.duration_ns / 1e9 for one in own],
             marker={**part_marker(index), "line": {"width": 0}},
-            name=escape(shortened(name)),
+            name=escaped(shortened(name)),
             hovertext=[
-                f"<b>{escape(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
+                f"<b>{escaped(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
                 f"from {format_ns(one.start_ns - began_ns)} on"
                 for one in own
             ],
@@ -249,4 +248,4 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
 
 
 def _stream(activity: Activity) -> str:
-    return escape(f"GPU {activity.device}, stream {activity.stream}")
+    return escaped(f"GPU {activity.device}, stream {activity.stream}")

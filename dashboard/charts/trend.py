@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from enum import StrEnum
-from html import escape
 
 import plotly.graph_objects as go
 
@@ -20,7 +19,7 @@ from roofwatch.dashboard.charts.style import (
     style_of,
 )
 from roofwatch.dashboard.charts.trend_marks import MARKS, add_changes, add_setup_changes, changes_of, setting_changes
-from roofwatch.dashboard.wording import outcome_text, shortened
+from roofwatch.dashboard.wording import escaped, outcome_text, shortened
 from roofwatch.db.values import BandPoint, CommitRef, Regression, Series, SeriesPoint
 
 _MAX_WHISKERS = 500
@@ -191,7 +190,7 @@ def _add_values(
         error_y=whiskers if is_short else None,
         mode="lines+markers",
         connectgaps=False,
-        name=escape(name),
+        name=escaped(name),
         unselected={"marker": {"opacity": 1}},
         legendgroup=str(index),
         showlegend=axis == _VALUES,
@@ -213,15 +212,15 @@ def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
     spread = (
         "" if point.low is None or point.high is None else f" (quartiles {write(point.low)} to {write(point.high)})"
     )
-    value = f"<b>{escape(write(point.value))}</b>{escape(spread)}"
-    return "<br>".join([value, escape(series.key.label), *commit_lines(point.commit, zone)])
+    value = f"<b>{escaped(write(point.value))}</b>{escaped(spread)}"
+    return "<br>".join([value, escaped(series.key.label), *commit_lines(point.commit, zone)])
 
 
 def _band_hover(series: Series, one: BandPoint, zone: tzinfo) -> str:
     write = series.key.definition.format
-    median = f"<b>{escape(write(one.median))}</b>, median of {one.run_count:,} runs"
-    spread = f"5 % to 95 %: {escape(write(one.low))} to {escape(write(one.high))}"
-    return "<br>".join([median, spread, escape(series.key.label), *commit_lines(one.commit, zone)])
+    median = f"<b>{escaped(write(one.median))}</b>, median of {one.run_count:,} runs"
+    spread = f"5 % to 95 %: {escaped(write(one.low))} to {escaped(write(one.high))}"
+    return "<br>".join([median, spread, escaped(series.key.label), *commit_lines(one.commit, zone)])
 
 
 def _add_failures(
@@ -237,8 +236,8 @@ def _add_failures(
         name="failed run",
         marker={"symbol": "x-thin", "size": 9, "line": {"color": VERMILLION, "width": 2}},
         hovertext=[
-            f"<b>{outcome_text(point.outcome)}</b> {escape(shortened(point.message or ''))}<br>"
-            + "<br>".join([escape(series.key.label), *commit_lines(point.commit, zone)])
+            f"<b>{outcome_text(point.outcome)}</b> {escaped(shortened(point.message or ''))}<br>"
+            + "<br>".join([escaped(series.key.label), *commit_lines(point.commit, zone)])
             for series, point in failed
         ],
     )

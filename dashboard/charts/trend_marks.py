@@ -3,13 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from html import escape
 from itertools import pairwise
 
 import plotly.graph_objects as go
 
 from roofwatch.dashboard.charts.style import GREEN, GREY, VERMILLION, commit_lines
-from roofwatch.dashboard.wording import VERDICT_MARKS, change_text, confirmation_text, shortened, transition_text
+from roofwatch.dashboard.wording import (
+    VERDICT_MARKS,
+    change_text,
+    confirmation_text,
+    escaped,
+    shortened,
+    transition_text,
+)
 from roofwatch.db.values import (
     ChangePoint,
     CommitRef,
@@ -97,7 +103,7 @@ def add_setup_changes(
             "<br>".join(
                 [
                     f"<b>{title}</b>",
-                    *(escape(shortened(word)) for word in change.words),
+                    *(escaped(shortened(word)) for word in change.words),
                     *commit_lines(change.commit, zone),
                 ]
             )
@@ -162,10 +168,10 @@ def _change_hover(one: StoredChange, zone: tzinfo) -> str:
         standing = "no longer found"
     return "<br>".join(
         [
-            f"<b>{VERDICT_MARKS[change.verdict].text} {escape(change_text(change))}</b> "
-            f"({escape(transition_text(change))}), {standing}",
-            escape(shortened(change.evidence, length=120)),
-            escape(change.series.label),
+            f"<b>{VERDICT_MARKS[change.verdict].text} {escaped(change_text(change))}</b> "
+            f"({escaped(transition_text(change))}), {standing}",
+            escaped(shortened(change.evidence, length=120)),
+            escaped(change.series.label),
             *commit_lines(change.commit, zone),
         ]
     )

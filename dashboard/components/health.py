@@ -128,7 +128,7 @@ def show_newest(
         worst = possible[0]
         st.caption("To decide one now, on a machine of that runner class:")
         revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
-        st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language="bash")
+        st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)
     newest = {one.runner_class: one.commits[-1] for one in recent}
     cases = {runner.runner_class: runner.cases for runner in runners}
 

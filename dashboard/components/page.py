@@ -195,6 +195,6 @@ def show_no_match(what: str) -> None:
 def show_first_steps(what_is_missing: str) -> NoReturn:
     """Show what is missing and the commands that create it, and end the view."""
     st.info(what_is_missing, icon=":material/play_circle:")
-    st.code("roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language="bash")
+    st.code("roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language=None)
     st.caption("To try it with real measurements first: `roofwatch demo`")
     st.stop()

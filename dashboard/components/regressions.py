@@ -20,6 +20,7 @@ from roofwatch.dashboard.wording import (
     certainty_text,
     confirmation_text,
     date_written,
+    escaped,
     headline_text,
     natural_order,
     percent,
@@ -98,7 +99,7 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
 
 def _cut(text: str) -> str:
     """Write text on one line, which ends where the cell ends; hovering over it shows all."""
-    shown = escape(on_one_line(text))
+    shown = escaped(text)
     return f"<div class='rw-cut' title='{shown}'>{shown}</div>"
 
 

@@ -263,7 +263,7 @@ def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:
     """Show the state of the newest bisection, or how to request one."""
     if bisection is None:
         st.text("Not bisected. Run on this runner class:")
-        st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language="bash")
+        st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language=None)
         return
     st.text(f"{_BISECTION_MARKS[bisection.state]}, {bisection.progress.measurement_count} blocks measured")
     if bisection.note:

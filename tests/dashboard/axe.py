@@ -9,15 +9,16 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 GRAVE = {"serious", "critical"}
+_HEADINGS = "heading-order"
 
 
 def grave_violations(page: Page) -> list[str]:
-    """Return serious and critical violations, one line per element."""
+    """Return serious and critical violations, and headings that skip a level, one line per element."""
     found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {_selector(node)}: {node['html'][:200]} {_why(node)}"
         for rule in found
-        if rule["impact"] in GRAVE
+        if rule["impact"] in GRAVE or rule["id"] == _HEADINGS
         for node in rule["nodes"]
     ]
 

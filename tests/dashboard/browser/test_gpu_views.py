@@ -10,17 +10,21 @@ from urllib.parse import quote
 import pandas as pd
 import pytest
 from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine
 
-from tests.builders import sha_of
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.regressions.judgements import replace_regressions
+from tests.builders import PROJECT, make_change_point, make_commit, make_regression, make_series_key, sha_of
 from tests.dashboard.axe import grave_violations
 from tests.dashboard.browsing import Watched, launched, new_context, watch
-from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, store_gpu_history
+from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, store_gpu_history
 from tests.dashboard.served import serving
 from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
 PLOT = ".js-plotly-plot"
+DRIFT_AT = 2
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +35,16 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
-    """Address of a dashboard with runs of a GPU, and the ID of the run in which it overheated."""
-    with databases.filled(store_gpu_history) as (url, records), serving(database_url=url) as served:
+    """Address of a dashboard with runs of a GPU and a drift, and the ID of the run in which it overheated."""
+
+    def fill(engine: Engine) -> list[RunRecord]:
+        series = make_series_key(case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class)
+        drift = make_change_point(DRIFT_AT, series=series, is_gradual=True, weekly_change=0.014)
+        records = store_gpu_history(engine)
+        replace_regressions(engine, PROJECT, [make_regression(DRIFT_AT, kernel="softmax", change_points=(drift,))])
+        return records
+
+    with databases.filled(fill) as (url, records), serving(database_url=url) as served:
         yield served.address, str(records[HOT_AT].run_id)
 
 
@@ -101,6 +113,8 @@ def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watche
 
     csv, parquet, markdown = (download(watched, kind) for kind in ("CSV", "Parquet", "Markdown"))
     frame = pd.read_csv(csv)
+    # raw values, without the symbols of the page
+    assert not set("✓✕◆●–") & set(csv.read_text())
     assert sorted(frame["case"]) == sorted([SOFTMAX, SOFTMAX, SOFTMAX_SMALL, SOFTMAX_SMALL])
     change = frame.set_index(["case", "implementation"])["relative change"]
     assert change[SOFTMAX, "triton"] == pytest.approx(0.3)
@@ -116,6 +130,20 @@ def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watche
     watched.wait_until_shown()
     expect(watched.page.locator(f"{PLOT} .xy .point").first).to_be_visible()
     assert "family=reduction" in watched.page.url
+    assert watched.complaints == []
+
+
+def test_a_drift_accuses_no_commit_and_the_cells_of_a_silent_runner_are_hatched(watched: Watched) -> None:
+    watched.open("/?window=all")
+    row = watched.page.locator(".rw-row")
+    expect(row).to_contain_text("+1.4% a week")
+    expect(row).to_contain_text("No single commit")
+    expect(watched.page.get_by_role("cell", name="+20.0%")).to_have_class("rw-stale")
+    watched.page.get_by_role("link", name="Details", exact=True).click()
+    expect(watched.page.get_by_role("heading", name="Machine code")).to_be_visible()
+    watched.wait_until_shown()
+    assert "Drifts since" in watched.text
+    assert make_commit(DRIFT_AT).author not in watched.text
     assert watched.complaints == []
 
 

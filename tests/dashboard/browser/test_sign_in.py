@@ -113,6 +113,8 @@ def test_a_decision_is_shown_to_other_readers_with_its_reason(context: BrowserCo
     mine.page.get_by_test_id("stFormSubmitButton").get_by_role("button").click()
     expect(mine.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
     mine.wait_until_shown()
+    # the form stays open, and sending it again changes nothing
+    expect(mine.page.get_by_role("radio", name="acknowledged")).to_be_checked()
     link = mine.page.url.removeprefix(setting.address)
     mine.save_screenshot("regression-signed-in")
     mine.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, expect
 from sqlalchemy import Engine
 
 from tests.builders import make_commit
@@ -144,6 +144,8 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
         watched.page.keyboard.press("Tab")
         if why.first.evaluate("link => link === document.activeElement"):
             break
+    expect(why.first).to_have_css("outline-style", "solid")
+    expect_rows_in_columns(watched)
     watched.page.keyboard.press("Enter")
     expect(heading).to_have_text("Regression")
     go_back(watched, "Overview")
@@ -158,9 +160,14 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
         *(commit.sha, commit.author, commit.subject),
         "the machine code differs on 1 of 1 targets",
         "90%",
+        "Best evidence: Example CPU",
         "Base: median 10 µs of 6 samples. Head: median 14.2 µs of 6 samples.",
     ):
         assert part in watched.text
+    # the first screen says which kernel and commit, why, and from which series
+    first_screen = ("rms_norm became 42 % slower", commit.subject, "the machine code differs on 1 of 1 targets")
+    assert max(bottom_of(watched.main.get_by_text(part).first) for part in first_screen) < 900
+    assert bottom_of(watched.page.locator(".js-plotly-plot").first) < 900
     go_back(watched, "Overview")
 
     watched.page.get_by_role("link", name="Trend", exact=True).nth(2).click()
@@ -168,6 +175,25 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
     expect(watched.page.locator(".js-plotly-plot").get_by_text("+42.0%")).to_be_visible()
     assert quote(RMS_NORM, safe="") in watched.page.url
     watched.close()
+
+
+def expect_rows_in_columns(watched: Watched) -> None:
+    """The cells of all regressions are below each other at any width, and one below the other on a phone."""
+    for width, columns in ((1_600, 5), (1_280, 5), (390, 1)):
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        lefts = watched.page.locator(".rw-row > div").evaluate_all(
+            "cells => cells.map(cell => Math.round(cell.getBoundingClientRect().left))"
+        )
+        assert len(set(lefts)) == columns
+        rows = watched.page.locator(".rw-map").last
+        assert rows.evaluate("map => map.scrollHeight <= map.clientHeight + 1")
+    watched.page.set_viewport_size({"width": 1_280, "height": 900})
+
+
+def bottom_of(place: Locator) -> float:
+    box = place.bounding_box()
+    assert box is not None
+    return box["y"] + box["height"]
 
 
 def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserContext, dashboard: str) -> None:
@@ -191,6 +217,10 @@ def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserCon
     field.press("Enter")
     watched.main.get_by_role("link", name="Regression").click()
     expect(watched.page).to_have_title("rms_norm +42.0% · Regression · roofwatch")
+
+    # a view without enough to show ends with advice
+    watched.open(in_project("/compare?by=branches", "example/project"))
+    expect(watched.main.get_by_text("roofwatch ingest roofwatch-records")).to_be_visible()
     watched.close()
 
 
@@ -214,7 +244,10 @@ def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
     for part in (commit.sha[:8], commit.author, commit.subject, "confirmed"):
         expect(mine.page.locator(".hoverlayer")).to_contain_text(part)
     change.click(force=True)
-    expect(mine.page.get_by_role("link", name="Details", exact=True)).to_be_visible()
+    details = mine.page.get_by_role("link", name="Details", exact=True)
+    expect(details).to_be_visible()
+    assert bottom_of(details) < 900
+    expect(mine.page.locator(POINTS).first).to_have_css("opacity", "1")
     expect(mine.page).to_have_url(re.compile(f"commit={commit.sha}"))
     mine.wait_until_shown()
     theirs = watch(another, dashboard)
@@ -294,6 +327,7 @@ def test_text_from_records_is_never_run(attacked: Watched, view: str) -> None:
         attacked.page.locator(POINTS).first.hover(force=True)
         expect(attacked.page.locator(".hoverlayer")).to_contain_text("onerror")
     attacked.save_screenshot(f"{view}-hostile")
+    assert "\u202e" not in attacked.text
     foreign = attacked.main.locator("img[src='x'], script, a[href^='javascript'], [onerror]")
     expect(foreign).to_have_count(0)
     assert attacked.page.evaluate("globalThis.wasRun") is None
