@@ -1,14 +1,15 @@
 """A sandboxed process that calls a kernel, as the judge of `roofwatch submit` uses it.
 
 The process is stopped whenever the judge does not wait for it: it can neither read an input before the clock starts nor
-work on after it has answered. Inputs and outputs are in memory shared with it; the outputs are copied at once, and
-whether somebody changed them later is checked before the next call.
+work on after it has answered. That none of its threads has run in between is checked before the next call. Inputs and
+outputs are in memory shared with it; the outputs are copied at once.
 """
 
 import contextlib
 import ctypes
 import fcntl
 import json
+import math
 import mmap
 import os
 import secrets
@@ -16,9 +17,8 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -49,53 +49,61 @@ _DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool"),
     *("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
 )
+_STOP_S, _STOP_PAUSE_S = 5.0, 1e-4
+_STOPPED_STATES = frozenset("TZX")
+_MAX_WORKED_NS = 30_000
+"""CPU time in which a thread that counts as stopped comes to rest; shorter than an exchange."""
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH")
 
 
 @dataclass(frozen=True)
-class Sandbox:
-    """How the processes of a submission are isolated.
+class _Activity:
+    """What the threads of a process and its descendants have done so far."""
 
-    Args:
-        folder: Temporary; each process gets a scratch folder in it.
-        device: Of the kernels.
-        is_interpreted: Triton's kernels run in its interpreter.
-        arena_bytes: Size of the shared memory.
-        policy: The limits; its scratch folder is set for each process.
-    """
+    threads: frozenset[str]
+    is_stopped: bool
+    """All of them, or ended."""
+    cpu_ns: int
 
-    folder: Path
-    device: str
-    is_interpreted: bool
-    arena_bytes: int
-    policy: Policy
+    @classmethod
+    def below(cls, leader: int) -> Self:
+        threads, is_stopped, cpu_ns = set(), True, 0
+        processes = [str(leader)]
+        while processes:
+            for thread in Path("/proc", processes.pop()).glob("task/*"):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                    is_stopped &= (thread / "stat").read_text().rpartition(")")[2].split()[0] in _STOPPED_STATES
+                    threads.add(thread.name)
+                    processes += (thread / "children").read_text().split()
+                    cpu_ns += int((thread / "schedstat").read_text().split()[0])
+        return cls(frozenset(threads), is_stopped, cpu_ns)
 
 
 class CandidateProcess:
     """Starts the process; it loads the kernel when `load` is called.
 
     Args:
-        sandbox: Its limits.
         name: Of its scratch folder, and in messages.
-        what: To load: `file` and `entry` of a candidate, or `spec`, `kernel` and `roots` of a spec; both, and a
-            `compiled_case`, to compile the candidate without calling it.
-        import_roots: Folders first on the import path.
+        setup: What the process needs to know: `device`, `is_interpreted`, `arena_bytes` (size of the shared memory),
+            `import_roots` and `import_path` (folders first and last on the import path), and what to load: `file` and
+            `entry` of a candidate, or `spec` and `kernel` of a spec; both, and a `compiled_case`, to compile
+            the candidate without calling it.
+        policy: The limits; `scratch` is the parent of its scratch folder.
     """
 
-    def __init__(self, sandbox: Sandbox, name: str, what: Mapping[str, Any], import_roots: Sequence[Path]) -> None:
+    def __init__(self, name: str, setup: Mapping[str, Any], policy: Policy) -> None:
         self._name = name
-        self._late: str | None = None
         self._returned: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._resources = contextlib.ExitStack()
-        scratch = sandbox.folder / f"scratch-{name}"
+        self._activity: _Activity | None = None
+        scratch = Path(policy.scratch, f"scratch-{name}")
         scratch.mkdir(mode=0o700)
+        arena_bytes = setup["arena_bytes"]
         memory_fd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
-        os.ftruncate(memory_fd, sandbox.arena_bytes)
+        os.ftruncate(memory_fd, arena_bytes)
         # a process that shrank it would crash the judge
         fcntl.fcntl(memory_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._arena = torch.frombuffer(mmap.mmap(memory_fd, sandbox.arena_bytes), dtype=torch.uint8)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = self._resources.enter_context(ours)
+        self._arena = torch.frombuffer(mmap.mmap(memory_fd, arena_bytes), dtype=torch.uint8)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 python_command("roofwatch.collector.workers.candidate_main", theirs.fileno()),
@@ -104,25 +112,15 @@ class CandidateProcess:
                 stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 cwd=scratch,
-                env=_environment(scratch, is_interpreted=sandbox.is_interpreted),
+                env=_environment(scratch, is_interpreted=setup["is_interpreted"]),
                 start_new_session=True,  # a group of its own, which is stopped and killed as a whole
             )
-        setup = {
-            **dict.fromkeys(("file", "entry", "spec", "kernel", "compiled_case")),
-            "roots": [],
-            **what,
-            "policy": asdict(replace(sandbox.policy, scratch=str(scratch))),
-            "arena_bytes": sandbox.arena_bytes,
-            "device_arena": None if sandbox.device == "cpu" else self._move_to_device(),
-            "device": sandbox.device,
-            "is_interpreted": sandbox.is_interpreted,
-            "import_roots": [str(root) for root in import_roots],
-            "import_path": [path for path in sys.path if path],
+        own = {
+            "policy": asdict(replace(policy, scratch=str(scratch))),
+            "device_arena": None if setup["device"] == "cpu" else self._move_to_device(),
         }
-        socket.send_fds(self._control, [json.dumps(setup).encode()], [memory_fd])
+        socket.send_fds(self._control, [json.dumps({**setup, **own}).encode()], [memory_fd])
         os.close(memory_fd)
-        self.missing_layers: Mapping[str, str] = {}
-        self.static_facts: tuple[dict[str, Any], ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -130,36 +128,48 @@ class CandidateProcess:
     def __exit__(self, *_error: object) -> None:
         self._signal(signal.SIGKILL)
         self._process.wait()
-        self._resources.close()
+        self._control.close()
 
-    def wait_until_isolated(self, timeout_s: float) -> None:
+    def wait_until_isolated(self, timeout_s: float) -> Mapping[str, str]:
         """Wait for the process to be isolated; it has not run any code of the kernel yet.
 
+        Returns:
+            Why a layer is missing, by its name.
+
         Raises:
-            CollectorError: it could not be.
+            CollectorError: it could not be isolated.
         """
         try:
-            self.missing_layers = self._receive(timeout_s).missing or {}
+            return _parse(self._receive(timeout_s)).missing
         except CandidateError as error:
             raise CollectorError(f"the sandbox of the {self._name} could not be set up: {error}") from None
 
-    def load(self, timeout_s: float) -> None:
+    def load(self, timeout_s: float) -> list[dict[str, Any]]:
         """Load the kernel, which runs the candidate's code for the first time, and stop the process.
+
+        Returns:
+            Facts of what was compiled.
 
         Raises:
             CandidateError: it cannot be loaded.
         """
-        answer, _ = self._ask({"do": "load"}, timeout_s)
-        self.static_facts = tuple(each.model_dump() for each in answer.static or ())
+        return self._ask({}, timeout_s)[0].static
 
     def call(
-        self, arguments: Arguments, *, implementation: str = "candidate", timeout_s: float, is_recorded: bool = False
+        self,
+        arguments: Arguments,
+        *,
+        implementation: str | None = "candidate",
+        timeout_s: float,
+        is_recorded: bool = False,
     ) -> Returned:
         """Call the kernel once.
 
+        The process first learns of the call when the clock runs, so that it can prepare nothing in advance.
+
         Args:
             arguments: Copied into the shared memory.
-            implementation: Of a process that loaded a spec.
+            implementation: Of a process that loaded a spec; None does everything but call it, which is an exchange.
             timeout_s: Time limit of the call.
             is_recorded: Ask for the kernels that run on the GPU; takes longer.
 
@@ -169,47 +179,42 @@ class CandidateProcess:
         self.check_settled()
         place = secrets.randbelow(_SHIFTS) * ALIGNMENT
         places: list[dict[str, Any]] = []
-        for tensor in (*arguments.tensors.values(), *arguments.upstream):
+        tensors = (*arguments.tensors.values(), *arguments.upstream)
+        for tensor in tensors:
             places.append(_place(tensor, place))
             place += extent(places[-1]["byte_count"])
         if place > len(self._arena):
             raise CollectorError(f"inputs of {place} bytes do not fit into {len(self._arena)} bytes of shared memory")
-        count = len(arguments.tensors)
-        self._ask(
+        for each, tensor in zip(places, tensors, strict=True):
+            self._bytes(each).copy_(_storage(tensor))
+        answer, elapsed_ns = self._ask(
             {
-                "do": "prepare",
                 "implementation": implementation,
                 "tensors": dict(zip(arguments.tensors, places, strict=False)),
-                "upstream": places[count:],
+                "upstream": places[len(arguments.tensors) :],
                 "values": arguments.values,
                 "gradients": arguments.gradients,
                 "output_start": place,
+                "is_recorded": is_recorded,
             },
             timeout_s,
         )
-        tensors = (*arguments.tensors.values(), *arguments.upstream)
-        for each, tensor in zip(places, tensors, strict=True):
-            self._bytes(each).copy_(_storage(tensor))
-        answer, elapsed_ns = self._ask({"do": "record" if is_recorded else "call"}, timeout_s)
         outputs = self._copy(answer.outputs, place)
         changed = tuple(
             name
             for name, each, tensor in zip(arguments.tensors, places, tensors, strict=False)
             if not torch.equal(self._bytes(each), _storage(tensor))
         )
-        return Returned(outputs, elapsed_ns, float(answer.claimed_ns or 0), tuple(answer.kernels or ()), changed)
-
-    def exchange_ns(self, timeout_s: float) -> float:
-        """Time of an exchange without a call, by the judge's clock."""
-        return self._ask({"do": "nothing"}, timeout_s)[1]
+        return Returned(outputs, elapsed_ns, tuple(answer.kernels), changed)
 
     def check_settled(self) -> None:
-        """Check that the outputs of the last call are what they were when it returned.
+        """Check that nothing has happened since the last call returned.
 
         Raises:
-            ForgeryError: they are not, or the process has sent something that nobody asked for.
+            ForgeryError: the process has run, an output has changed, or a message was sent that nobody asked for.
         """
         returned, self._returned = self._returned, []
+        self._check_idle()
         if any(not torch.equal(copy, place) for place, copy in returned):
             raise ForgeryError("an output was written after the call had returned")
         if select.select([self._control], [], [], 0)[0] and self._process.poll() is None:
@@ -225,19 +230,43 @@ class CandidateProcess:
 
     def _ask(self, request: Mapping[str, Any], timeout_s: float) -> tuple[Answer, float]:
         """Send a request, let the process run until it has answered, and return the answer and the time in ns."""
+        self._check_idle()
+        number = secrets.randbelow(2**53)
         try:
-            self._control.send(json.dumps(request).encode())
+            self._control.send(json.dumps({**request, "number": number}).encode())
         except OSError:
             raise CandidateGoneError(self._how_it_ended()) from None
         began_ns = time.perf_counter_ns()
         self._signal(signal.SIGCONT)
         try:
-            answer = self._receive(timeout_s)
-            return answer, float(time.perf_counter_ns() - began_ns)
+            message = self._receive(timeout_s)
+            elapsed_ns = float(time.perf_counter_ns() - began_ns)
         finally:
             self._signal(signal.SIGSTOP)
+        self._wait_until_stopped()
+        answer = _parse(message)
+        if answer.number != number:
+            raise ForgeryError("the process sent a message that was not asked for")
+        return answer, elapsed_ns
 
-    def _receive(self, timeout_s: float) -> Answer:
+    def _wait_until_stopped(self) -> None:
+        """Wait for every thread to stop; one that is inside the operating system's kernel works on for a while."""
+        until_s = time.monotonic() + _STOP_S
+        while not (activity := _Activity.below(self._process.pid)).is_stopped:
+            if time.monotonic() > until_s:
+                raise ForgeryError("the process could not be stopped")
+            time.sleep(_STOP_PAUSE_S)
+        self._activity = activity
+
+    def _check_idle(self) -> None:
+        """Check that no thread has run since all were stopped; a timer of the kernel may continue them."""
+        if self._activity is not None and self._process.poll() is None:
+            now = _Activity.below(self._process.pid)
+            worked_ns = now.cpu_ns - self._activity.cpu_ns
+            if now.threads != self._activity.threads or not now.is_stopped or worked_ns > _MAX_WORKED_NS:
+                raise ForgeryError("the process worked while it was stopped")
+
+    def _receive(self, timeout_s: float) -> bytes:
         self._control.settimeout(timeout_s)
         try:
             message = self._control.recv(MAX_MESSAGE_BYTES)
@@ -247,14 +276,7 @@ class CandidateProcess:
             message = b""
         if not message:
             raise CandidateGoneError(self._how_it_ended())
-        try:
-            answer = Answer.model_validate_json(message)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise ForgeryError(f"malformed answer: {first['msg']}") from None
-        if answer.error is not None:
-            raise CandidateError(answer.error, answer.kinds)
-        return answer
+        return message
 
     def _copy(self, outputs: list[Output] | None, start: int) -> dict[str, torch.Tensor]:
         """Copy the outputs, which lie one after another, and remember where they were."""
@@ -267,16 +289,15 @@ class CandidateProcess:
                     f"{output.name} has dtype {output.dtype!r}; a result has one of {', '.join(_DTYPES)}"
                 )
             dtype = getattr(torch, output.dtype)
-            byte_count = dtype.itemsize
-            for length in output.shape:
-                byte_count *= length
-            if output.start != start or start + byte_count > len(self._arena) or output.name in found:
+            # torch multiplies the other lengths of an empty shape too
+            largest = dtype.itemsize * math.prod(length for length in output.shape if length)
+            if start + largest > len(self._arena) or output.name in found:
                 raise ForgeryError(f"malformed answer: {output.name} does not fit into the shared memory")
-            place = self._arena[start : start + byte_count]
+            place = self._arena[start:][: dtype.itemsize * math.prod(output.shape)]
             copy = place.clone()
             self._returned.append((place, copy))
             found[output.name] = copy.view(dtype).view(output.shape)
-            start += extent(byte_count)
+            start += extent(len(place))
         return found
 
     def _bytes(self, place: Mapping[str, Any]) -> torch.Tensor:
@@ -296,6 +317,18 @@ class CandidateProcess:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def _parse(message: bytes) -> Answer:
+    """Parse an answer, which anybody in the process may have written."""
+    try:
+        answer = Answer.model_validate_json(message)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ForgeryError(f"malformed answer: {first['msg']}") from None
+    if answer.error is not None:
+        raise CandidateError(answer.error, answer.kinds)
+    return answer
 
 
 def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:

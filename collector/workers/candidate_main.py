@@ -12,8 +12,7 @@ import mmap
 import os
 import socket
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -37,7 +36,7 @@ def main(control_fd: int) -> NoReturn:
     _send(control, {"missing": missing})
     import torch  # noqa: F401  before the candidate's turn, while the other process loads it too
 
-    if not control.recv(MAX_MESSAGE_BYTES):  # the judge refuses this isolation
+    if not (message := control.recv(MAX_MESSAGE_BYTES)):  # the judge refuses this isolation
         os._exit(1)
     sys.path[:0] = setup["import_roots"]
     sys.path += [path for path in setup["import_path"] if path not in sys.path]
@@ -46,13 +45,15 @@ def main(control_fd: int) -> NoReturn:
     except BaseException as error:  # noqa: BLE001  SystemExit too: the judge hears why
         _send(control, _described(error))
         os._exit(1)
-    _send(control, {"static": server.static_facts})
+    _send(control, {"static": server.static_facts, **json.loads(message)})
     while message := control.recv(MAX_MESSAGE_BYTES):
+        request = json.loads(message)
+        number = request.pop("number")
         try:
-            reply = server.answer(json.loads(message))
+            reply = server.answer(**request)
         except BaseException as error:  # noqa: BLE001
             reply = _described(error)
-        _send(control, reply)
+        _send(control, {**reply, "number": number})
     os._exit(0)
 
 
@@ -66,7 +67,7 @@ def _described(error: BaseException) -> dict[str, Any]:
 
 
 class _Server:
-    """The loaded kernel and the call that is prepared."""
+    """The loaded kernel."""
 
     def __init__(self, setup: Mapping[str, Any], memory: mmap.mmap) -> None:
         import torch
@@ -86,9 +87,8 @@ class _Server:
         if setup["device_arena"] is not None:
             self._arena = _open_device_arena(bytes.fromhex(setup["device_arena"]), setup["arena_bytes"])
         self._kernels = _load(setup)
-        self.static_facts = None if setup["compiled_case"] is None else _compile(setup, self._kernels["candidate"])
-        self._call_kernel: Callable[[], dict[str, Any]]
-        self._output_start = 0
+        self.static_facts = _compile(setup, self._kernels["candidate"]) if "compiled_case" in setup else []
+        self._outputs: dict[str, Any] = {}
         self._recorder: Any = None
         if self._device != "cpu":
             with contextlib.suppress(Exception):  # without CUPTI the judge sees no kernels
@@ -96,54 +96,54 @@ class _Server:
 
                 self._recorder = recorder()
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if request["do"] == "prepare":
-            self._prepare(request)
-            return {}
-        if request["do"] == "nothing":
-            return {}
-        if request["do"] == "record" and self._recorder is not None:
-            with self._recorder.recording():
-                answer = self._call()
+    def answer(
+        self,
+        implementation: str | None,
+        tensors: Mapping[str, Any],
+        upstream: Sequence[Any],
+        values: Mapping[str, Any],
+        gradients: Sequence[str],
+        output_start: int,
+        is_recorded: bool,
+    ) -> dict[str, Any]:
+        """Call the kernel, and copy its outputs into the shared memory."""
+        views = {name: self._view(**place) for name, place in tensors.items()}
+        for name in gradients:
+            views[name].requires_grad_(True)
+        weights = [self._view(**place) for place in upstream]
+        if implementation is None:
+            for each in self._outputs.values():  # a copy, which writing into the shared memory at once would save
+                self._torch.empty_like(each).copy_(self._torch.empty_like(each))
+            return {"outputs": []}
+        is_recorded = is_recorded and self._recorder is not None
+        with self._recorder.recording() if is_recorded else contextlib.nullcontext():
+            results = _call(self._kernels[implementation], {**values, **views}, gradients, weights)
+            answer: dict[str, Any] = {"outputs": self._copy(results, output_start)}
+            if is_recorded:
                 seen = {f"{each.name[:200]} on stream {each.stream}" for each in self._recorder.activities()}
-            return {**answer, "kernels": sorted(seen)[:100]}
-        return self._call()
-
-    def _prepare(self, request: Mapping[str, Any]) -> None:
-        tensors = {name: self._view(**place) for name, place in request["tensors"].items()}
-        for name in request["gradients"]:
-            tensors[name].requires_grad_(True)
-        upstream = [self._view(**place) for place in request["upstream"]]
-        launch = self._kernels[request["implementation"]]
-        arguments = {**request["values"], **tensors}
-        self._call_kernel = _prepared(launch, arguments, request["gradients"], upstream)
-        self._output_start = request["output_start"]
+                answer["kernels"] = sorted(seen)[:100]
+        return answer
 
     def _view(self, start: int, byte_count: int, dtype: str, shape: Any, stride: Any, offset: int) -> Any:
         storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
         return storage.as_strided(shape, stride, storage.storage_offset() + offset)
 
-    def _call(self) -> dict[str, Any]:
-        began_ns = time.perf_counter_ns()
-        results = self._call_kernel()
-        if self._device != "cpu":
-            self._torch.cuda.synchronize()
-        took_ns = time.perf_counter_ns() - began_ns
-        place = self._output_start
+    def _copy(self, results: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
         outputs = []
+        self._outputs = {}
         for name, result in results.items():
             if type(result) is not self._torch.Tensor:
                 raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
             if place + result.nbytes > len(self._arena):
                 raise ValueError(f"{name} has {result.nbytes} bytes, more than the reference's outputs")
-            target = self._arena[place : place + result.nbytes].view(result.dtype).view(result.shape)
+            target = self._outputs[name] = self._arena[place:][: result.nbytes].view(result.dtype).view(result.shape)
             target.copy_(result.detach())
             dtype = str(result.dtype).removeprefix("torch.")
-            outputs.append({"name": name, "dtype": dtype, "shape": list(result.shape), "start": place})
+            outputs.append({"name": name, "dtype": dtype, "shape": list(result.shape)})
             place += -(-result.nbytes // 64) * 64
         if self._device != "cpu":
             self._torch.cuda.synchronize()
-        return {"outputs": outputs, "claimed_ns": took_ns}
+        return outputs
 
 
 class _IpcHandle(ctypes.Structure):
@@ -178,7 +178,7 @@ def _open_device_arena(handle: bytes, byte_count: int) -> Any:
 
 def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     """The candidate's callable, or the implementations of the spec that is compared with."""
-    if setup["entry"] is not None:
+    if "entry" in setup:
         file = Path(setup["file"])
         module_spec = importlib.util.spec_from_file_location("candidate", file)
         if module_spec is None or module_spec.loader is None:
@@ -199,7 +199,7 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
 def _load_spec(setup: Mapping[str, Any]) -> Any:
     from roofwatch.collector.suite import SuiteSource, load_suite
 
-    source = SuiteSource(Path(setup["spec"]), tuple(map(Path, setup["roots"])))
+    source = SuiteSource(Path(setup["spec"]), tuple(map(Path, setup["import_roots"])))
     return next(spec for spec in load_suite(source) if spec.name == setup["kernel"])
 
 
@@ -216,23 +216,19 @@ def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[
     return [each.model_dump(mode="json", include=set(STATIC_FIELDS)) for each in facts][:_MAX_FACTS]
 
 
-def _prepared(
-    launch: Callable[..., Any], arguments: Mapping[str, Any], differentiated: list[str], upstream: list[Any]
-) -> Callable[[], dict[str, Any]]:
-    """The call of a case: the forward pass without a graph, or the outputs and the gradients."""
+def _call(
+    launch: Callable[..., Any], arguments: Mapping[str, Any], differentiated: Sequence[str], upstream: Sequence[Any]
+) -> dict[str, Any]:
+    """Run the forward pass without a graph, or the outputs and the gradients."""
     import torch
 
     from roofwatch.collector.accuracy.evaluation import outputs_by_name
 
     leaves = [arguments[name] for name in differentiated]
-
-    def call() -> dict[str, Any]:
-        if not leaves:
-            with torch.no_grad():
-                return outputs_by_name(launch(**arguments))
-        outputs = outputs_by_name(launch(**arguments))
-        roots = [output for output in outputs.values() if output.is_floating_point()]
-        gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
-        return outputs | {f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)}
-
-    return call
+    if not leaves:
+        with torch.no_grad():
+            return outputs_by_name(launch(**arguments))
+    outputs = outputs_by_name(launch(**arguments))
+    roots = [output for output in outputs.values() if output.is_floating_point()]
+    gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
+    return outputs | {f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)}

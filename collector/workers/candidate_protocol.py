@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 ALIGNMENT = 64
 
@@ -45,31 +45,21 @@ class _Reply(BaseModel):
 
 
 class Output(_Reply):
-    name: Annotated[str, Field(max_length=200)]
-    dtype: Annotated[str, Field(max_length=20)]
-    shape: Annotated[list[Annotated[int, Field(ge=0, le=2**40)]], Field(max_length=16)]
-    start: Annotated[int, Field(ge=0)]
-
-
-class _StaticFacts(_Reply):
-    target: Annotated[str, Field(max_length=20)]
-    function: Annotated[str, Field(max_length=200)]
-    outcome: Annotated[str, Field(max_length=20)]
-    registers: int | None = None
-    spilled_registers: int | None = None
-    local_bytes: int | None = None
-    shared_bytes: int | None = None
+    name: str
+    dtype: str
+    shape: Annotated[list[NonNegativeInt], Field(max_length=16)]
 
 
 class Answer(_Reply):
-    """Every answer of the process; each request expects some of the fields."""
+    """Every answer of the process, at most as long as a message; each request expects some of the fields."""
 
-    missing: dict[str, str] | None = None
-    outputs: Annotated[list[Output], Field(max_length=64)] | None = None
-    claimed_ns: Annotated[int, Field(ge=0)] | None = None
-    kernels: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=100)] | None = None
-    static: Annotated[list[_StaticFacts], Field(max_length=100)] | None = None
-    error: Annotated[str, Field(max_length=2_000)] | None = None
+    number: int | None = None
+    """Of the request."""
+    missing: dict[str, str] = {}
+    outputs: list[Output] | None = None
+    kernels: list[str] = []
+    static: list[dict[str, Any]] = []
+    error: str | None = None
     kinds: list[str] = []
 
 
@@ -81,10 +71,8 @@ class Returned:
     """Copies, by name."""
     elapsed_ns: float
     """By the judge's clock, from the release of the inputs to the arrival of the answer."""
-    claimed_ns: float
-    """By the process's own clock; not to be trusted."""
     kernels: tuple[str, ...]
-    """Kernels that CUPTI saw, if it was asked to; not to be trusted either."""
+    """Kernels that CUPTI saw, if it was asked to; not to be trusted."""
     changed_inputs: tuple[str, ...]
 
 
@@ -98,6 +86,3 @@ class Arguments:
     """Inputs to differentiate."""
     upstream: tuple[torch.Tensor, ...] = ()
     """Gradients of the floating-point outputs."""
-
-    def byte_count(self) -> int:
-        return sum(extent(each.untyped_storage().nbytes()) for each in (*self.tensors.values(), *self.upstream))

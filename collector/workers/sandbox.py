@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAYERS = (
-    *("cgroup", "own_user", "user_namespace", "network_namespace", "pid_namespace", "mount_namespace"),
-    *("read_only_root", "scratch_size", "own_proc", "landlock", "seccomp", "limits"),
+    *("cgroup", "own_user", "user_namespace", "network_namespace", "pid_namespace", "ipc_namespace"),
+    *("mount_namespace", "read_only_root", "scratch_size", "own_proc", "landlock", "seccomp", "limits"),
 )
 NOBODY = 65534
 _REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_S = 100, 0.02
@@ -29,6 +29,7 @@ _NAMESPACES = {
     "user_namespace": 0x10000000,
     "network_namespace": 0x40000000,
     "pid_namespace": 0x20000000,
+    "ipc_namespace": 0x08000000,
     "mount_namespace": 0x00020000,
 }
 _CLONE_ANY_NAMESPACE = 0x7E020000

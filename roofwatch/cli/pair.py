@@ -212,7 +212,7 @@ def submissions(
 ) -> None:
     """List all submissions with their verdicts, newest first."""
     from roofwatch.comparison_tables import submission_table
-    from roofwatch.measurement.submissions import ledger
+    from roofwatch.measurement.submissions import entries
 
-    entries = [each for each in ledger().entries() if kernel in {None, each["kernel"]}][::-1]
-    print_result({"submissions": entries}, submission_table(entries), as_json=as_json)
+    chosen = [each for each in entries() if kernel in {None, each["kernel"]}][::-1]
+    print_result({"submissions": chosen}, submission_table(chosen), as_json=as_json)

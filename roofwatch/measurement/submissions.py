@@ -3,7 +3,6 @@
 import fcntl
 import json
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,23 +12,16 @@ from roofwatch.ci.submission import SubmissionVerdict
 from roofwatch.collector.errors import CollectorError
 from roofwatch.settings import load_settings
 
-_LEDGER = "submissions.jsonl"
-
 
 @dataclass(frozen=True)
 class Request:
-    """What is submitted.
+    """What is submitted: the options of `roofwatch submit`.
 
     Args:
-        candidate: File of the candidate.
         spec: Benchmark file in a git repository.
-        revision: Revision of the spec.
-        kernel: Of the spec; None if it declares one.
-        against: Implementation to compare with; None for the fastest.
-        entry: Callable of the candidate.
+        kernel: None if the spec declares one.
+        against: None for the fastest implementation.
         cases: Patterns of case IDs; None for the usual ones.
-        budget_s: Time for everything.
-        must_be_isolated: Refuse to run with a layer of isolation missing.
     """
 
     candidate: Path
@@ -72,61 +64,61 @@ class Result:
     """Timed ones."""
     checks: dict[str, int] = field(default_factory=lambda: {"calls": 0, "verified": 0})
 
-
-class Ledger:
-    """Every submission, one JSON document per line."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """All submissions, oldest first.
-
-        Raises:
-            CollectorError: the file cannot be read.
-        """
-        try:
-            lines = self._file.read_text().splitlines() if self._file.exists() else []
-            yield from (json.loads(line) for line in lines)
-        except (OSError, ValueError) as error:
-            raise CollectorError(f"{self._file}: cannot be read: {error}") from None
-
-    def confirmations(self, target: str) -> int:
-        """Number of submissions of a target that reached the confirmation."""
-        return sum(entry["target"] == target and entry["error_rate"] > 0 for entry in self.entries())
-
-    def append(self, result: Result, request: Request, *, at: datetime) -> None:
-        """Add a submission; its parent is the one before of the same file and target.
-
-        Raises:
-            CollectorError: the file cannot be written.
-        """
-        target = f"{result.spec['hash']}:{result.spec['kernel']}"
-        file = str(request.candidate.resolve())
-        parents = [each["hash"] for each in self.entries() if (each["target"], each["file"]) == (target, file)]
-        entry = {
-            "at": at.isoformat(timespec="seconds"),
-            "target": target,
-            "kernel": result.spec["kernel"],
-            "revision": result.spec["revision"],
-            "file": file,
-            "hash": result.candidate["hash"],
-            "parent": parents[-1] if parents else None,
-            "verdict": result.verdict,
-            "reason": result.reason,
-            "ratio": result.effect and result.effect["ratio"],
-            "interval": result.effect and result.effect["interval"],
-            "error_rate": result.budget["error_rate_spent"],
-        }
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a") as lines:
-                fcntl.flock(lines, fcntl.LOCK_EX)
-                lines.write(json.dumps(entry) + "\n")
-        except OSError as error:
-            raise CollectorError(f"{self._file}: cannot be written: {error.strerror}") from None
+    @property
+    def target(self) -> str:
+        """What the submissions with a common error rate have in common."""
+        return f"{self.spec['hash']}:{self.spec['kernel']}"
 
 
-def ledger() -> Ledger:
-    """The ledger in the configured data folder."""
-    return Ledger(load_settings().data_dir / _LEDGER)
+def entries() -> list[dict[str, Any]]:
+    """The ledger: all submissions, oldest first, one JSON document per line of a file in the data folder.
+
+    Raises:
+        CollectorError: the file cannot be read.
+    """
+    file = _ledger()
+    try:
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    except (OSError, ValueError) as error:
+        raise CollectorError(f"{file}: cannot be read: {error}") from None
+
+
+def confirmations(target: str) -> int:
+    """Number of submissions of a target that reached the confirmation."""
+    return sum(entry["target"] == target and entry["error_rate"] > 0 for entry in entries())
+
+
+def append(result: Result, request: Request, *, at: datetime) -> None:
+    """Add a submission; its parent is the one before of the same file and target.
+
+    Raises:
+        CollectorError: the file cannot be written.
+    """
+    file = str(request.candidate.resolve())
+    parents = [each["hash"] for each in entries() if (each["target"], each["file"]) == (result.target, file)]
+    entry = {
+        "at": at.isoformat(timespec="seconds"),
+        "target": result.target,
+        "kernel": result.spec["kernel"],
+        "revision": result.spec["revision"],
+        "file": file,
+        "hash": result.candidate["hash"],
+        "parent": parents[-1] if parents else None,
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "ratio": result.effect and result.effect["ratio"],
+        "interval": result.effect and result.effect["interval"],
+        "error_rate": result.budget["error_rate_spent"],
+    }
+    ledger = _ledger()
+    try:
+        ledger.parent.mkdir(parents=True, exist_ok=True)
+        with ledger.open("a") as lines:
+            fcntl.flock(lines, fcntl.LOCK_EX)
+            lines.write(json.dumps(entry) + "\n")
+    except OSError as error:
+        raise CollectorError(f"{ledger}: cannot be written: {error.strerror}") from None
+
+
+def _ledger() -> Path:
+    return load_settings().data_dir / "submissions.jsonl"

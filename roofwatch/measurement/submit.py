@@ -17,40 +17,36 @@ from roofwatch.ci.ab.compare import ERROR_RATE, FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.submission import (
     CONFIRMATION_ERROR_RATE,
     MAX_CONFIRMATIONS,
-    Block,
+    CaseTimes,
     SubmissionVerdict,
     TimeVerdict,
     judge_times,
 )
 from roofwatch.collector.accuracy.evaluation import make_inputs
-from roofwatch.collector.accuracy.trial import (
-    Bench,
-    Failed,
-    NotComparableError,
-    Pair,
-    Test,
-    Trial,
-    other_layouts,
-    other_values,
-    unseen_shapes,
-)
+from roofwatch.collector.accuracy.trial import Bench, NotComparableError
+from roofwatch.collector.accuracy.variations import Test, Trial, other_layouts, other_values, unseen_shapes
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, position
 from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.git import run_git
-from roofwatch.collector.suite import SuiteAt, load_suite, suite_at_revision
+from roofwatch.collector.suite import load_suite, suite_at_revision
+from roofwatch.collector.timing.memory import keep_freed_memory
 from roofwatch.collector.timing.method import default_method
-from roofwatch.collector.workers.candidate_protocol import CandidateError
+from roofwatch.collector.workers.candidate_protocol import (
+    CandidateError,
+    CandidateGoneError,
+    CandidateLateError,
+    ForgeryError,
+)
 from roofwatch.collector.workers.kernel_info import case_record
-from roofwatch.measurement.submissions import Request, Result, ledger
+from roofwatch.measurement.submissions import Request, Result, append, confirmations
 from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
 from roofwatch.spec import Case, KernelSpec
 
 _MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 3, 6, 5
 _ROUNDS = 3
 """Pairs of pairs of calls of a case in a block."""
-_EXCHANGES = 31
-_CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.5, 0.65, 0.85
+_CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.55, 0.7, 0.85
 """Shares of the budget."""
 
 
@@ -66,11 +62,23 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
     """
     if not request.candidate.is_file():
         raise CollectorError(f"{request.candidate}: no such file")
+    keep_freed_memory()  # comparing large results takes three times as long otherwise
     with suite_at_revision(request.spec, request.revision) as suite:
-        spec = _find_kernel(load_suite(suite.source), request)
-        judge = _Judge(request, suite, spec, on_status)
-        result = judge.result()
-    ledger().append(result, request, at=datetime.now(UTC))
+        own = Submission(request, suite, _find_kernel(load_suite(suite.source), request), on_status)
+        if own.device == "cpu":
+            torch.set_num_threads(1)
+        result = own.result
+        try:
+            _refuse_other_changes(own)
+            timed = _run(own)
+            result.verdict, result.reason = timed.verdict, timed.reason
+        except Rejected as rejected:
+            result.verdict, result.reason = rejected.verdict, str(rejected)
+            result.evidence += rejected.evidence
+        except CollectorError as error:  # of the spec or of the machine
+            result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
+    result.budget["seconds_spent"] = round(time.monotonic() - own.began_s, 1)
+    append(result, request, at=datetime.now(UTC))
     return result
 
 
@@ -91,233 +99,192 @@ def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
     return spec
 
 
-class _Judge:
-    """One submission."""
+# --- stages
 
-    def __init__(self, request: Request, suite: SuiteAt, spec: KernelSpec, on_status: Callable[[str], None]) -> None:
-        self._own = Submission(request, suite, spec)
-        self._spec, self._result, self._device = spec, self._own.result, self._own.device
-        self._on_status = on_status
-        self._target = f"{self._result.spec['hash']}:{spec.name}"
-        self._spent_rate = 0.0
-        self._candidate_ns: dict[str, list[float]] = {}
-        if self._device == "cpu":
-            torch.set_num_threads(1)
 
-    def result(self) -> Result:
-        result = self._result
-        try:
-            self._refuse_other_changes()
-            timed = self._run()
-            result.verdict, result.reason = timed.verdict, timed.reason
-        except Rejected as rejected:
-            result.verdict, result.reason = rejected.verdict, str(rejected)
-            result.evidence += rejected.evidence
-        except (CollectorError, CandidateError) as error:  # of the spec or of the machine
-            result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
-        used = ledger().confirmations(self._target) + (self._spent_rate > 0)
-        result.budget = {
-            "seconds": self._own.request.budget_s,
-            "seconds_spent": round(time.monotonic() - self._own.began_s, 1),
-            "error_rate_spent": self._spent_rate,
-            "submissions_left": max(0, MAX_CONFIRMATIONS - used),
-        }
-        return result
+def _refuse_other_changes(own: Submission) -> None:
+    repository = repository_of(own.request.spec)
+    changed = run_git(repository, "diff", "--name-only", "-z", own.suite.commit.sha, "--").split("\0")
+    candidate = own.request.candidate.resolve()
+    others = [name for name in changed if name and (repository / name).resolve() != candidate]
+    if others:
+        listed = ", ".join(others[:5])
+        raise Rejected(
+            SubmissionVerdict.INVALID,
+            f"the work tree changes other files than the candidate: {listed}; commit or stash them",
+            [own.evidence("changed files", name, "differs from the revision") for name in others[:20]],
+        )
 
-    # --- stages
 
-    def _refuse_other_changes(self) -> None:
-        repository = repository_of(self._own.request.spec)
-        changed = run_git(repository, "diff", "--name-only", "-z", self._own.suite.commit.sha, "--").split("\0")
-        own = self._own.request.candidate.resolve()
-        others = [name for name in changed if name and (repository / name).resolve() != own]
-        if others:
-            listed = ", ".join(others[:5])
-            raise Rejected(
-                SubmissionVerdict.INVALID,
-                f"the work tree changes other files than the candidate: {listed}; commit or stash them",
-                [self._own.evidence("changed files", name, "differs from the revision") for name in others[:20]],
-            )
-
-    def _run(self) -> TimeVerdict:
-        cases = self._own.chosen_cases()
-        with self._processes(cases) as bench:
-            self._on_status("checking results")
-            trials = self._check(bench, cases)
-            self._describe(bench, trials)
-            if self._own.is_interpreted:
-                raise Rejected(SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU")
-            self._on_status("timing")
-            timed = [trial for trial in trials if trial.test is Test.LISTED][:_MAX_TIMED]
-            self._result.cases = [trial.case.id for trial in timed]
-            screened = self._measure(bench, timed, ERROR_RATE, _SCREEN_UNTIL)
-        unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
-        if screened.verdict is not SubmissionVerdict.FASTER:
-            return screened
-        if not unseen:
-            reason = "faster on the listed cases, but no unseen shape could be tried"
-            return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, screened.effect)
-        return self._confirm(cases, [*timed, *unseen])
-
-    def _confirm(self, cases: Sequence[Case], trials: Sequence[Trial]) -> TimeVerdict:
-        """Measure again in new processes, with a stricter error rate; the screening has chosen the candidate."""
-        if ledger().confirmations(self._target) >= MAX_CONFIRMATIONS:
-            raise Rejected(
-                SubmissionVerdict.UNCONFIRMED,
-                f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends the error rate; "
-                "commit a new version of the spec",
-            )
-        self._on_status("confirming")
-        self._spent_rate = CONFIRMATION_ERROR_RATE
-        self._result.effect = None  # the screening's is the best of many, by the winner's curse
-        self._result.cases = [trial.case.id for trial in trials]
-        self._candidate_ns.clear()
-        with self._processes(cases) as bench:
-            confirmed = self._measure(bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
-        self._place_under_roof(trials[0].case)
-        return confirmed
-
-    @contextmanager
-    def _processes(self, cases: Sequence[Case]) -> Iterator[Bench]:
-        """Start both processes, and turn what the candidate does wrong into a verdict."""
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-submit-")))
-            folder.chmod(0o711)  # the sandbox may run as another user
-            self._on_status("starting")
-            base, candidate = self._own.start(stack, folder, cases)
-            bench = Bench(
-                self._spec, self._device, base, candidate, self._result.spec["against"], self._own.call_timeout_s
-            )
-            try:
-                bench.against = bench.against or self._own.fastest(bench, cases)
-                self._result.spec["against"] = bench.against
-                yield bench
-            except Failed as failed:
-                raise self._rejection([failed]) from None
-            finally:
-                self._result.checks["calls"] += bench.call_count
-                self._result.checks["verified"] += bench.checked_count
-
-    def _check(self, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
-        """Try the candidate on listed and unseen inputs.
-
-        Returns:
-            Listed cases and unseen shapes that both sides support, the slowest first.
-        """
-        random = secrets.SystemRandom()
-        listed = [Trial(Test.LISTED, case) for case in cases]
-        edges = [Trial(Test.LISTED, self._own.fit(case)) for case in self._spec.edges]
-        smallest = min((case for case in cases), key=self._spec.memory_bytes)
-        known = frozenset(trial.case.id for trial in (*listed, *edges))
-        shapes = list(unseen_shapes([trial.case for trial in listed], known, count=_MAX_UNSEEN))
-        rest = [
-            *random.sample(edges, min(MAX_LISTED, len(edges))),
-            *other_values(smallest),
-            *other_layouts(smallest, make_inputs(self._spec, smallest, "cpu", only_integers=True)),
-        ]
-        # those that a verdict needs come first
-        first = [*listed[:1], *shapes[:2]]
-        others = [*listed[1:], *shapes[2:], *rest]
-        random.shuffle(first)
-        random.shuffle(others)
-        times: dict[Trial, float] = {}
-        failures: list[Failed] = []
-        not_comparable = "no listed case was tried"
-        for trial in (*first, *others):
-            if self._own.left_s(_CHECK_UNTIL) <= 0 and trial not in first:
-                break
-            try:
-                pair = bench.try_once(trial)
-            except NotComparableError as error:
-                not_comparable = str(error)
-                continue
-            except Failed as failed:
-                failures.append(failed)
-                if failed.is_gone or failed.is_forgery or len(failures) == _MAX_FAILURES:
-                    break
-                continue
-            if pair is not None and trial.test in {Test.LISTED, Test.SHAPE}:
-                times[trial] = pair.base.elapsed_ns
-        if failures:
-            raise self._rejection(failures)
-        if times.keys().isdisjoint(listed):
-            raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
-        return sorted((trial for trial in times if trial not in edges), key=lambda trial: times[trial], reverse=True)
-
-    def _measure(self, bench: Bench, trials: Sequence[Trial], rate: float, until: float) -> TimeVerdict:
-        """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
-        exchange_ns = statistics.median(bench.base.exchange_ns(self._own.call_timeout_s()) for _ in range(_EXCHANGES))
-        for trial in trials:  # a warm-up
-            bench.check(bench.time_once(trial, is_base_first=True))
-        blocks: list[Block] = []
-        next_look = FIRST_LOOK_BLOCKS
-        while True:
-            while len(blocks) < next_look and (len(blocks) < FIRST_LOOK_BLOCKS or self._own.left_s(until) > 0):
-                if self._own.left_s(_CONFIRM_UNTIL) <= 0:
-                    raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget")
-                blocks.append(self._block(bench, trials))
-            judged = judge_times(blocks, exchange_ns, rate=rate)
-            self._result.effect = asdict(judged.effect)
-            if judged.verdict is not SubmissionVerdict.INCONCLUSIVE or self._own.left_s(until) <= 0:
-                return judged
-            next_look = next(looks_after(len(blocks)))
-
-    def _block(self, bench: Bench, trials: Sequence[Trial]) -> Block:
-        """Call both sides in turn on each case; medians of the calls, geometric means over the cases."""
-        random = secrets.SystemRandom()
-        pairs = [
-            bench.time_once(trial, is_base_first=is_base_first)
-            for trial in random.sample(trials, len(trials))
-            for is_base_first in random.sample((True, False) * _ROUNDS, 2 * _ROUNDS)
-        ]
-        # chosen when all outputs have arrived
-        bench.check(random.choice(pairs))
-        bench.settle(pairs[-1].trial)
-        medians = [
-            [statistics.median(values) for values in zip(*(_times(pair) for pair in own), strict=True)]
-            for own in ([pair for pair in pairs if pair.case.id == trial.case.id] for trial in trials)
-        ]
-        for trial, values in zip(trials, medians, strict=True):
-            self._candidate_ns.setdefault(trial.case.id, []).append(values[1])
-        return Block(*(statistics.geometric_mean(values) for values in zip(*medians, strict=True)))
-
-    # --- parts of the result
-
-    def _describe(self, bench: Bench, trials: Sequence[Trial]) -> None:
-        """Note what one call runs on the GPU."""
-        if self._device != "cpu":
+def _run(own: Submission) -> TimeVerdict:
+    cases = [own.fit(case) for case in own.chosen_cases()]
+    with _processes(own, cases) as bench:
+        own.on_status("checking results")
+        trials = _check(own, bench, cases)
+        if own.device != "cpu":
             _, arguments, _ = bench.call_base(trials[0])
-            self._result.kernels = list(bench.call_candidate(trials[0], arguments, is_recorded=True).kernels)
-
-    def _place_under_roof(self, case: Case) -> None:
-        """Add the candidate's position under the roof.
-
-        Raises:
-            Rejected: it is faster than the hardware allows.
-        """
-        timer = default_method(self._device).timer
-        record = case_record(self._spec, case)
-        median_ns = statistics.median(self._candidate_ns[case.id])
-        found = position(record, median_ns, list(measure_ceilings(self._device, [case.dtype], timer)))
-        if found is None:
-            return
-        self._result.roofline = {"case": case.id, "median_ns": median_ns, **asdict(found)}
-        if found.excess > INVALID_ABOVE["cpu" if self._device == "cpu" else "cuda"]:
-            reason = f"takes {median_ns / 1e3:.0f} us, {found.excess:.1f} times as fast as the hardware allows"
-            raise Rejected(SubmissionVerdict.INVALID, reason, [self._own.evidence("roofline", case.id, reason)])
-
-    def _rejection(self, failures: Sequence[Failed]) -> Rejected:
-        verdict = SubmissionVerdict.INCORRECT
-        if any(failed.is_forgery for failed in failures):
-            verdict = SubmissionVerdict.INVALID
-        elif all(failed.is_late for failed in failures):
-            verdict = SubmissionVerdict.INCONCLUSIVE
-        evidence = [self._own.evidence(failed.trial.test, failed.trial.name, str(failed)) for failed in failures]
-        first = failures[-1] if failures[-1].is_forgery else failures[0]
-        return Rejected(verdict, f"{first.trial.name}: {first}", evidence)
+            own.result.kernels = list(bench.call_candidate(arguments, is_recorded=True).kernels)
+        if own.is_interpreted:
+            raise Rejected(SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU")
+        own.on_status("timing")
+        timed = [trial for trial in trials if trial.test is Test.LISTED and trial.case in cases[-_MAX_TIMED:]]
+        screened, _ = _measure(own, bench, timed, ERROR_RATE, _SCREEN_UNTIL)
+    unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
+    if screened.verdict is not SubmissionVerdict.FASTER:
+        return screened
+    if not unseen:
+        reason = "faster on the listed cases, but no unseen shape could be tried"
+        return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, screened.effect)
+    return _confirm(own, cases, [*timed, *unseen])
 
 
-def _times(pair: Pair) -> tuple[float, float, float, float]:
-    """In the order of the fields of `Block`."""
-    claimed = max(1.0, pair.base.claimed_ns), max(1.0, pair.candidate.claimed_ns)
-    return pair.base.elapsed_ns, pair.candidate.elapsed_ns, *claimed
+def _confirm(own: Submission, cases: Sequence[Case], trials: Sequence[Trial]) -> TimeVerdict:
+    """Measure again in new processes, with a stricter error rate; the screening has chosen the candidate."""
+    budget = own.result.budget
+    if confirmations(own.result.target) >= MAX_CONFIRMATIONS:
+        raise Rejected(
+            SubmissionVerdict.UNCONFIRMED,
+            f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends the error rate; "
+            "commit a new version of the spec",
+        )
+    own.on_status("confirming")
+    budget["error_rate_spent"] = CONFIRMATION_ERROR_RATE
+    budget["submissions_left"] -= 1
+    own.result.effect = None  # the screening's is the best of many, by the winner's curse
+    with _processes(own, cases) as bench:
+        confirmed, blocks = _measure(own, bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
+    _place_under_roof(own, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks))
+    return confirmed
+
+
+@contextmanager
+def _processes(own: Submission, cases: Sequence[Case]) -> Iterator[Bench]:
+    """Start both processes, and turn what the candidate does wrong into a verdict."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-submit-")))
+        folder.chmod(0o711)  # the sandbox may run as another user
+        own.on_status("starting")
+        base, candidate = own.start(stack, folder, cases)
+        bench = Bench(own.spec, own.device, base, candidate, own.result.spec["against"], own.call_timeout_s)
+        try:
+            bench.against = own.result.spec["against"] = bench.against or own.fastest(bench, cases)
+            yield bench
+        except CandidateError as error:
+            raise _rejection(own, [(bench.trial, error)]) from None
+        finally:
+            own.result.checks["calls"] += bench.call_count
+            own.result.checks["verified"] += bench.checked_count
+
+
+def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
+    """Try the candidate on listed and unseen inputs.
+
+    Returns:
+        Listed cases and unseen shapes that both sides support, the largest first.
+    """
+    random = secrets.SystemRandom()
+    listed = [Trial(Test.LISTED, case) for case in cases]
+    edges = [Trial(Test.LISTED, own.fit(case)) for case in own.spec.edges]
+    # the timed ones in all variants, so that none can be treated as a special case
+    varied = cases[:1] if own.is_interpreted else cases[-_MAX_TIMED:]
+    known = frozenset(trial.case.id for trial in (*listed, *edges))
+    trials = [
+        *listed,
+        *random.sample(edges, min(MAX_LISTED, len(edges))),
+        *unseen_shapes(cases, known, count=_MAX_UNSEEN),
+        *(trial for case in varied for trial in other_values(case)),
+        *other_layouts({case: make_inputs(own.spec, case, "cpu", only_integers=True) for case in varied}),
+    ]
+    random.shuffle(trials)
+    passed: list[Trial] = []
+    failures: list[tuple[Trial, CandidateError]] = []
+    not_comparable = ""
+    for trial in trials:
+        if own.left_s(_CHECK_UNTIL) <= 0 and not failures:
+            raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget ended before all checks; raise --budget")
+        try:
+            if bench.try_once(trial):
+                passed.append(trial)
+        except NotComparableError as error:
+            not_comparable = str(error)
+        except CandidateError as error:
+            failures.append((trial, error))
+            is_over = isinstance(error, (CandidateGoneError, ForgeryError)) or len(failures) == _MAX_FAILURES
+            if is_over or own.left_s(_CHECK_UNTIL) <= 0:
+                break
+    if failures:
+        raise _rejection(own, failures)
+    if set(passed).isdisjoint(listed):
+        raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
+    timeable = [trial for trial in passed if trial in listed or trial.test is Test.SHAPE]
+    return sorted(timeable, key=lambda trial: own.spec.memory_bytes(trial.case), reverse=True)
+
+
+def _measure(
+    own: Submission, bench: Bench, trials: Sequence[Trial], rate: float, until: float
+) -> tuple[TimeVerdict, list[list[CaseTimes]]]:
+    """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
+    own.result.cases = [trial.case.id for trial in trials]
+    for trial in trials:  # a warm-up
+        bench.check(bench.time_once(trial, is_base_first=True))
+    blocks: list[list[CaseTimes]] = []
+    next_look = FIRST_LOOK_BLOCKS
+    while True:
+        while len(blocks) < next_look and (len(blocks) < FIRST_LOOK_BLOCKS or own.left_s(until) > 0):
+            if own.left_s(_CONFIRM_UNTIL) <= 0:
+                raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget")
+            blocks.append(_block(bench, trials))
+        judged = judge_times(blocks, rate=rate)
+        own.result.effect = asdict(judged.effect)
+        if judged.verdict is not SubmissionVerdict.INCONCLUSIVE or own.left_s(until) <= 0:
+            return judged, blocks
+        next_look = next(looks_after(len(blocks)))
+
+
+def _block(bench: Bench, trials: Sequence[Trial]) -> list[CaseTimes]:
+    """Call both sides in turn on each case, and return the medians by case."""
+    random = secrets.SystemRandom()
+    pairs = [
+        bench.time_once(trial, is_base_first=is_base_first)
+        for trial in random.sample(trials, len(trials))
+        for is_base_first in random.sample((True, False) * _ROUNDS, 2 * _ROUNDS)
+    ]
+    # chosen when all outputs have arrived
+    bench.check(random.choice(pairs))
+    times = []
+    for trial in trials:
+        of_case = [pair for pair in pairs if pair.case == trial.case]
+        elapsed_ns = [(each.base.elapsed_ns, each.candidate.elapsed_ns, bench.exchange_ns(each)) for each in of_case]
+        times.append(CaseTimes(*map(statistics.median, zip(*elapsed_ns, strict=True))))
+    return times
+
+
+# --- parts of the result
+
+
+def _place_under_roof(own: Submission, case: Case, median_ns: float) -> None:
+    """Add the candidate's position under the roof.
+
+    Raises:
+        Rejected: it is faster than the hardware allows.
+    """
+    timer = default_method(own.device).timer
+    ceilings = list(measure_ceilings(own.device, [case.dtype], timer))
+    found = position(case_record(own.spec, case), median_ns, ceilings)
+    if found is None:
+        return
+    own.result.roofline = {"case": case.id, "median_ns": median_ns, **asdict(found)}
+    if found.excess > INVALID_ABOVE["cpu" if own.device == "cpu" else "cuda"]:
+        reason = f"takes {median_ns / 1e3:.0f} us, {found.excess:.1f} times as fast as the hardware allows"
+        raise Rejected(SubmissionVerdict.INVALID, reason, [own.evidence("roofline", case.id, reason)])
+
+
+def _rejection(own: Submission, failures: Sequence[tuple[Trial, CandidateError]]) -> Rejected:
+    errors = [error for _, error in failures]
+    verdict, main = SubmissionVerdict.INCORRECT, 0
+    if isinstance(errors[-1], ForgeryError):
+        verdict, main = SubmissionVerdict.INVALID, -1
+    elif all(isinstance(error, CandidateLateError) for error in errors):
+        verdict = SubmissionVerdict.INCONCLUSIVE
+    evidence = [own.evidence(trial.test, trial.name, str(error)) for trial, error in failures]
+    return Rejected(verdict, f"{failures[main][0].name}: {errors[main]}", evidence)

@@ -7,26 +7,28 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from roofwatch.ci.submission import SubmissionVerdict
+from roofwatch.ci.submission import MAX_CONFIRMATIONS, SubmissionVerdict
 from roofwatch.collector.accuracy.evaluation import make_inputs
-from roofwatch.collector.accuracy.trial import Bench, Test, Trial
+from roofwatch.collector.accuracy.trial import Bench, NotComparableError
+from roofwatch.collector.accuracy.variations import Test, Trial
 from roofwatch.collector.compile.cache import digest_of_file
 from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.workers.candidate import CandidateProcess, Sandbox
-from roofwatch.collector.workers.candidate_protocol import Arguments, CandidateError, CandidateLateError
+from roofwatch.collector.workers.candidate import CandidateProcess
+from roofwatch.collector.workers.candidate_protocol import CandidateError, CandidateLateError
 from roofwatch.collector.workers.sandbox import LAYERS, Policy, essential, make_groups, remove_groups
 from roofwatch.install import INSTALL_ROOT
-from roofwatch.measurement.submissions import Request, Result
+from roofwatch.measurement.submissions import Request, Result, confirmations
 from roofwatch.spec import Case, KernelSpec, Language
 
 MAX_LISTED = 8
@@ -51,8 +53,8 @@ class Rejected(Exception):  # noqa: N818
 class Submission:
     """What is judged, and the result so far."""
 
-    def __init__(self, request: Request, suite: SuiteAt, spec: KernelSpec) -> None:
-        self.request, self.suite, self.spec = request, suite, spec
+    def __init__(self, request: Request, suite: SuiteAt, spec: KernelSpec, on_status: Callable[[str], None]) -> None:
+        self.request, self.suite, self.spec, self.on_status = request, suite, spec, on_status
         self.began_s = time.monotonic()
         self.device = choose_device(None)
         self.code = request.candidate.read_bytes()
@@ -75,6 +77,11 @@ class Submission:
                 "hash": hashlib.sha256(self.code).hexdigest(),
             },
         )
+        self.result.budget = {
+            "seconds": request.budget_s,
+            "error_rate_spent": 0.0,
+            "submissions_left": max(0, MAX_CONFIRMATIONS - confirmations(self.result.target)),
+        }
 
     def start(self, stack: ExitStack, folder: Path, cases: Sequence[Case]) -> tuple[CandidateProcess, CandidateProcess]:
         """Start the implementation's process and the candidate's.
@@ -91,24 +98,23 @@ class Submission:
         copy = folder / "candidate" / self.request.candidate.name
         copy.parent.mkdir()
         copy.write_bytes(self.code)
-        sandbox = self._sandbox(folder, cases)
-        roots = self.suite.source.import_roots
-        of_spec = {"spec": str(self.suite.source.path), "kernel": self.spec.name, "roots": list(map(str, roots))}
-        own = {"file": str(copy), "entry": self.request.entry}
-        policy = sandbox.policy
+        common = {
+            "device": self.device,
+            "is_interpreted": self.is_interpreted,
+            "arena_bytes": self._arena_bytes(cases),
+            "import_roots": list(map(str, self.suite.source.import_roots)),
+            "import_path": [path for path in sys.path if path],
+        }
+        of_spec = {**common, "spec": str(self.suite.source.path), "kernel": self.spec.name}
+        own = {**common, "file": str(copy), "entry": self.request.entry}
+        policy = self._policy(folder)
         groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count)
         stack.callback(remove_groups, groups)
-        base = stack.enter_context(CandidateProcess(sandbox, "implementation", of_spec, roots))
-        limited = replace(sandbox, policy=replace(policy, groups=list(map(str, groups))))
-        candidate = stack.enter_context(CandidateProcess(limited, "candidate", own, roots))
-        compiler: CandidateProcess | None = None
-        if self._is_compiled and not self.result.static:
-            compiled = {**of_spec, **own, "compiled_case": self.chosen_cases(as_declared=True)[0].id}
-            compiling = replace(limited, is_interpreted=False)
-            compiler = stack.enter_context(CandidateProcess(compiling, "compiler", compiled, roots))
-        for process in (base, candidate):
-            process.wait_until_isolated(self.call_timeout_s())
-        missing = candidate.missing_layers
+        limited = replace(policy, groups=list(map(str, groups)))
+        base = stack.enter_context(CandidateProcess("implementation", of_spec, policy))
+        candidate = stack.enter_context(CandidateProcess("candidate", own, limited))
+        base.wait_until_isolated(self.call_timeout_s())
+        missing = candidate.wait_until_isolated(self.call_timeout_s())
         self.result.isolation = {"in_force": [name for name in LAYERS if name not in missing], "missing": missing}
         lacking = essential(missing)
         if lacking and self.request.must_be_isolated:
@@ -125,29 +131,35 @@ class Submission:
         except CandidateError as error:
             evidence = [self.evidence("load", self.request.entry, str(error))]
             raise Rejected(SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence) from None
-        if compiler is not None:
-            self._compile(compiler)
+        if self._is_compiled and not self.result.static:
+            case = self.chosen_cases()[0]
+            self._compile({**of_spec, **own, "compiled_case": case.id, "is_interpreted": False}, limited)
         return base, candidate
 
-    def _compile(self, compiler: CandidateProcess) -> None:
+    def _compile(self, setup: Mapping[str, Any], policy: Policy) -> None:
+        """Compile what the candidate launches in a process that has ended before anything is timed."""
         try:
-            compiler.wait_until_isolated(self.call_timeout_s())
-            compiler.load(self.call_timeout_s())
-            self.result.static = list(compiler.static_facts)
+            with CandidateProcess("compiler", setup, policy) as compiler:
+                compiler.wait_until_isolated(self.call_timeout_s())
+                self.result.static = compiler.load(self.call_timeout_s())
         except CandidateError as error:  # says nothing about results or times
             self.result.evidence.append(self.evidence("static", "compile for the targets", str(error)))
 
-    def _sandbox(self, folder: Path, cases: Sequence[Case]) -> Sandbox:
-        input_bytes = max(_input_bytes(self.spec, case) for case in cases)
-        moved_bytes = max(int(self.spec.memory_bytes(case)) for case in cases)
-        arena_bytes = 2 * (2 * input_bytes + moved_bytes) + _SLACK_BYTES
+    def _arena_bytes(self, cases: Sequence[Case]) -> int:
+        def needed_bytes(case: Case) -> int:
+            inputs = make_inputs(self.spec, case, "cpu", only_integers=True).values()
+            input_bytes = sum(each.untyped_storage().nbytes() for each in inputs if isinstance(each, torch.Tensor))
+            return 2 * input_bytes + int(self.spec.memory_bytes(case))
+
+        return 2 * max(map(needed_bytes, cases)) + _SLACK_BYTES
+
+    def _policy(self, folder: Path) -> Policy:
         memory_bytes = None
         if self.device == "cpu":
             memory_bytes = max(_MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3)
-            memory_bytes += arena_bytes
         readable = [INSTALL_ROOT, folder / "candidate", *self.suite.source.import_roots, *map(Path, sys.path)]
-        policy = Policy(
-            scratch="",
+        return Policy(
+            scratch=str(folder),
             scratch_bytes=_SCRATCH_BYTES,
             readable=list(dict.fromkeys(str(path) for path in readable if path.is_absolute() and path.exists())),
             memory_bytes=memory_bytes,
@@ -156,7 +168,6 @@ class Submission:
             cpu=max(os.sched_getaffinity(0)) if self.device == "cpu" else None,
             groups=[],
         )
-        return Sandbox(folder, self.device, self.is_interpreted, arena_bytes, policy)
 
     def fastest(self, bench: Bench, cases: Sequence[Case]) -> str:
         """The implementation to compare with if none is named: the fastest that runs here."""
@@ -178,7 +189,7 @@ class Submission:
         for name in found:
             try:
                 times[name] = min(bench.call_base(trial, name)[2].elapsed_ns for _ in range(4))
-            except CandidateError:  # it does not run here
+            except NotComparableError:  # it does not run here
                 continue
         if not times:
             raise CollectorError(f"none of {', '.join(found)} runs on {trial.name} here; name one with --against")
@@ -194,7 +205,8 @@ class Submission:
     def call_timeout_s(self) -> float:
         return max(1.0, self.left_s(_CALL_UNTIL))
 
-    def chosen_cases(self, *, as_declared: bool = False) -> list[Case]:
+    def chosen_cases(self) -> list[Case]:
+        """The largest of the declared cases that were asked for, the largest last."""
         cases = list(self.spec.cases)
         if self.request.cases is not None:
             cases = [case for case in cases if any(fnmatchcase(case.id, each) for each in self.request.cases)]
@@ -203,13 +215,7 @@ class Submission:
         else:
             usual = "small" if self.device == "cpu" else "quick"
             cases = [case for case in cases if usual in case.tags] or cases
-        largest = sorted(cases, key=self.spec.memory_bytes)[-MAX_LISTED:]
-        return largest if as_declared else [self.fit(case) for case in largest]
+        return sorted(cases, key=self.spec.memory_bytes)[-MAX_LISTED:]
 
     def fit(self, case: Case) -> Case:
         return self.spec.interpreted_case(case) if self.is_interpreted else case
-
-
-def _input_bytes(spec: KernelSpec, case: Case) -> int:
-    inputs = make_inputs(spec, case, "cpu", only_integers=True)
-    return Arguments({name: each for name, each in inputs.items() if isinstance(each, torch.Tensor)}, {}).byte_count()

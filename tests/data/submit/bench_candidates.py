@@ -40,3 +40,35 @@ accumulate = KernelSpec(
 def accumulate_eager(total, x):
     total.copy_(torch.maximum(total.double(), x.double().tanh()).float())
     return total
+
+
+normalised = KernelSpec(
+    name="normalised",
+    inputs=lambda case, make: {"x": make.normal(case["n_rows"], case["n_cols"])},
+    reference=lambda x: torch.softmax(x, dim=-1),
+    cases=cases(shapes=SHAPES),
+    flop_count=lambda case: 5 * case["n_rows"] * case["n_cols"],
+    memory_bytes=lambda case: 2 * case["n_rows"] * case["n_cols"] * case.itemsize,
+)
+
+
+@normalised.implementation("torch", name="eager")
+def normalised_eager(x):
+    e = torch.exp((x - x.max(dim=-1, keepdim=True).values).double())
+    return (e / e.sum(dim=-1, keepdim=True)).float()
+
+
+chosen = KernelSpec(
+    name="chosen",
+    inputs=lambda case, make: {"x": make.normal(case["n_rows"], case["n_cols"])},
+    reference=lambda x: tuple(torch.topk(x, 4, dim=-1)),
+    cases=cases(shapes=SHAPES),
+    flop_count=lambda case: 4 * case["n_rows"] * case["n_cols"],
+    memory_bytes=lambda case: case["n_rows"] * case["n_cols"] * case.itemsize,
+)
+
+
+@chosen.implementation("torch")
+def chosen_eager(x):
+    values, indices = torch.topk(x.double(), 4, dim=-1)
+    return values.float(), indices

@@ -1,0 +1,134 @@
+"""Inputs that a candidate has not seen: other shapes, values and memory layouts than a spec lists."""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import torch
+
+from roofwatch.collector.accuracy.check import rearranged
+from roofwatch.collector.accuracy.check_report import Arrangement
+from roofwatch.spec import Case
+
+_MAX_LAYOUTS, _OUTLIERS = 8, 3
+
+
+class Test(StrEnum):
+    """What a trial is about."""
+
+    LISTED = "listed case"
+    SHAPE = "unseen shape"
+    LAYOUT = "memory layout"
+    VALUES = "values"
+    TIES = "equal values"
+    TIMED = "timed call"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case and how its inputs are changed."""
+
+    test: Test
+    case: Case
+    detail: str = ""
+    change: Callable[[str, Any], Any] = field(default=lambda _name, value: value, repr=False)
+    """Given the name and value of an input."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.id} {self.detail}".strip()
+
+
+def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) -> Iterator[Trial]:
+    """Cases at lengths that the spec does not list: one past a tile, odd, prime, other batch sizes.
+
+    Args:
+        cases: To change one or all dims of.
+        listed: IDs of the declared cases.
+        count: Number of trials.
+    """
+    random = secrets.SystemRandom()
+    seen = set(listed)
+    for attempt in range(10 * count):
+        case = random.choice(cases)
+        numbers = [name for name, length in case.shape if isinstance(length, int) and length > 1]
+        if not numbers:
+            continue
+        chosen = set(numbers) if attempt % 4 == 3 else {random.choice(numbers)}
+        shape = tuple(
+            (name, random.choice(_other_lengths(length)) if name in chosen and isinstance(length, int) else length)
+            for name, length in case.shape
+        )
+        changed = replace(case, shape=shape)
+        if changed.id not in seen:
+            seen.add(changed.id)
+            yield Trial(Test.SHAPE, changed)
+        if len(seen) == len(listed) + count:
+            return
+
+
+def _other_lengths(length: int) -> list[int]:
+    tile = 1 << (length.bit_length() - 1)
+    primes = [each for each in range(max(2, length // 2), length + 1) if _is_prime(each)]
+    return [tile // 2 + 1, length - 1, length + 1, max(1, length // 2), *primes[-1:], *primes[:1]]
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+
+def other_values(case: Case) -> Iterator[Trial]:
+    """The case with other values in its tensors, and with other numbers beside them.
+
+    NaN and infinity are not tried: right kernels differ there, for example in how they mask a tile.
+    """
+    changes: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "large": lambda wide: wide * 2.0**7,
+        "tiny": lambda wide: wide * 2.0**-7,
+        "zeros": torch.zeros_like,
+        "ties": lambda wide: (wide * 2).round() / 2,
+        "shifted": lambda wide: wide + 8.0,
+        "outlying": _with_outliers,
+    }
+    for name, change in changes.items():
+        test = Test.TIES if name in {"zeros", "ties"} else Test.VALUES
+        yield Trial(test, case, f"with {name} values", partial(_change_tensor, change))
+    factor = secrets.SystemRandom().uniform(0.6, 0.9)
+
+    def change_number(_name: str, value: Any) -> Any:
+        return value * factor if isinstance(value, float) else value
+
+    yield Trial(Test.VALUES, case, "with other numbers", change_number)
+
+
+def _with_outliers(wide: torch.Tensor) -> torch.Tensor:
+    """A few large values at random places."""
+    places = torch.randint(max(1, wide.numel()), (_OUTLIERS,))
+    return wide.flatten().index_fill(0, places, 2.0**7).view(wide.shape) if wide.numel() else wide
+
+
+def _change_tensor(change: Callable[[torch.Tensor], torch.Tensor], _name: str, value: Any) -> Any:
+    is_changed = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return change(value.to(torch.float64)).to(value.dtype) if is_changed else value
+
+
+def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
+    """Cases, given with their inputs, with one of the matrices in another memory layout."""
+    layouts = [
+        (case, name, arrangement)
+        for case, inputs in cases.items()
+        for name, tensor in inputs.items()
+        for arrangement in Arrangement
+        if isinstance(tensor, torch.Tensor) and tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1
+    ]
+    for case, name, arrangement in secrets.SystemRandom().sample(layouts, min(_MAX_LAYOUTS, len(layouts))):
+        detail = f"with {name} {arrangement.replace('_', '-')} in memory"
+        yield Trial(Test.LAYOUT, case, detail, partial(_rearrange, name, arrangement))
+
+
+def _rearrange(name: str, arrangement: Arrangement, input_name: str, value: Any) -> Any:
+    return rearranged(value, arrangement) if input_name == name else value
