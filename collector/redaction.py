@@ -155,7 +155,7 @@ class Redaction:
         if self.users and not self.keeps(Kind.USER):
             rules.append((_one_of(self.users), "<user>"))
         if self.hosts and not self.keeps(Kind.HOSTNAME):
-            rules.append((re.compile(_one_of(self.hosts).pattern, re.IGNORECASE), "<host>"))
+            rules.append((_one_of(self.hosts, re.IGNORECASE), "<host>"))
         return rules
 
 
@@ -168,9 +168,9 @@ def _telling(names: Iterable[str]) -> frozenset[str]:
     )
 
 
-def _one_of(names: frozenset[str]) -> re.Pattern[str]:
+def _one_of(names: frozenset[str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name)))
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])")
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])", flags)
 
 
 def _without_environment(text: str) -> str:
