@@ -48,8 +48,8 @@ _CHECKS = (
     """,
     """
     INSERT INTO profile_row (run_number, case_id, implementation, position, kind, name, device, count,
-        total_ns, grid, block)
-    SELECT run_number, case_id, implementation, 0, 'kernel', 'body', '0', 3, 8000, '{}', '{}'
+        total_ns, call_ns, grid, block)
+    SELECT run_number, case_id, implementation, 0, 'kernel', 'body', '0', 3, 8000, '{}', '{}', '{}'
     FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
