@@ -202,9 +202,8 @@ class Bench:
             actual = pair.candidate.outputs[name]
             limit = self.spec.tolerance(pair.case, _dtype_name(expected))
             found = deviation(expected, actual)
-            if found.nonfinite_count or found.errors.rmse_ratio > _FAR * limit.rmse_ratio:
-                return True
-            if found.errors.elementwise > _FAR * limit.elementwise:
+            is_beyond = any(getattr(found.errors, each) > _FAR * getattr(limit, each) for each in _ERRORS)
+            if found.nonfinite_count or is_beyond:
                 return True
         return False
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import ValidationError
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.candidate_main import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
@@ -39,6 +38,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     Output,
     Returned,
     extent,
+    parse_answer,
 )
 from roofwatch.collector.workers.sandbox import Policy
 from roofwatch.install import python_command
@@ -140,7 +140,7 @@ class CandidateProcess:
             CollectorError: it could not be isolated.
         """
         try:
-            return _parse(self._receive(timeout_s)).missing
+            return parse_answer(self._receive(timeout_s)).missing
         except CandidateError as error:
             raise CollectorError(f"the sandbox of the {self._name} could not be set up: {error}") from None
 
@@ -244,7 +244,7 @@ class CandidateProcess:
         finally:
             self._signal(signal.SIGSTOP)
         self._wait_until_stopped()
-        answer = _parse(message)
+        answer = parse_answer(message)
         if answer.number != number:
             raise ForgeryError("the process sent a message that was not asked for")
         return answer, elapsed_ns
@@ -317,18 +317,6 @@ class CandidateProcess:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-
-
-def _parse(message: bytes) -> Answer:
-    """Parse an answer, which anybody in the process may have written."""
-    try:
-        answer = Answer.model_validate_json(message)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ForgeryError(f"malformed answer: {first['msg']}") from None
-    if answer.error is not None:
-        raise CandidateError(answer.error, answer.kinds)
-    return answer
 
 
 def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:

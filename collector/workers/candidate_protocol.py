@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 ALIGNMENT = 64
 
@@ -61,6 +61,22 @@ class Answer(_Reply):
     static: list[dict[str, Any]] = []
     error: str | None = None
     kinds: list[str] = []
+
+
+def parse_answer(message: bytes) -> Answer:
+    """Parse an answer, which anybody in the process may have written.
+
+    Raises:
+        CandidateError: it reports an error; `ForgeryError` if it is malformed.
+    """
+    try:
+        answer = Answer.model_validate_json(message)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ForgeryError(f"malformed answer: {first['msg']}") from None
+    if answer.error is not None:
+        raise CandidateError(answer.error, answer.kinds)
+    return answer
 
 
 @dataclass(frozen=True)
