@@ -177,7 +177,7 @@ class CaseProfile(CaseResult):
     launch_delay_ns: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Median time from a launch to the start of its kernel."""
     flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """FLOP that a call of a workload executed, as torch.utils.flop_counter counts them; None for other languages."""
+    """FLOP that a call of a workload in eager torch executed, as torch.utils.flop_counter counts them."""
     rows: Annotated[tuple[ProfiledActivity, ...], Field(max_length=MOST_ROWS)] = ()
     """Longest total time first."""
     left_out_count: Count = 0

@@ -20,6 +20,7 @@ GRADIENT = "grad_out"
 """Input of a training step: the gradient of its output."""
 
 Inputs = Callable[[Case, InputMaker], dict[str, Any]]
+Then = Callable[["torch.Tensor"], None]
 
 
 class _StepCost(NamedTuple):
@@ -55,8 +56,13 @@ def counted_cost(forward: Callable[..., Any], step: Callable[..., Any], inputs: 
 def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, ...]]:
     """Turn a forward pass into one with a backward pass, without an optimizer.
 
-    The step takes the arguments of the forward pass and the gradient `grad_out` of its output. It returns the output,
-    and the gradients of all floating-point tensors among the arguments.
+    Args:
+        forward: Calls `then` with its output while the model has its parameters: activation checkpointing reads them
+            in the backward pass.
+
+    Returns:
+        A step that takes the arguments of the forward pass and the gradient `grad_out` of its output. It returns the
+        output, and the gradients of all floating-point tensors among the arguments.
     """
 
     def step(grad_out: torch.Tensor, **arguments: Any) -> tuple[torch.Tensor, ...]:
@@ -67,8 +73,8 @@ def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[t
                 name: value.detach().requires_grad_() if _is_floating(value) else value
                 for name, value in arguments.items()
             }
-            out = forward(**leaves)
-            out.backward(grad_out)  # type: ignore[no-untyped-call]  # the FLOP counter fails in autograd.grad
+            # the FLOP counter fails in autograd.grad
+            out = forward(**leaves, then=lambda out: out.backward(grad_out))
         wanted = [value for value in leaves.values() if _is_floating(value)]
         return (out.detach(), *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in wanted))
 
@@ -85,8 +91,11 @@ def compiled_step(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.T
         form: Callable[..., torch.Tensor] = torch.compile(forward, dynamic=False)
         return form
 
-    def launch(**arguments: Any) -> torch.Tensor:
-        return compiled()(**arguments)
+    def launch(then: Then | None = None, **arguments: Any) -> torch.Tensor:
+        out = compiled()(**arguments)
+        if then is not None:  # compiled graphs hold the parameters
+            then(out)
+        return out
 
     return launch
 
@@ -133,10 +142,15 @@ def workload(
             with torch.device("meta"):
                 return make_module(case)
 
-        def forward(case: Case, **arguments: Any) -> torch.Tensor:
+        def forward(case: Case, then: Then | None = None, **arguments: Any) -> torch.Tensor:
             model = skeleton(case)
             state = {key: arguments.pop(_argument(key)) for key in model.state_dict()}
-            out: torch.Tensor = torch.func.functional_call(model, state, kwargs=arguments)
+            hook = None if then is None else model.register_forward_hook(lambda _model, _inputs, out: then(out))
+            try:
+                out: torch.Tensor = torch.func.functional_call(model, state, kwargs=arguments)
+            finally:
+                if hook is not None:
+                    hook.remove()
             return out
 
         return forward
