@@ -114,7 +114,7 @@ def _kernel_targets(record: RunRecord) -> Iterator[Target]:
             yield from _against(name, speedups, ("sdpa_flash",), 1.0)
         elif case.kernel == "attention":
             yield from _against(name, speedups, ("sdpa_flash", "sdpa_cudnn", "torch"), 0.9)
-        elif case.family == "gemm":
+        elif case.kernel == "matmul":
             yield from _against(name, speedups, ("torch",), 1.0)
         elif ours.bound == "memory" and copies:
             share = 0.85 if case.kernel in {"paged_decode_attention", "w4a16_matmul"} else 0.95
