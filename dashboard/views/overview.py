@@ -10,6 +10,7 @@ import streamlit as st
 
 from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.summary import Movement, movements
+from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine
@@ -167,10 +168,10 @@ def _show_movements(
     )
     with st.container(key=MAIN_FIGURE):
         st.html(f"<table class=rw-map><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+    rest = f" Not listed, because unchanged: {count_of(len(unchanged), 'kernel')}." if unchanged else ""
     st.caption(
         f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant change. Blank: no "
-        f"data. Hatched: the runner is silent or has not measured the newest commit. {len(unchanged)} more kernels "
-        "did not change."
+        f"data. Hatched: the runner is silent or has not measured the newest commit.{rest}"
     )
 
 
