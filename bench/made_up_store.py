@@ -74,12 +74,12 @@ _PROJECT = (
     """,
     """
     INSERT INTO run (run_id, project_id, commit_id, environment_id, content_hash, schema_version, harness_version,
-        branch, is_dirty, started_at, finished_at, commit_as_recorded, unread_fields, spent_ns,
-        outcome_counts, case_version_ids, series_ids)
+        branch, is_dirty, started_at, finished_at, document, outcome_counts, case_version_ids, series_ids)
     SELECT gen_random_uuid(), project.id, commit.id, environment.id, '', '1.2', '1', 'main', false,
         committed_at, committed_at,
-        json_build_object('sha', sha, 'first_parent_count', first_parent_count, 'committed_at', committed_at),
-        '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series
+        json_build_object('commit', json_build_object('sha', sha, 'first_parent_count', first_parent_count,
+            'committed_at', committed_at)),
+        json_build_object('ok', :series_count), listed.versions, listed.series
     FROM project JOIN commit ON project_id = project.id, environment, (
         SELECT array_agg(version.id ORDER BY series.id) AS versions, array_agg(series.id ORDER BY series.id) AS series
         FROM series JOIN case_version version ON version.id = case_version_id JOIN "case" ON "case".id = case_id

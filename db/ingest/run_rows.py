@@ -15,16 +15,14 @@ from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.ingest.shared_rows import SharedIds, as_json
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
-    CountersRow,
     ImportedRow,
     MeasurementRow,
-    ProfileActivityRow,
-    ProfileRow,
     SampleSetRow,
     TensorErrorRow,
 )
-from roofwatch.db.schema.runs import CeilingRow, RunArtefactRow, RunRow
+from roofwatch.db.schema.runs import RunArtefactRow, RunRow
 from roofwatch.db.schema.table import Base
 
 _MEASUREMENT = (
@@ -32,6 +30,8 @@ _MEASUREMENT = (
     *("sample_count", "block_count", "utilisation", "joules_per_launch", "is_memory_bound"),
     *("host_ns", "peak_allocated_bytes", "launch_count", "is_degraded"),
 )
+DOCUMENT_FIELDS = {"commit", "ceilings", "spent_ns", "suite", "source_lines", "skipped"}
+"""Fields of a record that `RunRow.document` holds, without defaults."""
 _OF_CASE = ("run_number", "case_id", "implementation", "position")
 
 
@@ -72,10 +72,18 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
 
     copy_parts(AccuracyRow, ((one, at, one) for at, one in enumerate(record.accuracies)))
     copy_parts(TensorErrorRow, ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)))
-    copy_parts(ProfileRow, ((one, at, one) for at, one in enumerate(record.profiles)))
-    copy_parts(ProfileActivityRow, ((one, at, part) for one in record.profiles for at, part in enumerate(one.rows)))
-    copy_parts(CountersRow, ((one, at, one) for at, one in enumerate(record.counters)))
     copy_parts(ImportedRow, ((one, at, one) for at, one in enumerate(record.imported)))
+    documents = {"counters": record.counters, "profiles": record.profiles}
+    _copy(
+        connection,
+        CaseDocumentRow,
+        (*_OF_CASE, "kind", "document"),
+        (
+            (number, ids.cases[one.case_id], one.implementation, position, kind, as_json(one))
+            for kind, parts in documents.items()
+            for position, one in enumerate(parts)
+        ),
+    )
 
 
 def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> int:
@@ -95,29 +103,20 @@ def _insert_run(connection: Connection, record: RunRecord, content_hash: str, id
         "pair_side": record.pairing and record.pairing.side.value,
         "started_at": record.started_at,
         "finished_at": record.finished_at,
-        "commit_as_recorded": record.commit.model_dump(mode="json"),
-        "unread_fields": _fields_without_column(record),
+        "document": record.model_dump(mode="json", include=DOCUMENT_FIELDS, exclude_defaults=True),
         "telemetry": None if record.telemetry is None else orjson.loads(as_json(record.telemetry)),
-        "spent_ns": record.spent_ns,
         "outcome_counts": dict(Counter(map(str, outcomes))),
         "case_version_ids": list(ids.case_versions),
         "series_ids": list(ids.series),
     }
     number = connection.execute(insert(RunRow).values(values).returning(RunRow.number)).scalar_one()
-    for table, parts in ((CeilingRow, record.ceilings), (RunArtefactRow, record.artefacts)):
-        names = set(table.__table__.columns.keys())
-        rows = [
-            {"run_id": record.run_id, "position": position, **part.model_dump(include=names)}
-            for position, part in enumerate(parts)
-        ]
-        if rows:
-            connection.execute(insert(table), rows)
+    files = [
+        {"run_id": record.run_id, "position": position, **artefact.model_dump()}
+        for position, artefact in enumerate(record.artefacts)
+    ]
+    if files:
+        connection.execute(insert(RunArtefactRow), files)
     return number
-
-
-def _fields_without_column(record: RunRecord) -> dict[str, Any]:
-    kept = record.model_dump(mode="json", include={"suite", "source_lines", "skipped"})
-    return {name: value for name, value in kept.items() if value}
 
 
 def _summary(one: Measurement) -> tuple[object, ...]:

@@ -28,10 +28,8 @@ _REFERENCES = (
     ("accuracy", ("case_id",), "case", ("id",)),
     ("tensor_error", _CHECKED, "accuracy", _CHECKED),
     ("compilation", ("static_fact_id",), "static_fact", ("id",)),
-    ("counters", ("case_id",), "case", ("id",)),
+    ("case_document", ("case_id",), "case", ("id",)),
     ("imported", ("case_id",), "case", ("id",)),
-    ("profile", ("case_id",), "case", ("id",)),
-    ("profile_row", _CHECKED, "profile", _CHECKED),
 )
 """References without a foreign key."""
 _INVALID_INDEXES = text("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1")

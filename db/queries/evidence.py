@@ -1,32 +1,30 @@
 """Evidence for the cause of a change: machine code, checks, hardware counters and profiles over a history."""
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import CaseProfile, Counters, ProfiledActivity
+from roofwatch.collector.record.results import CaseProfile, Counters
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.queries.run_filter import is_in_series, is_number_of
+from roofwatch.db.queries.series import COMMIT_COLUMNS
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
-    CountersRow,
     ImportedRow,
-    ProfileActivityRow,
-    ProfileRow,
     StaticFactRow,
 )
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import CommitRef
 
 Subject = tuple[str, str]
 """Case id and implementation."""
-
-_ALONG_BRANCH = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
-_COUNTER_FIELDS = ("function", "launch_index", "values")
-_PROFILE_FIELDS = [name for name in CaseProfile.model_fields if name not in {"case_id", "rows"}]
 
 
 def list_changed_code(session: Session, project: str, row_ids: Collection[int]) -> set[Subject]:
@@ -82,52 +80,43 @@ def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
 
 def read_counted_runs(session: Session, project: str, subjects: Collection[Subject]) -> list[CountedRun]:
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
-    query = _results(CountersRow, project, subjects).order_by(*_ALONG_BRANCH, CountersRow.position)
-    runs: dict[tuple[int, str, str], tuple[str, CommitRow, list[Counters]]] = {}
-    for row, name, runner_class, commit in session.execute(query):
-        *_, counters = runs.setdefault((row.run_number, name, row.implementation), (runner_class, commit, []))
-        fields = {field: getattr(row, field) for field in _COUNTER_FIELDS}
-        counters.append(Counters(case_id=name, implementation=row.implementation, **fields))
+    runs: defaultdict[tuple[UUID, CommitRef, str, Subject], list[Counters]] = defaultdict(list)
+    for run_id, runner_class, commit, document in _documents(session, project, subjects, "counters"):
+        counters = Counters.model_validate(document)
+        runs[run_id, commit, runner_class, (counters.case_id, counters.implementation)].append(counters)
     return [
-        CountedRun(name, implementation, runner_class, commit.to_ref(), tuple(counters))
-        for (_, name, implementation), (runner_class, commit, counters) in runs.items()
+        CountedRun(*subject, runner_class, commit, tuple(counters))
+        for (_, commit, runner_class, subject), counters in runs.items()
     ]
 
 
 def read_profiled_runs(session: Session, project: str, subjects: Collection[Subject]) -> list[ProfiledRun]:
     """Read the profiles of some subjects, ordered by commit, then by time."""
-    activity = ProfileActivityRow
-    query = (
-        _results(ProfileRow, project, subjects)
-        .add_columns(activity)
-        .outerjoin(activity, activity.is_of(ProfileRow))
-        .order_by(*_ALONG_BRANCH, ProfileRow.position, activity.position)
-    )
-    profiles: dict[tuple[int, str, str], tuple[str, CommitRow, dict[str, Any]]] = {}
-    for profile, name, runner_class, commit, one in session.execute(query):
-        fields = {field: getattr(profile, field) for field in _PROFILE_FIELDS}
-        key = profile.run_number, name, profile.implementation
-        *_, found = profiles.setdefault(key, (runner_class, commit, {**fields, "case_id": name, "rows": []}))
-        if one is not None:
-            found["rows"].append({field: getattr(one, field) for field in ProfiledActivity.model_fields})
     return [
-        ProfiledRun(runner_class, commit.to_ref(), CaseProfile.model_validate(fields))
-        for runner_class, commit, fields in profiles.values()
+        ProfiledRun(runner_class, commit, CaseProfile.model_validate(document))
+        for _, runner_class, commit, document in _documents(session, project, subjects, "profiles")
     ]
 
 
-def _results(table: Any, project: str, subjects: Collection[Subject]) -> Select[Any]:
-    """Select results with their case, runner class and commit."""
-    return (
-        select(table, CaseRow.name, EnvironmentRow.runner_class, CommitRow)
-        .join(CaseRow, CaseRow.id == table.case_id)
-        .join(RunRow, RunRow.number == table.run_number)
+def _documents(
+    session: Session, project: str, subjects: Collection[Subject], kind: str
+) -> Iterator[tuple[UUID, str, CommitRef, dict[str, Any]]]:
+    """Read documents of one kind with the run id, runner class and commit of each."""
+    row = CaseDocumentRow
+    query = (
+        select(RunRow.run_id, EnvironmentRow.runner_class, row.document, *COMMIT_COLUMNS)
+        .join_from(row, CaseRow, CaseRow.id == row.case_id)
+        .join(RunRow, RunRow.number == row.run_number)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(
             is_in_series(project, include_pairs=True),
             CaseRow.project_id == ProjectRow.id,
-            tuple_(CaseRow.name, table.implementation).in_(subjects),
+            tuple_(CaseRow.name, row.implementation).in_(subjects),
+            row.kind == kind,
         )
+        .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id, row.position)
     )
+    for run_id, runner_class, document, *commit in session.execute(query):
+        yield run_id, runner_class, CommitRef(*commit), document

@@ -22,7 +22,7 @@ def read_filter_options(session: Session, project: str | None) -> FilterOptions:
     projects = tuple(list_projects(session))
     wanted = project_id(next(iter(projects), "") if project is None else project)
     recent = (
-        select(RunRow.case_version_ids, RunRow.started_at, RunRow.unread_fields["source_lines"].label("source_lines"))
+        select(RunRow.case_version_ids, RunRow.started_at, RunRow.document["source_lines"].label("source_lines"))
         .where(RunRow.project_id == wanted)
         .order_by(RunRow.started_at.desc())
         .limit(_RECENT_RUNS)

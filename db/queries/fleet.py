@@ -10,7 +10,6 @@ from sqlalchemy import (
     ColumnElement,
     Float,
     Function,
-    ScalarSelect,
     Select,
     Subquery,
     Text,
@@ -21,7 +20,6 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.machine import Ceiling, Environment
@@ -31,7 +29,7 @@ from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
 from roofwatch.db.queries.run_filter import is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 
 def list_fleet_runs(
@@ -58,8 +56,8 @@ def list_fleet_runs(
         CommitRow.sha == or_commit,
     )
     query = (
-        select_runs(RunRow.spent_ns)
-        .add_columns(EnvironmentRow, _ceilings_of_run())
+        select_runs()
+        .add_columns(EnvironmentRow, RunRow.document["spent_ns"], RunRow.document["ceilings"])
         .where(ProjectRow.name.in_(names), wanted, or_(*(is_on(name, runner_classes, branches) for name in names)))
         .order_by(*NEWEST_FIRST)
     )
@@ -69,10 +67,10 @@ def list_fleet_runs(
             environment=Environment.model_validate(
                 {name: getattr(environment, name) for name in Environment.model_fields}
             ),
-            spent_ns=row[0].spent_ns,
+            spent_ns=spent_ns or {},
             ceilings=tuple(map(Ceiling.model_validate, ceilings or ())),
         )
-        for *row, environment, ceilings in session.execute(query)
+        for *row, environment, spent_ns, ceilings in session.execute(query)
     ]
 
 
@@ -153,13 +151,6 @@ def _newest_runs(
 def _is_among(case_ids: Collection[str] | None) -> ColumnElement[bool]:
     """Filter cases in an aggregate; as a row condition, Postgres would read all measurements of thousands of cases."""
     return true() if case_ids is None else CaseRow.name == any_(cast(list(case_ids), ARRAY(Text)))
-
-
-def _ceilings_of_run() -> ScalarSelect[Any]:
-    """Select the few ceilings of a run as a JSON document."""
-    fields = [part for name in Ceiling.model_fields for part in (name, getattr(CeilingRow, name))]
-    document = func.json_agg(aggregate_order_by(func.json_build_object(*fields), CeilingRow.position))
-    return select(document).where(CeilingRow.run_id == RunRow.run_id).scalar_subquery()
 
 
 def _timed(run_ids: Collection[UUID]) -> Subquery:

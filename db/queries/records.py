@@ -11,30 +11,20 @@ from pydantic import BaseModel
 from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
-from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
+from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Artefact, RunRecord
-from roofwatch.collector.record.results import (
-    Accuracy,
-    CaseProfile,
-    Counters,
-    ImportedValue,
-    ProfiledActivity,
-    StaticFacts,
-    TensorError,
-)
+from roofwatch.collector.record.results import Accuracy, ImportedValue, StaticFacts, TensorError
 from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
-    CountersRow,
     ImportedRow,
     MeasurementRow,
-    ProfileActivityRow,
-    ProfileRow,
     SampleSetRow,
     SeriesRow,
     StaticFactRow,
@@ -43,7 +33,6 @@ from roofwatch.db.schema.measurements import (
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,
-    CeilingRow,
     CommitRow,
     EnvironmentRow,
     ProjectRow,
@@ -146,30 +135,33 @@ def _document(query: Select[Any], name: str) -> ScalarSelect[Any]:
 def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True) -> RunRecord:
     run, rows = of.run, of.rows
     versions = run.case_version_ids if is_whole else [row["id"] for row in rows["cases"]]
+    tensors = defaultdict(list)
+    for row in rows["tensors"]:
+        tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
         "project": record_name(of.project),
-        "commit": run.commit_as_recorded,
         "started_at": run.started_at,
         "finished_at": run.finished_at,
         "harness_version": run.harness_version,
         "preset": run.preset,
         "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
-        "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
         "cases": _in_order(versions, rows["cases"]),
         "measurements": measurements,
-        "accuracies": _with_details(Accuracy, rows["accuracies"], "tensors", TensorError, rows["tensors"]),
+        "accuracies": [
+            _of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]}
+            for row in rows["accuracies"]
+        ],
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
-        "counters": [_of_case(Counters, row) for row in rows["counters"]],
-        "profiles": _with_details(CaseProfile, rows["profiles"], "rows", ProfiledActivity, rows["profile_rows"]),
+        "counters": [row["document"] for row in rows["counters"]],
+        "profiles": [row["document"] for row in rows["profiles"]],
         "imported": [_of_case(ImportedValue, row) for row in rows["imported"]],
         "telemetry": run.telemetry,
-        "spent_ns": run.spent_ns,
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
-    return RunRecord.model_validate(document | run.unread_fields)
+    return RunRecord.model_validate(document | run.document)
 
 
 def _cases() -> Select[Any]:
@@ -187,10 +179,6 @@ def _cases() -> Select[Any]:
 def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str, Any]]:
     found = {row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows}
     return [found[version_id] for version_id in version_ids]
-
-
-def _listed(table: type[CeilingRow | RunArtefactRow]) -> Select[Any]:
-    return select(table.__table__).where(table.run_id == RunRow.run_id).order_by(table.position)
 
 
 def _measurements() -> Select[Any]:
@@ -231,20 +219,6 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
     return fields
 
 
-def _details(table: type[TensorErrorRow | ProfileActivityRow]) -> Select[Any]:
-    return select(table.__table__).where(table.run_number == RunRow.number).order_by(table.position)
-
-
-def _with_details(
-    part: type[BaseModel], rows: Sequence[_Row], name: str, detail: type[BaseModel], detail_rows: Sequence[_Row]
-) -> list[dict[str, Any]]:
-    """Return the fields of results, each with the details of its case and implementation."""
-    found = defaultdict(list)
-    for row in detail_rows:
-        found[row["case_id"], row["implementation"]].append(_fields(detail, row))
-    return [_of_case(part, row) | {name: found[row["case_id"], row["implementation"]]} for row in rows]
-
-
 def _static_facts(run_number: Any = RunRow.number) -> Select[Any]:
     return (
         select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
@@ -256,7 +230,7 @@ def _static_facts(run_number: Any = RunRow.number) -> Select[Any]:
     )
 
 
-def _results(table: type[AccuracyRow | CountersRow | ProfileRow | ImportedRow]) -> Select[Any]:
+def _results(table: type[AccuracyRow | CaseDocumentRow | ImportedRow]) -> Select[Any]:
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)
@@ -266,15 +240,17 @@ def _results(table: type[AccuracyRow | CountersRow | ProfileRow | ImportedRow]) 
 
 
 _PARTS = {
-    "ceilings": _listed(CeilingRow),
     "cases": _cases(),
     "accuracies": _results(AccuracyRow),
-    "tensors": _details(TensorErrorRow),
+    "tensors": select(TensorErrorRow.__table__)
+    .where(TensorErrorRow.run_number == RunRow.number)
+    .order_by(TensorErrorRow.position),
     "static_facts": _static_facts(),
-    "counters": _results(CountersRow),
-    "profiles": _results(ProfileRow),
-    "profile_rows": _details(ProfileActivityRow),
-    "artefacts": _listed(RunArtefactRow),
+    "counters": _results(CaseDocumentRow).where(CaseDocumentRow.kind == "counters"),
+    "profiles": _results(CaseDocumentRow).where(CaseDocumentRow.kind == "profiles"),
+    "artefacts": select(RunArtefactRow.__table__)
+    .where(RunArtefactRow.run_id == RunRow.run_id)
+    .order_by(RunArtefactRow.position),
     "imported": _results(ImportedRow),
 }
 """Queries of all parts of a record except measurements."""
@@ -284,9 +260,8 @@ _CASE_OF_PART: Mapping[str, Any] = {
     "accuracies": AccuracyRow.case_id,
     "tensors": TensorErrorRow.case_id,
     "static_facts": StaticFactRow.case_id,
-    "counters": CountersRow.case_id,
-    "profiles": ProfileRow.case_id,
-    "profile_rows": ProfileActivityRow.case_id,
+    "counters": CaseDocumentRow.case_id,
+    "profiles": CaseDocumentRow.case_id,
     "imported": ImportedRow.case_id,
 }
 """The case row id in the query of each part."""

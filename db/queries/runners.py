@@ -150,7 +150,7 @@ def read_cases(session: Session, run_id: UUID) -> dict[str, CaseFacts]:
 
 def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:
     """Read the source file of each kernel of a run, from the root of the repository."""
-    stored = session.scalars(select(RunRow.unread_fields["source_lines"]).where(RunRow.run_id == run_id)).one_or_none()
+    stored = session.scalars(select(RunRow.document["source_lines"]).where(RunRow.run_id == run_id)).one_or_none()
     return source_files_of(stored or ())
 
 

@@ -32,16 +32,16 @@ from roofwatch.db.queries.results import MeasuredCase, RunDetail, RunSummary, St
 from roofwatch.db.queries.run_filter import compiled_by, is_on, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
     ImportedRow,
     MeasurementRow,
-    ProfileRow,
     SeriesRow,
     StaticFactRow,
     TensorErrorRow,
 )
 from roofwatch.db.schema.regressions import BisectionRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import BOUNDS, OUTCOMES, MeasuredCommit
 
@@ -111,7 +111,7 @@ def list_commits(session: Session, project: Word, *, runner_classes: Words = ())
 
 def find_commit(session: Session, project: str, name: str) -> str | None:
     """Return the sha of a measured commit, given its sha, the first digits of it, or a git tag; None if unknown."""
-    is_named = cast(RunRow.commit_as_recorded["tags"], Text).contains(json.dumps(name), autoescape=True)
+    is_named = cast(RunRow.document["commit"]["tags"], Text).contains(json.dumps(name), autoescape=True)
     if re.fullmatch(r"[0-9a-f]{7,64}", name):
         is_named |= CommitRow.sha.startswith(name)
     query = select(CommitRow.sha).join(RunRow).join(ProjectRow, ProjectRow.id == CommitRow.project_id)
@@ -145,11 +145,11 @@ def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
 
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
     """Read everything that some runs found, newest first. Few of them should meet the condition."""
-    rows = session.execute(select_runs(*_PLACE).where(condition).order_by(*NEWEST_FIRST)).all()
+    rows = session.execute(select_runs(*_PLACE, RunRow.document).where(condition).order_by(*NEWEST_FIRST)).all()
     runs = [row[0] for row in rows]
-    ceilings, cases, static_rows = _ceilings(session, runs), _cases(session, runs), _static_rows(session, runs)
+    cases, static_rows = _cases(session, runs), _static_rows(session, runs)
     return [
-        RunDetail(summarise(*row), tuple(ceilings[run.run_id]), cases[run.number], tuple(static_rows[run.number]))
+        RunDetail(summarise(*row), _measured_ceilings(run), cases[run.number], tuple(static_rows[run.number]))
         for run, row in zip(runs, rows, strict=True)
     ]
 
@@ -243,21 +243,15 @@ def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, 
 
 def _profiled(session: Session, numbers: Collection[int]) -> set[tuple[int, int, str]]:
     """List what was profiled, by run number, case row id and implementation."""
-    query = select(ProfileRow.run_number, ProfileRow.case_id, ProfileRow.implementation)
-    return set(session.execute(query.where(ProfileRow.run_number.in_(numbers))))
+    row = CaseDocumentRow
+    query = select(row.run_number, row.case_id, row.implementation)
+    return set(session.execute(query.where(row.run_number.in_(numbers), row.kind == "profiles")))
 
 
-def _ceilings(session: Session, runs: Sequence[RunRow]) -> defaultdict[UUID, list[Ceiling]]:
-    """Read measured ceilings by run id; those of the datasheet do not belong in a roofline of measurements."""
-    query = (
-        select(CeilingRow.run_id, *(getattr(CeilingRow, name) for name in Ceiling.model_fields))
-        .where(CeilingRow.run_id.in_([run.run_id for run in runs]), CeilingRow.source == "measured")
-        .order_by(CeilingRow.position)
-    )
-    ceilings = defaultdict(list)
-    for run_id, *values in session.execute(query):
-        ceilings[run_id].append(Ceiling.model_validate(dict(zip(Ceiling.model_fields, values, strict=True))))
-    return ceilings
+def _measured_ceilings(run: RunRow) -> tuple[Ceiling, ...]:
+    """Return measured ceilings; those of the datasheet do not belong in a roofline of measurements."""
+    ceilings = map(Ceiling.model_validate, run.document.get("ceilings", ()))
+    return tuple(one for one in ceilings if one.source == "measured")
 
 
 def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, list[StaticRow]]:

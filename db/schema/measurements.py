@@ -6,8 +6,6 @@ They have a foreign key to their run, and none to cases and series: checking the
 from typing import Annotated, Any
 
 from sqlalchemy import (
-    ARRAY,
-    JSON,
     BigInteger,
     CheckConstraint,
     ColumnElement,
@@ -204,66 +202,19 @@ class CompilationRow(Base):
     compile_ns: Mapped[dict[str, Any]]
 
 
-class CountersRow(_CaseResult, Base):
-    __tablename__ = "counters"
+class CaseDocumentRow(_CaseResult, Base):
+    """Hardware counters of one launch, or a profile of some calls, as a document: no query filters by their values."""
+
+    __tablename__ = "case_document"
     __table_args__ = (
         Index(None, "case_id"),
-        one_of("source", ("ncu",)),
+        one_of("kind", ("counters", "profiles")),
     )
 
-    function: Mapped[str] = mapped_column(primary_key=True)
-    launch_index: Mapped[int] = mapped_column(primary_key=True)
-    position: Mapped[int]
-    source: Mapped[str]
-    values: Mapped[dict[str, Any]]
-    findings: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
-
-
-class ProfileRow(_CaseResult, Base):
-    """A profile of some calls of one case. Its activities are in `ProfileActivityRow`."""
-
-    __tablename__ = "profile"
-    __table_args__ = (
-        one_of("source", ("torch_profiler",)),
-        CheckConstraint("call_count > 0", name="call_count_positive"),
-        CheckConstraint("busy_ns BETWEEN 0 AND span_ns", name="busy_within_the_span"),
-    )
-
-    position: Mapped[int]
-    source: Mapped[str]
-    call_count: Mapped[int]
-    span_ns: Mapped[int]
-    busy_ns: Mapped[int]
-    launch_delay_ns: Mapped[float | None]
-    flop_count: Mapped[float | None]
-    left_out_count: Mapped[int]
-    left_out_ns: Mapped[int]
-
-
-class ProfileActivityRow(_CaseResult, Base):
-    """All activities of one kind and name on one device, the longest first."""
-
-    __tablename__ = "profile_row"
-    __table_args__ = (
-        one_of("kind", ("kernel", "memcpy", "memset", "operator")),
-        CheckConstraint("count > 0", name="count_positive"),
-    )
-
+    # the list of the record
+    kind: Mapped[str] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    kind: Mapped[str]
-    name: Mapped[str]
-    device: Mapped[str]
-    count: Mapped[int]
-    total_ns: Mapped[int]
-    max_ns: Mapped[int | None]
-    call_ns: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
-    bytes: Mapped[int | None]
-    grid: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
-    block: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
-    registers: Mapped[int | None]
-    shared_bytes: Mapped[int | None]
-    estimated_occupancy: Mapped[float | None]
-    configuration_count: Mapped[int | None]
+    document: Mapped[dict[str, Any]]
 
 
 class ImportedRow(_CaseResult, Base):

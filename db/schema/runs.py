@@ -136,8 +136,8 @@ class CaseVersionRow(Base):
 class RunRow(Base):
     """A run. Results refer to its `number`.
 
-    `project_id` is its commit's. `unread_fields` holds fields of the record without a column. Lists of IDs are in
-    the order of the record. `..._pruned_at` tells when retention removed a part.
+    `project_id` is its commit's. `document` holds fields of the record without a column: commit, ceilings, time
+    spent and others. Lists of IDs are in the order of the record. `..._pruned_at` tells when retention removed a part.
     `is_unreachable` is derived: the commit is no longer on its branch (`regressions/branch_line.py`).
     """
 
@@ -177,37 +177,14 @@ class RunRow(Base):
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime]
     ingested_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    unread_fields: Mapped[dict[str, Any]]
+    document: Mapped[dict[str, Any]]
     telemetry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
-    spent_ns: Mapped[dict[str, Any]]
     outcome_counts: Mapped[dict[str, Any]]
     case_version_ids: Mapped[list[int]] = mapped_column(deferred=True)
     series_ids: Mapped[list[int]] = mapped_column(deferred=True)
-    commit_as_recorded: Mapped[dict[str, Any]]
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]
     is_unreachable: Mapped[bool] = mapped_column(server_default=false())
-
-
-class CeilingRow(Base):
-    __tablename__ = "ceiling"
-    __table_args__ = (
-        one_of("resource", ("memory", "compute")),
-        one_of("level", ("dram", "cache")),
-        one_of("source", ("measured", "datasheet")),
-        CheckConstraint("per_s > 0", name="per_s_positive"),
-        *not_negative("up_to_bytes"),
-    )
-
-    run_id: Mapped[UUID] = mapped_column(ForeignKey(RunRow.run_id, ondelete="CASCADE"), primary_key=True)
-    position: Mapped[int] = mapped_column(primary_key=True)
-    resource: Mapped[str]
-    level: Mapped[str | None]
-    dtype: Mapped[str | None]
-    per_s: Mapped[float]
-    up_to_bytes: Mapped[int | None]
-    method: Mapped[str]
-    source: Mapped[str]
 
 
 class ArtefactContentRow(Base):

@@ -18,7 +18,6 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import IngestResult, ingest_record
 from roofwatch.db.ingest.samples import SampleSet, pack, unpack
@@ -27,7 +26,6 @@ from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import Base
 from tests.builders import (
-    CASE_ID,
     PROJECT,
     make_accuracy,
     make_case,
@@ -175,9 +173,8 @@ UNSTORABLE: dict[str, tuple[Callable[[], RunRecord], str]] = {
     ),
     "names too long for an index": (
         lambda: make_record(
-            measurements=(),
-            counters=[Counters(case_id=CASE_ID, implementation=long_name(1), function=long_name(2))],
-            cases=[make_case()],
+            measurements=[make_measurement(implementation=long_name(1))],
+            environment=make_environment(device_name=long_name(2)),
         ),
         "the database refuses a value: index row size",
     ),

@@ -35,22 +35,10 @@ _CHECKS = (
     WHERE project.name = :project
     """,
     """
-    INSERT INTO counters (run_number, case_id, implementation, function, launch_index, position, source,
-        values, findings)
-    SELECT run_number, case_id, implementation, 'body', 0, position, 'ncu', '{}', '[]'
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO profile (run_number, case_id, implementation, position, source, call_count, span_ns,
-        busy_ns, left_out_count, left_out_ns)
-    SELECT run_number, case_id, implementation, position, 'torch_profiler', 3, 9000, 8000, 0, 0
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
-    """,
-    """
-    INSERT INTO profile_row (run_number, case_id, implementation, position, kind, name, device, count,
-        total_ns, call_ns, grid, block)
-    SELECT run_number, case_id, implementation, 0, 'kernel', 'body', '0', 3, 8000, '{}', '{}', '{}'
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
+    INSERT INTO case_document (run_number, case_id, implementation, kind, position, document)
+    SELECT run_number, case_id, implementation, kind, position, '{}'
+    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id,
+    unnest(ARRAY['counters', 'profiles']) kind WHERE project.name = :project
     """,
     """
     INSERT INTO compilation (run_number, position, static_fact_id, compile_ns)

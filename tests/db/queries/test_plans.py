@@ -87,14 +87,14 @@ def run_of(session: Session) -> tuple[str, str]:
 
 
 GROWING = {
-    *("run", "commit", "case", "case_version", "series", "static_fact", "ceiling"),
+    *("run", "commit", "case", "case_version", "series", "static_fact"),
     *("regression", "triage", "audit_entry"),
     *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
 }
 """Tables that grow with every run, commit, decision or message; they are small here."""
 RESULTS = {
     *("measurement", "sample_set", "accuracy", "tensor_error", "compilation"),
-    *("counters", "profile", "profile_row", "imported"),
+    *("case_document", "imported"),
 }
 RULES = """
 [channels]
