@@ -74,7 +74,6 @@ class AutotuneRecorder:
                     for config, times in (timings or {}).items()
                 ),
                 duration_ns=max(0, round((duration_s or 0.0) * _NS_PER_S)) if is_measured else 0,
-                is_cached=not is_measured,
             )
         used[name] = self._known[name]
 

@@ -5,7 +5,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -15,7 +15,7 @@ from typing import Any
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
-from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.machine import highest_ceilings
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan, Selected, select
@@ -254,8 +254,8 @@ def spread_run(
 def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ...]:
     """Join the records of shares that were measured in equal environments.
 
-    The highest ceiling of each kind counts: equal devices have equal limits, and each measures from below. Device
-    readings between blocks are left out, as they come from several devices.
+    The highest ceiling of each kind counts. Device readings between blocks are left out, as they come from several
+    devices.
 
     Returns:
         One record per environment; the first has the ID of the run.
@@ -275,7 +275,7 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "run_id": run_id,
         "started_at": min(record.started_at for record in records),
         "finished_at": max(record.finished_at for record in records),
-        "ceilings": _highest(chain.from_iterable(record.ceilings for record in records)),
+        "ceilings": highest_ceilings(chain.from_iterable(record.ceilings for record in records)),
         "telemetry": records[0].telemetry if len(records) == 1 else None,
         "spent_ns": dict(spent_ns),
         "source_lines": tuple(dict.fromkeys(line for record in records for line in record.source_lines)),
@@ -283,10 +283,3 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
     for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
         changed[results] = tuple(chain.from_iterable(getattr(record, results) for record in records))
     return RunRecord.model_validate(records[0].model_copy(update=changed).model_dump())
-
-
-def _highest(ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
-    by_kind: dict[tuple[str | None, ...], list[Ceiling]] = {}
-    for ceiling in ceilings:
-        by_kind.setdefault(ceiling.kind, []).append(ceiling)
-    return tuple(max(same, key=lambda ceiling: ceiling.per_s) for same in by_kind.values())

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.outbox.journal import Journal
+from roofwatch.collector.record.machine import highest_ceilings
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.run_plan import Activity, OnProgress, RunPlan, Steps
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.suite_run import SuiteRun, share_ceilings
+from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode, Subject, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -88,7 +89,9 @@ def measure(
             _prepare(run, steps)
             if is_pair:
                 workers.stop()
-        share_ceilings(runs)
+        shared = highest_ceilings(ceiling for run in runs for ceiling in run.ceilings)
+        for run in runs:
+            run.ceilings = shared
         _drop_unpaired_blocks(runs)
         subjects = dict.fromkeys(subject for run in runs for subject in run.to_time if only is None or subject in only)
         if is_pair:

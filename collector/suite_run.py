@@ -10,7 +10,7 @@ from roofwatch.collector.compile.static_compiler import compile_subjects, compil
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError, SuiteError, TimerError
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, TimedStep, changes
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment
+from roofwatch.collector.record.machine import Ceiling, Environment
 from roofwatch.collector.record.record import Pairing, RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.redaction import Redaction, redact
@@ -78,7 +78,6 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
-        self.at_ceilings: tuple[DeviceState, ...] = ()
 
     def load(self, *, may_be_empty: bool = False) -> None:
         """Load the suite, select what to measure, and restore results of an interrupted run.
@@ -136,9 +135,8 @@ class SuiteRun:
             dtypes = tuple(sorted({found.selected.case.dtype for found in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
             measured = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings or ()
-            self.ceilings = tuple(each.ceiling for each in measured)
-            self.at_ceilings = self._session.states_at(measured)
-            self._store(ceilings=self.ceilings, at_ceilings=self.at_ceilings)
+            self.ceilings = tuple(map(self._session.with_clock, measured))
+            self._store(ceilings=self.ceilings)
         for notice in (str(chosen) if chosen.was_a_choice else None, self._session.warning):
             if notice is not None:
                 self._steps.note(notice)
@@ -263,7 +261,6 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
-        telemetry = self._session.telemetry
         found = self.cases.values()
         cases = tuple({case.selected.case.case_id: case.selected.case for case in found}.values())
         method = self._chosen.method
@@ -289,7 +286,7 @@ class SuiteRun:
             imported=tuple(workload_values(cases, measurements, profiles, self.ceilings)),
             suite=self.suite.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
-            telemetry=telemetry and telemetry.model_copy(update={"at_ceilings": self.at_ceilings}),
+            telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
@@ -302,8 +299,7 @@ class SuiteRun:
 
     def _restore(self, entry: Entry) -> None:
         self._environment = entry.environment or self._environment
-        if entry.ceilings is not None:
-            self.ceilings, self.at_ceilings = entry.ceilings, entry.at_ceilings
+        self.ceilings = entry.ceilings or self.ceilings
         for result in (entry.accuracy, *entry.compiled[:1], entry.timed, entry.profile):
             case = None if result is None else self.cases.get(Subject(result.case_id, result.implementation))
             if case is None:
@@ -321,17 +317,3 @@ class SuiteRun:
         failure = reply.failure_within(check_limit(self.plan.check_timeout_s))
         executor = "device" if case.runs_here else "interpreter"
         return Accuracy(**case.subject.named, executor=executor, outcome=failure.outcome, message=failure.message)
-
-
-def share_ceilings(runs: Sequence[SuiteRun]) -> None:
-    """Give the suites of one job one set of ceilings: the highest of each kind, as each is measured from below."""
-    highest: dict[tuple[object, ...], tuple[Ceiling, DeviceState | None]] = {}
-    for run in runs:
-        states = iter(run.at_ceilings)
-        for ceiling in run.ceilings:
-            state = next(states, None) if ceiling.source == "measured" else None
-            if ceiling.kind not in highest or ceiling.per_s > highest[ceiling.kind][0].per_s:
-                highest[ceiling.kind] = ceiling, state
-    for run in runs:
-        run.ceilings = tuple(ceiling for ceiling, _ in highest.values())
-        run.at_ceilings = tuple(state for _, state in highest.values() if state is not None)

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import platform
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,7 @@ from roofwatch.cuda import cache_dir
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.options import RunOptions
 from roofwatch.static_gate import judgement_to_json
-from roofwatch.terminal import write_text
 
-MARKER = "<!-- The rest is written by roofwatch static audit. -->"
-"""Text above it in a Markdown file is kept."""
 _VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
 _MAX_REASON = 600
 
@@ -134,22 +130,6 @@ def exit_status(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> int:
         build.is_complete and any(facts.outcome is Outcome.OK for facts in build.facts) for build in builds
     )
     return 0 if is_complete else 2
-
-
-def repeat_command(versions: Sequence[str], arguments: Sequence[str], markdown: Path) -> str:
-    """Return the command that repeats an audit."""
-    named = [word for name in versions for word in ("--triton", name)]
-    return shlex.join(["roofwatch", "static", "audit", *arguments, *named, "--markdown", str(markdown)])
-
-
-def write_report(file: Path, report: str) -> None:
-    """Write a report into a Markdown file, below the marker if the file has one.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    above, marker, _ = file.read_text().partition(MARKER) if file.is_file() else ("", "", "")
-    write_text(file, f"{above}{MARKER}\n\n{report}" if marker else f"# Toolchain audit\n\n{report}")
 
 
 def to_json(builds: Sequence[Build], upgrades: Sequence[Upgrade], status: int) -> dict[str, object]:

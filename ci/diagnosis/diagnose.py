@@ -54,7 +54,6 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
     published = compare_with_datasheet(
         record.ceilings,
         record.environment.device_name,
-        at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
         sm_clock_mhz=max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0) or None,
     )
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.report.markdown import code, table
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
@@ -14,7 +13,6 @@ from roofwatch.db.values import Verdict
 
 _MACHINE_FAILURES = frozenset({Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 """Failures that do not depend on the compiler; such functions are not compared."""
-_MAX_CELL = 300
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def judge_upgrades(builds: Sequence[Build]) -> tuple[Upgrade, ...]:
 
 @dataclass(frozen=True)
 class AuditTable:
-    """A table of raw text, for a terminal or a Markdown file."""
+    """A table of raw text for a terminal."""
 
     title: str
     columns: tuple[str, ...]
@@ -141,31 +139,14 @@ def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[A
     ]
 
 
-def to_markdown(tables: Sequence[AuditTable], *, command: str, date: str) -> str:
-    """Write a report.
-
-    Args:
-        tables: Result of `audit_tables`.
-        command: Command that repeats the audit.
-        date: Day of the audit.
-    """
-    lines = [f"Created on {date} by", "", "```sh", command, "```", ""]
-    for one in tables:
-        rows = [[code(cell, limit=_MAX_CELL) if cell else "" for cell in row] for row in one.rows]
-        lines += [f"## {one.title}", "", *(table(one.columns, rows) if rows else ["None."]), ""]
-    return "\n".join(lines).rstrip() + "\n"
-
-
 def _versions(builds: Sequence[Build]) -> AuditTable:
     known = [{"triton": build.triton, **build.versions, **build.compilers} for build in builds]
     names = list(dict.fromkeys(name for versions in known for name in versions))
     rows = []
     for build, versions in zip(builds, known, strict=True):
         compiled = sum(facts.outcome is Outcome.OK for facts in build.facts)
-        compile_s = sum(sum(facts.compile_ns.values()) for facts in build.facts) / 1e9
-        numbers = (str(compiled), str(len(build.failed)), f"{compile_s:.0f} s")
-        rows.append((*(versions.get(name, "") for name in names), *numbers))
-    return AuditTable("Versions", (*names, "functions compiled", "failed", "compile time"), rows)
+        rows.append((*(versions.get(name, "") for name in names), str(compiled), str(len(build.failed))))
+    return AuditTable("Versions", (*names, "functions compiled", "failed"), rows)
 
 
 def _changes(upgrade: Upgrade) -> AuditTable:

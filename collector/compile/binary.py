@@ -30,20 +30,11 @@ _INSTRUCTION_BYTES = 16
 """On every NVIDIA GPU since Volta."""
 
 
-@dataclass(frozen=True)
-class Resources:
-    """Resources of one kernel; the fields are those of `StaticFacts`."""
-
-    registers: int
-    local_bytes: int
-    static_shared_bytes: int
-    spilled_registers: int | None = None
-    accumulation_registers: int | None = None
-    scalar_registers: int | None = None
-
-
-def nvidia_resources(cubin: bytes, symbol: str | None = None) -> Resources:
+def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
     """Read registers, local and static shared memory of a function in a cubin; default its first function.
+
+    Returns:
+        Values by the names of `StaticFacts`.
 
     Raises:
         ToolchainError: cuobjdump is missing or cannot read the cubin.
@@ -62,11 +53,15 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> Resources:
         shared_bytes -= _RESERVED_SHARED_BYTES
     found = usage[name]
     # spilled registers live on the stack; cuobjdump counts bytes only
-    return Resources(int(found["registers"]), int(found["stack"]) + int(found["local"]), shared_bytes)
+    return {
+        "registers": int(found["registers"]),
+        "local_bytes": int(found["stack"]) + int(found["local"]),
+        "shared_bytes": shared_bytes,
+    }
 
 
-def amd_resources(assembly: str) -> Resources:
-    """Read registers, spills, scratch and LDS from the metadata in AMD assembly text.
+def amd_resources(assembly: str) -> dict[str, int]:
+    """Read registers, spills, scratch and LDS from the metadata in AMD assembly text, as `nvidia_resources` does.
 
     Raises:
         ValueError: a required value is missing.
@@ -80,14 +75,12 @@ def amd_resources(assembly: str) -> Resources:
             raise ValueError(f"the amdgcn text has no .{name}")
         return default
 
-    return Resources(
-        directive("vgpr_count"),  # includes the accumulation registers from gfx90a on
-        local_bytes=directive("private_segment_fixed_size"),
-        static_shared_bytes=directive("group_segment_fixed_size", 0),
-        spilled_registers=directive("vgpr_spill_count") + directive("sgpr_spill_count"),
-        accumulation_registers=directive("agpr_count", 0),
-        scalar_registers=directive("sgpr_count"),
-    )
+    return {
+        "registers": directive("vgpr_count"),  # includes the accumulation registers from gfx90a on
+        "local_bytes": directive("private_segment_fixed_size"),
+        "shared_bytes": directive("group_segment_fixed_size", 0),
+        "spilled_registers": directive("vgpr_spill_count") + directive("sgpr_spill_count"),
+    }
 
 
 # --- ELF files

@@ -3,13 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from roofwatch.collector.accuracy.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
-from roofwatch.collector.compile.binary import machine_code
+from roofwatch.collector.compile.binary import amd_resources, machine_code, nvidia_resources
 from roofwatch.collector.compile.instructions import TOTAL, Counts, instruction_counts
 from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, parse_target, theoretical_occupancy
@@ -100,26 +99,30 @@ def _facts(launches: list[Launch], target: str, named: dict[str, Any]) -> list[S
 
 def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, Any]:
     code = machine_code(compiled.binary)
-    resources = compiled.resources()
-    shared_bytes = resources.static_shared_bytes + compiled.dynamic_shared_bytes
-    occupancy = None
+    if compiled.assembly is None:
+        resources = nvidia_resources(compiled.binary, compiled.symbol)
+    else:
+        resources = amd_resources(compiled.assembly)
+    resources["shared_bytes"] += compiled.dynamic_shared_bytes
+    occupancy: float | None = None
+    limited_by: tuple[str, ...] = ()
     if target in LIMITS:
-        occupancy = theoretical_occupancy(
-            LIMITS[target], threads=compiled.thread_count, registers=resources.registers, shared_bytes=shared_bytes
+        occupancy, limited_by = theoretical_occupancy(
+            LIMITS[target],
+            threads=compiled.thread_count,
+            registers=resources["registers"],
+            shared_bytes=resources["shared_bytes"],
         )
     return {
-        **asdict(resources),
+        **resources,
         "toolchain": compiled.toolchain,
         "thread_count": compiled.thread_count,
         "spill_store_count": counts.get("local_store", 0),
         "spill_load_count": counts.get("local_load", 0),
-        "shared_bytes": shared_bytes,
-        "tensor_memory_columns": compiled.tensor_memory_columns,
-        "theoretical_occupancy": None if occupancy is None else occupancy.share,
-        "occupancy_limits": () if occupancy is None else occupancy.limited_by,
+        "theoretical_occupancy": occupancy,
+        "occupancy_limits": limited_by,
         "instruction_count": counts[TOTAL],
         "instructions": {kind: count for kind, count in counts.items() if kind != TOTAL},
-        "compile_ns": compiled.compile_ns,
         "code_bytes": len(code),
         "code_hash": hashlib.sha256(code).hexdigest(),
     }

@@ -107,29 +107,19 @@ LIMITS: Mapping[str, ProcessorLimits] = {
 }
 
 
-@dataclass(frozen=True)
-class Occupancy:
-    """Resident warps / maximum resident warps.
-
-    Args:
-        share: 0 to 1; 0 if no block fits.
-        blocks: Resident blocks per multiprocessor.
-        limited_by: Which of `registers`, `shared memory`, `warps`, `blocks` allow no further block.
-    """
-
-    share: float
-    blocks: int
-    limited_by: tuple[str, ...]
-
-
-def theoretical_occupancy(limits: ProcessorLimits, *, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Compute the occupancy of a kernel.
+def theoretical_occupancy(
+    limits: ProcessorLimits, *, threads: int, registers: int, shared_bytes: int
+) -> tuple[float, tuple[str, ...]]:
+    """Compute the occupancy of a kernel: resident warps / maximum resident warps.
 
     Args:
         limits: Limits of the target.
         threads: Per block.
         registers: Per thread; on AMD vector and accumulation registers together.
         shared_bytes: Per block, static and dynamic.
+
+    Returns:
+        0 to 1, 0 if no block fits; and which of `registers`, `shared memory`, `warps`, `blocks` allow no further block.
 
     Raises:
         ValueError: a block has no threads.
@@ -149,11 +139,8 @@ def theoretical_occupancy(limits: ProcessorLimits, *, threads: int, registers: i
         per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit_bytes)
         blocks_by["shared memory"] = limits.shared_bytes // per_block
     blocks = min(blocks_by.values())
-    return Occupancy(
-        share=blocks * warps / limits.max_warps,
-        blocks=blocks,
-        limited_by=tuple(resource for resource, count in blocks_by.items() if count == blocks),
-    )
+    limited_by = tuple(resource for resource, count in blocks_by.items() if count == blocks)
+    return blocks * warps / limits.max_warps, limited_by
 
 
 def _round_up(count: int, unit: int) -> int:

@@ -7,9 +7,8 @@ whitepapers (A100, H100, Ada, RTX Blackwell) per SM; AMD's CDNA 3 and CDNA 4 whi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
-from roofwatch.collector.record.machine import Ceiling, DeviceState
+from roofwatch.collector.record.machine import Ceiling
 
 SUSPICIOUS_ABOVE = 1.05
 """A measured ceiling may exceed the datasheet's by this factor."""
@@ -161,28 +160,24 @@ class DatasheetComparison:
 
 
 def compare_with_datasheet(
-    ceilings: Sequence[Ceiling],
-    device_name: str,
-    *,
-    at_ceilings: Sequence[DeviceState] = (),
-    sm_clock_mhz: float | None = None,
+    ceilings: Sequence[Ceiling], device_name: str, *, sm_clock_mhz: float | None = None
 ) -> list[DatasheetComparison]:
     """Compare measured ceilings with the datasheet; ceilings that it does not state are left out.
 
     Args:
         ceilings: Of one run.
         device_name: As torch reports it.
-        at_ceilings: State of the device during each measured ceiling, in order.
-        sm_clock_mhz: Clock during the run, if the states do not have it; default the datasheet's.
+        sm_clock_mhz: Clock during the run, for ceilings without one; default the datasheet's.
     """
     sheet = datasheet_of(device_name)
     if sheet is None:
         return []
     found = []
-    measured = [ceiling for ceiling in ceilings if ceiling.source == "measured"]
-    for ceiling, state in zip_longest(measured, at_ceilings[: len(measured)]):
+    for ceiling in ceilings:
         dtype = ceiling.dtype or ""
-        clock_mhz = sm_clock_mhz if state is None else state.sm_clock_mhz or sm_clock_mhz
+        clock_mhz = ceiling.sm_clock_mhz or sm_clock_mhz
+        if ceiling.source == "datasheet":
+            continue
         if ceiling.resource == "memory" and ceiling.level == "dram":
             published = at_clock = sheet.bytes_per_s
         elif ceiling.resource == "compute" and dtype in sheet.teraflops:

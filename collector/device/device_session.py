@@ -1,7 +1,7 @@
 """The GPU during a run: checked, sampled, and held at one clock on request."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from roofwatch.collector.device.clock_lock import (
@@ -24,7 +24,7 @@ from roofwatch.collector.device.device_state import (
 from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import PERIOD_S, Sampler, join_telemetry, no_telemetry
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import DeviceState, Environment, Telemetry
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
 from roofwatch.collector.workers.protocol import MeasuredCeiling, TimedBlock
 
 _LOCK_TIMEOUT_S = 3.0
@@ -149,10 +149,12 @@ class DeviceSession:
         state = self.state(window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample)
         return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
 
-    def states_at(self, measured: Iterable[MeasuredCeiling]) -> tuple[DeviceState, ...]:
-        """State of the device during each measured ceiling; empty without telemetry."""
-        windows = [Window(each.began_ns, each.ended_ns) for each in measured if each.ceiling.source == "measured"]
-        return tuple(state for window in windows if (state := self.state(window)) is not None)
+    def with_clock(self, measured: MeasuredCeiling) -> Ceiling:
+        """Add the SM clock during its measurement to a ceiling."""
+        if measured.ceiling.source == "datasheet":
+            return measured.ceiling
+        state = self.state(Window(measured.began_ns, measured.ended_ns))
+        return measured.ceiling.model_copy(update={"sm_clock_mhz": None if state is None else state.sm_clock_mhz})
 
     def take_new(self) -> Telemetry | None:
         """Readings since the last call, for the journal; None if there are none."""

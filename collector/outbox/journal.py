@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, Validati
 
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.files import is_locked, make_folder, reason_of, sync_folder
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
+from roofwatch.collector.record.machine import Ceiling, Environment, Telemetry
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
@@ -85,8 +85,6 @@ class Entry(_Line):
     """Device readings since the previous entry of any side."""
     environment: Environment | None = None
     ceilings: tuple[Ceiling, ...] | None = None
-    at_ceilings: tuple[DeviceState, ...] = ()
-    """Device state during each measurement in `ceilings`."""
     accuracy: Accuracy | None = None
     compiled: tuple[StaticFacts, ...] = ()
     """Of one case and implementation."""

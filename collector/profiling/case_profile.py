@@ -14,7 +14,7 @@ from torch.autograd.profiler import profile, record_function
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import Activity, ActivityKind, launch_delays_ns, length_ns, union
 from roofwatch.collector.profiling.steps import has_markers, read_steps
-from roofwatch.collector.profiling.summary import count_launch_configurations, weighted_occupancy_pct
+from roofwatch.collector.profiling.summary import weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
@@ -132,7 +132,6 @@ def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]
         registers=_count(first.get("registers_per_thread")),
         shared_bytes=_count(first.get("shared_memory_bytes")),
         estimated_occupancy=None if occupancy_pct is None else min(max(occupancy_pct / 100, 0.0), 1.0),
-        configuration_count=count_launch_configurations(members) if is_kernel else None,
     )
 
 

@@ -279,9 +279,9 @@ def _kernel(event: dict[str, Any], recorded: Path) -> CapturedKernel:
         return kernel
     return replace(
         kernel,
-        registers=found.registers,
-        spill_bytes=found.local_bytes,
-        spilled_registers=found.spilled_registers,
+        registers=found["registers"],
+        spill_bytes=found["local_bytes"],
+        spilled_registers=found.get("spilled_registers"),
     )
 
 

@@ -1,5 +1,6 @@
 """The machine in a record: environment, ceilings, device state, telemetry."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
@@ -111,6 +112,9 @@ class Environment(Part):
         return f"{self.device_name}, {memory}, {power}, driver {driver}{clocks}"
 
 
+_Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+
+
 class Ceiling(Part):
     """A limit of the device: the best of several measurements in this run, or from the datasheet."""
 
@@ -126,6 +130,8 @@ class Ceiling(Part):
     method: str
     source: Literal["measured", "datasheet"] = "measured"
     """Only measured ceilings are used for verdicts."""
+    sm_clock_mhz: _Reading = None
+    """Median while it was measured; None if unknown."""
 
     @property
     def kind(self) -> tuple[str | None, ...]:
@@ -133,7 +139,14 @@ class Ceiling(Part):
         return self.source, self.resource, self.level, self.dtype
 
 
-_Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+def highest_ceilings(ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
+    """The highest ceiling of each kind: equal devices have equal limits, and each is measured from below."""
+    highest: dict[tuple[str | None, ...], Ceiling] = {}
+    for ceiling in ceilings:
+        known = highest.get(ceiling.kind)
+        if known is None or ceiling.per_s > known.per_s:
+            highest[ceiling.kind] = ceiling
+    return tuple(highest.values())
 
 
 class DeviceState(Part):
@@ -174,8 +187,6 @@ class Telemetry(Part):
     """Since the first reading; in a resumed run, only of its last part."""
     clock_event_reasons: tuple[tuple[Name, ...], ...] = ()
     foreign_process_count: tuple[Count | None, ...] = ()
-    at_ceilings: tuple[DeviceState, ...] = ()
-    """Device state during each measured ceiling."""
 
     @property
     def reading_count(self) -> int:
@@ -191,6 +202,6 @@ class Telemetry(Part):
     @model_validator(mode="after")
     def _columns_of_one_length(self) -> Self:
         for name, value in self:
-            if name != "at_ceilings" and isinstance(value, tuple) and value and len(value) != len(self.offset_ms):
+            if isinstance(value, tuple) and value and len(value) != len(self.offset_ms):
                 raise ValueError(f"telemetry: {len(self.offset_ms)} readings with {len(value)} of {name}")
         return self

@@ -143,7 +143,6 @@ class Autotuning(Part):
     timings: tuple[AutotuneTiming, ...] = ()
     """Empty for a cached choice."""
     duration_ns: Count = 0
-    is_cached: bool = False
 
 
 class Measurement(CaseResult):

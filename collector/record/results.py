@@ -60,10 +60,6 @@ class StaticFacts(CaseResult):
     """Per block."""
     registers: Count | None = None
     """Per thread: NVIDIA's 32-bit registers, or AMD's vector registers including accumulation registers."""
-    accumulation_registers: Count | None = None
-    """AMD's AGPRs, a part of `registers`."""
-    scalar_registers: Count | None = None
-    """AMD's SGPRs, per wavefront."""
     spilled_registers: Count | None = None
     """AMD's VGPR and SGPR spills; unknown on NVIDIA."""
     spill_store_count: Count | None = None
@@ -73,10 +69,6 @@ class StaticFacts(CaseResult):
     """Per thread: stack and spills on NVIDIA, scratch on AMD."""
     shared_bytes: Count | None = None
     """Per block, static and dynamic; LDS on AMD."""
-    static_shared_bytes: Count | None = None
-    """The static part."""
-    tensor_memory_columns: Count | None = None
-    """Tensor memory of a Blackwell multiprocessor."""
     theoretical_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
     """Resident warps / warp slots."""
     occupancy_limits: tuple[Name, ...] = ()
@@ -84,8 +76,6 @@ class StaticFacts(CaseResult):
     instruction_count: Count | None = None
     instructions: dict[str, Count] = Field(default_factory=dict)
     """Number of instructions by kind, for example `tensor.HGMMA` or `global_load.128`."""
-    compile_ns: dict[str, Count] = Field(default_factory=dict)
-    """Compile time by stage, for example `ptx`; varies between runs."""
     code_bytes: Count | None = None
     code_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """sha256 of the machine code without line information, so that comments do not change it."""
@@ -117,7 +107,6 @@ class Counters(CaseResult):
     """Name of the kernel on the device."""
     launch_index: Count = 0
     """Number of the launch within the call, from 0."""
-    source: Literal["ncu"] = "ncu"
     values: dict[Name, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
     """By name with unit, for example `dram_bytes`; shares are from 0 to 1."""
     findings: tuple[ProfilerFinding, ...] = ()
@@ -157,8 +146,6 @@ class ProfiledActivity(Part):
     """Per block."""
     estimated_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
     """torch's estimate, weighted by time; 0 for short kernels."""
-    configuration_count: Count | None = None
-    """Number of different grids, blocks and shared memory sizes."""
 
     @property
     def mean_ns(self) -> float:
@@ -168,7 +155,6 @@ class ProfiledActivity(Part):
 class CaseProfile(CaseResult):
     """Calls of one case and implementation under a profiler, on a hot cache; its times compare with no measurement."""
 
-    source: Literal["torch_profiler"] = "torch_profiler"
     call_count: _Positive
     span_ns: Count
     """From the start of the first activity to the end of the last."""

@@ -63,8 +63,7 @@ def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceili
 def show_ceilings(record: RunRecord) -> None:
     """Show measured ceilings next to those of the datasheet."""
     st.header("Ceilings", anchor=False)
-    at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
-    found = compare_with_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
+    found = compare_with_datasheet(record.ceilings, record.environment.device_name)
     suspicious = {ceiling_name(one.measured) for one in found if one.is_suspicious}
     show_table(
         [one for one in record.ceilings if one.source == "measured"],

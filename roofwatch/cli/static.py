@@ -93,7 +93,6 @@ def audit(
         ),
     ],
     options: RunOptions,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report to this Markdown file too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a suite under several versions of Triton and show what each upgrade makes worse.
@@ -102,10 +101,8 @@ def audit(
 
     Exit status: 1 if an upgrade makes code worse, 2 if a version could not be tried.
     """
-    from datetime import UTC, datetime
-
     from roofwatch import auditing
-    from roofwatch.ci.static.toolchain_audit import audit_tables, judge_upgrades, to_markdown
+    from roofwatch.ci.static.toolchain_audit import audit_tables, judge_upgrades
 
     arguments = auditing.static_arguments(path, options)
     versions = auditing.audited_versions(triton)
@@ -113,14 +110,8 @@ def audit(
         builds = auditing.build_under_each(versions, arguments, on_progress)
     upgrades = judge_upgrades(builds)
     status = auditing.exit_status(builds, upgrades)
-    tables = audit_tables(builds, upgrades)
-    if markdown is not None:
-        command = auditing.repeat_command(versions, arguments, markdown)
-        date = datetime.now(UTC).date().isoformat()
-        auditing.write_report(markdown, to_markdown(tables, command=command, date=date))
-    shown = [make_table(one.columns, one.rows, title=one.title) for one in tables]
-    written = [] if markdown is None else [f"written: {markdown}"]
-    print_result(auditing.to_json(builds, upgrades, status), *shown, *written, as_json=as_json)
+    shown = [make_table(one.columns, one.rows, title=one.title) for one in audit_tables(builds, upgrades)]
+    print_result(auditing.to_json(builds, upgrades, status), *shown, as_json=as_json)
     raise typer.Exit(status)
 
 

@@ -171,7 +171,7 @@ def test_rows_are_read_and_written_in_sixteen_bytes_at_a_time_and_nothing_spills
     source = Path(__file__).parents[2].joinpath(*MODULES[package].split(".")).with_suffix(".cu")
     for held, most_threads in ((1, 512 if "rms_norm_grad" in name else 1024), (4, 512)):
         cubin = CudaKernel(source, name, template=(*dtypes, 8, held, most_threads)).compile(target)
-        assert nvidia_resources(cubin.image).local_bytes == 0
+        assert nvidia_resources(cubin.image)["local_bytes"] == 0
         found = instructions(cubin.image, tmp_path)
         loads = [line for line in found if line.startswith("LDG")]
         stores = [line for line in found if line.startswith("STG")]

@@ -9,7 +9,6 @@ from roofwatch.collector.device.datasheets import (
     datasheet_ceilings,
     datasheet_of,
 )
-from roofwatch.collector.record.machine import DeviceState
 from tests.builders import make_ceiling
 
 H200 = "NVIDIA H200"
@@ -68,10 +67,10 @@ def test_a_ceiling_is_compared_at_the_clock_it_was_measured_at() -> None:
     half = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=600e12)
     published = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet")
     cache = make_ceiling(resource="memory", level="cache", per_s=9e12)
-    seen = [DeviceState(reading_count=2), DeviceState(reading_count=2, sm_clock_mhz=915)]
+    slow = half.model_copy(update={"sm_clock_mhz": 915})
 
     memory, first, second = compare_with_datasheet(
-        [make_ceiling(per_s=4.0e12), published, half, half, cache], H200, at_ceilings=seen, sm_clock_mhz=1830
+        [make_ceiling(per_s=4.0e12), published, slow, half, cache], H200, sm_clock_mhz=1830
     )
 
     assert [found.sm_clock_mhz for found in (memory, first, second)] == [1830, 915, 1830]

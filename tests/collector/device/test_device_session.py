@@ -168,8 +168,7 @@ def test_every_block_has_a_device_state(suite: SuiteAt) -> None:
     assert {(state is not None and state.clock_event_reasons) for state in states} == {("sw_power_cap",)}
     assert all(state is not None and state.reading_count > 0 and not state.degraded_by for state in states)
     assert record.telemetry is not None
-    assert len(record.telemetry.at_ceilings) == len(record.ceilings)
-    assert record.telemetry is not None
+    assert all(ceiling.sm_clock_mhz for ceiling in record.ceilings)
     assert record.telemetry.clock_event_reasons[0] == ("sw_power_cap",)
 
 
@@ -195,7 +194,7 @@ def test_a_resumed_run_keeps_the_telemetry_of_each_process(suite: SuiteAt, tmp_p
     assert readings.offset_ms[:own_count] == before.telemetry.offset_ms[:own_count]
     assert list(readings.offset_ms) == sorted(readings.offset_ms)
     assert 1980 not in readings.sm_clock_mhz[own_count:]
-    assert readings.at_ceilings == before.telemetry.at_ceilings
+    assert after.ceilings == before.ceilings
     # what was seen after the last block alone is not in the journal
     assert journalled.offset_ms == readings.offset_ms[: len(journalled.offset_ms)]
     assert len(journalled.offset_ms) > own_count

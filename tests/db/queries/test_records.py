@@ -21,6 +21,7 @@ from roofwatch.db.schema.runs import CaseRow, RunRow
 from tests.builders import (
     make_accuracy,
     make_case,
+    make_ceiling,
     make_commit,
     make_environment,
     make_imported,
@@ -76,6 +77,7 @@ def full_record(**fields: Any) -> RunRecord:
             make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
             make_measurement(bound=None, utilisation=None),
         ],
+        ceilings=[make_ceiling(sm_clock_mhz=1755.0, up_to_bytes=2**25)],
         cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3, token_count=64.0), make_case(BACKWARD)],
         accuracies=[
             make_accuracy(
@@ -97,19 +99,14 @@ def full_record(**fields: Any) -> RunRecord:
                 target="gfx942",
                 toolchain={"triton": "3.7.1", "llvm": "22"},
                 thread_count=256,
-                accumulation_registers=64,
-                scalar_registers=40,
                 spilled_registers=12,
                 spill_store_count=3,
                 spill_load_count=4,
                 local_bytes=None,
-                static_shared_bytes=128,
-                tensor_memory_columns=0,
                 theoretical_occupancy=1 / 3,
                 occupancy_limits=("registers", "shared memory"),
                 instruction_count=300,
                 instructions={"tensor.mfma": 32, "global_load.128": 4},
-                compile_ns={"ttir": 10**9, "hsaco": 3},
             ),
             make_static_facts(configuration={"z": 1, "a": 1e20, "m": 0.1, "none": None, "flag": True, "text": "ü"}),
             make_static_facts(BACKWARD, outcome=Outcome.COMPILE_ERROR),
@@ -146,7 +143,6 @@ def full_record(**fields: Any) -> RunRecord:
                         registers=64,
                         shared_bytes=0,
                         estimated_occupancy=1 / 3,
-                        configuration_count=2,
                     ),
                     ProfiledActivity(
                         kind="memcpy", name="Memcpy DtoD", device="0", count=3, total_ns=1_500, bytes=2**40
@@ -164,7 +160,6 @@ def full_record(**fields: Any) -> RunRecord:
             offset_ms=(0.0, 50.5),
             sm_clock_mhz=(1980.0, None),
             clock_event_reasons=(("sw_power_cap",), ()),
-            at_ceilings=(DeviceState(reading_count=2, sm_clock_mhz=1755.0, clock_event_reasons=("sw_power_cap",)),),
         ),
         spent_ns={"timing": 10**12, "check": 1},
         commit=make_commit(3, is_dirty=True, branch=None, subject="Grüße, 世界"),
