@@ -9,21 +9,19 @@ import plotly.graph_objects as go
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.charts.style import (
     AXES,
-    GREY,
     VERMILLION,
     Axis,
     axis_title,
     commit_lines,
     commit_ticks,
     lay_out,
+    marker_of,
     style_of,
 )
 from roofwatch.dashboard.charts.trend_marks import MARKS, add_changes, add_setup_changes, changes_of, setting_changes
 from roofwatch.dashboard.wording import escaped, outcome_text, shortened
 from roofwatch.db.values import BandPoint, CommitRef, Regression, Series, SeriesPoint
 
-_MAX_WHISKERS = 500
-"""Maximum points of a series that is drawn with quartiles."""
 _VALUES, _FAILURES = "y", "y2"
 """Axes; that of the marks and those of more metrics follow."""
 _ROW_PX = {MARKS: 34, _FAILURES: 60}
@@ -159,7 +157,7 @@ def _add_values(
     factor = AXES.get(series.key.definition.unit, Axis()).scale
     if scale is Scale.RELATIVE:
         factor = 1 / next(filter(None, values), 1.0)
-    colour, symbol, dash = style_of(index)
+    colour, _, dash = style_of(index)
     if series.band:
         figure.add_scatter(
             x=[*places, *reversed(places)],
@@ -174,7 +172,6 @@ def _add_values(
             legendgroup=str(index),
             showlegend=False,
         )
-    is_short = not series.band and len(series.points) <= _MAX_WHISKERS
     whiskers = {
         "type": "data",
         "symmetric": False,
@@ -187,7 +184,7 @@ def _add_values(
         x=places,
         y=[None if value is None else value * factor for value in values],
         yaxis=axis,
-        error_y=whiskers if is_short else None,
+        error_y=None if series.band else whiskers,
         mode="lines+markers",
         connectgaps=False,
         name=escaped(name),
@@ -195,7 +192,7 @@ def _add_values(
         legendgroup=str(index),
         showlegend=axis == _VALUES,
         line={"color": colour, "width": 1.5, "dash": dash},
-        marker={"color": colour, "symbol": symbol, "size": 8 if is_short else 4, "line": {"color": GREY, "width": 0.5}},
+        marker=marker_of(index, 5 if series.band else 8),
         hovertext=[_band_hover(series, one, zone) for one in series.band]
         or [_point_hover(series, point, zone) for point in series.points],
     )

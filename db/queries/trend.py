@@ -36,14 +36,13 @@ from roofwatch.db.queries.series import COMMIT_COLUMNS, POINT_COLUMNS, setting_o
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 
-MAX_POINTS = 2_000
+MAX_POINTS = 600
 """Maximum of all series together that are drawn run by run."""
 _MIN_POINTS = 200
 """A series of so few is always drawn run by run."""
 BAND_QUANTILES = (0.05, 0.5, 0.95)
-_MAX_STRETCHES = 150
 _LEAST_RUNS = 4
-"""About the minimum runs of a stretch."""
+"""About the minimum runs of a stretch of a band."""
 _MAX_KEYS = 2_000
 
 
@@ -214,8 +213,7 @@ def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
         func.lead(one.commit_id).over(**in_series).label("next_commit_id"),
         func.count().over(partition_by=one.number).label("run_count"),
     ).subquery("numbered")
-    stretch_count = min(_MAX_STRETCHES, max_points // _LEAST_RUNS)
-    stretch = numbered.c.at * stretch_count // numbered.c.run_count
+    stretch = numbered.c.at * (max_points // _LEAST_RUNS) // numbered.c.run_count
     stretched = select(numbered, stretch.label("stretch")).cte("stretched")
     one = stretched.c
     own = (one.number, one.stretch)
