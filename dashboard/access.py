@@ -4,25 +4,16 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
 import streamlit as st
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp
 from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.settings import Settings, load_settings
 
 _MIN_SECRET_LENGTH = 32
-LOGIN, CALLBACK = "/auth/login", "/oauth2callback"
-"""Paths of Streamlit."""
-_COOKIE = "roofwatch_return"
-_KEPT_FOR_S = 600
-_LONGEST = 3_000
-"""Maximum length in the cookie; browsers keep four kilobytes."""
+_CALLBACK = "/oauth2callback"
+"""Path of Streamlit."""
 
 
 class DashboardError(Exception):
@@ -111,7 +102,7 @@ def sign_in_secrets(settings: Settings) -> dict[str, Any]:
         raise DashboardError(f"signing in by {settings.sign_in_issuer} takes the settings {', '.join(missing)} too")
     return {
         "auth": {
-            "redirect_uri": f"{settings.dashboard_url.rstrip('/')}{CALLBACK}",
+            "redirect_uri": f"{settings.dashboard_url.rstrip('/')}{_CALLBACK}",
             "cookie_secret": _cookie_secret(settings),
             "client_id": settings.sign_in_client_id,
             "client_secret": settings.sign_in_client_secret.get_secret_value(),
@@ -127,45 +118,3 @@ def _cookie_secret(settings: Settings) -> str:
     if len(secret) < _MIN_SECRET_LENGTH:
         raise DashboardError(f"sign_in_cookie_secret has {len(secret)} characters; use at least {_MIN_SECRET_LENGTH}")
     return secret
-
-
-class ReturnAfterSignIn(BaseHTTPMiddleware):
-    """Return people to their page after sign-in, because Streamlit sends them to the front page.
-
-    A cookie keeps path and query of the page, only for our own views, so no link or cookie can redirect elsewhere.
-
-    Args:
-        app: The dashboard.
-        views: Paths of its views, without the slash.
-        origin: Public address, such as `https://roofwatch.example.com`.
-    """
-
-    def __init__(self, app: ASGIApp, *, views: Iterable[str], origin: str) -> None:
-        super().__init__(app)
-        self._paths = {f"/{view}" for view in views} | {"/"}
-        self._origin = urlsplit(origin)
-
-    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        response = await call_next(request)
-        if request.url.path == LOGIN:
-            left = urlsplit(request.headers.get("referer", ""))
-            page = self._own_page(left.geturl())
-            if page is not None and left[:2] == self._origin[:2]:
-                is_https = self._origin.scheme == "https"
-                response.set_cookie(
-                    _COOKIE, quote(page, safe=""), max_age=_KEPT_FOR_S, httponly=True, secure=is_https, samesite="lax"
-                )
-        elif request.url.path == CALLBACK:
-            kept = unquote(request.cookies.get(_COOKIE, ""))
-            page = self._own_page(kept) if kept.startswith("/") and not kept.startswith("//") else None
-            if page is not None and response.headers.get("location") in {"/", ""}:
-                response.headers["location"] = page
-            response.delete_cookie(_COOKIE)
-        return response
-
-    def _own_page(self, address: str) -> str | None:
-        """Return path and query of an address if the path is one of our views, without its host."""
-        parts = urlsplit(address)
-        if parts.path not in self._paths or len(address) > _LONGEST or not address.isprintable():
-            return None
-        return f"{parts.path}?{parts.query}" if parts.query else parts.path

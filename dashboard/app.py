@@ -38,11 +38,9 @@ _STYLE = """<style>
 .rw-what b, .rw-size b {font-size: 1.05rem}
 .rw-badge {border: 1px solid #888; border-radius: 0.6rem; padding: 0 0.4rem; margin-right: 0.3rem; font-size: 0.75rem;
   white-space: nowrap}
-.rw-found {font-size: 0.875rem; overflow-wrap: anywhere}
-.rw-found td {padding: 0.1rem 0.8rem 0.1rem 0}
 .rw-map {border-collapse: collapse; width: 100%; font-size: 0.875rem}
 .rw-map th, .rw-map td {border: 1px solid rgba(128, 128, 128, 0.3); padding: 0.25rem 0.6rem; text-align: left}
-.rw-map a, .rw-found a {color: inherit}
+.rw-map a {color: inherit}
 .rw-stale {background-image: repeating-linear-gradient(45deg, rgba(128, 128, 128, 0.25) 0 2px, transparent 2px 7px)}
 .stMainBlockContainer a:focus-visible, .stMainBlockContainer button:focus-visible {outline: 2px solid #0072B2}
 @media (max-width: 700px) {

@@ -68,7 +68,6 @@ def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> Fle
 
 
 def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str:
-    """Return the text of a choice."""
     run = runs[0]
     if by is By.RUNS:
         left = ", no longer on its branch" if run.is_unreachable else ""
@@ -230,7 +229,6 @@ def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequenc
 
 
 def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
-    """Return why times of two runs cannot be compared, if so."""
     refusals = [
         *refuse_runner(base.runner_class, head.runner_class),
         *refuse_harness(base.harness_version, head.harness_version),

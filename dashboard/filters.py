@@ -50,7 +50,6 @@ class Filters:
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """Return the chosen branches."""
         return tuple(self._of("branch"))
 
     def admits_case(self, case_id: str) -> bool:

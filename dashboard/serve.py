@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import streamlit as st
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
-from roofwatch.dashboard.access import DashboardError, ReturnAfterSignIn, sign_in_secrets
+from roofwatch.dashboard.access import DashboardError, sign_in_secrets
 from roofwatch.dashboard.app import VIEWS
 from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
 from roofwatch.settings import load_settings
@@ -66,19 +65,16 @@ def serve(
         DashboardError: the port is in use, or the sign-in settings are incomplete.
         SettingsError: the settings cannot be read.
     """
-    settings = load_settings()
-    secrets = sign_in_secrets(settings)
+    secrets = sign_in_secrets(load_settings())
     chosen_port = _free_port(address, port)
     os.environ[SERVER_VARIABLE] = server_url or DATABASE
     # Streamlit runs the views as scripts; what they import takes seconds, for which the first reader would wait
     for view in VIEWS:
         importlib.import_module(f"roofwatch.dashboard.views.{view}")
-    returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
     app = st.App(
         _SCRIPT,
         secrets=secrets,
         routes=[Route("/overview", _open_front_page)],
-        middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_report_failed_view,
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)

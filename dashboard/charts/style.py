@@ -88,13 +88,11 @@ def style_of(index: int) -> tuple[str, str, str]:
 
 
 def marker_of(index: int, size: int = 10) -> dict[str, object]:
-    """Return the marker of the n-th item."""
     colour, symbol, _ = style_of(index)
     return {"color": colour, "symbol": symbol, "size": size, "line": {"color": GREY, "width": 1}}
 
 
 def pattern_of(index: int) -> str:
-    """Return the bar pattern of the n-th item."""
     return _PATTERNS[index % len(_PATTERNS)]
 
 
@@ -148,7 +146,6 @@ def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = No
 
 
 def commit_lines(commit: CommitRef, zone: tzinfo) -> list[str]:
-    """Describe a commit for a hover text."""
     return [
         f"<b>{escaped(commit.short_sha)}</b> {escaped(shortened(commit.subject))}",
         f"{escaped(shortened(commit.author))}, {written(commit.committed_at, zone)}",

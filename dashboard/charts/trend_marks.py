@@ -28,7 +28,6 @@ from roofwatch.db.values import (
 )
 
 MARKS = "y3"
-"""Axis of the marks."""
 _VERDICT_STYLES = {Verdict.REGRESSED: (VERMILLION, "diamond", "dash"), Verdict.IMPROVED: (GREEN, "circle", "dot")}
 _MAX_CHANGE_LABELS = 6
 
@@ -121,7 +120,6 @@ class StoredChange:
 
 
 def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[StoredChange]:
-    """Return the stored change points of some series."""
     keys = {one.key for one in series}
     return [StoredChange(one, change) for one in regressions for change in one.change_points if change.series in keys]
 

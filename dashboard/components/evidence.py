@@ -14,7 +14,7 @@ from roofwatch.collector.record.measurement import Measurement, median_of
 from roofwatch.collector.record.metrics import Layer, format_ns, metric
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
@@ -23,7 +23,6 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.values import ChangePoint, Verdict
 
-_COUNTERS_SHOWN = 20
 _DIFF_LINES = 400
 _DIFF_LINES_UNFOLDED, _DIFF_PX = 24, 480
 _LARGEST_DISASSEMBLY_BYTES = 4 * 2**20
@@ -230,12 +229,10 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
 def _show_counters(moves: Sequence[Change]) -> None:
     st.subheader("Hardware counters", anchor=False)
     show_table(
-        moves[:_COUNTERS_SHOWN],
+        moves,
         Column("counter", lambda move: move.metric.replace("_", " ")),
         Column("kernel of the device", lambda move: move.part),
         Column("base", lambda move: counter_text(move.metric, move.base)),
         Column("head", lambda move: counter_text(move.metric, move.head)),
         Column("change", lambda move: move.relative_change if move.base else None, percent),
     )
-    if len(moves) > _COUNTERS_SHOWN:
-        st.caption(f"The {_COUNTERS_SHOWN} of {len(moves)} that moved most.")

@@ -76,12 +76,10 @@ def health_columns(
     now = datetime.now(UTC)
 
     def from_history(runner: str) -> float | None:
-        known = history.get(runner)
-        return None if known is None else known.deviation
+        return history[runner].deviation if runner in history else None
 
     def calibrated(runner: str) -> float | None:
-        known = noise.get(runner)
-        return None if known is None else known.median_floor
+        return noise[runner].median_floor if runner in noise else None
 
     from_runs = "Median over its series of the standard deviation from run to run, in its newest runs."
     from_pairs = "Median over its cases of the deviation between blocks of the same code. See `roofwatch calibrate`."

@@ -164,7 +164,6 @@ def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
 
 
 def _changes_text(before: StaticFacts | None, now: StaticFacts) -> str:
-    """Describe the difference between two compilations of one function."""
     if before is None:
         return "new"
     if before.outcome is not now.outcome:
@@ -247,7 +246,6 @@ class _Checked:
 
 
 def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
-    """Show the error of each tensor."""
     st.header("Accuracy against the float64 reference", anchor=False)
     error, largest = metric("rmse_ratio"), metric("max_abs_error")
     show_table(

@@ -1,8 +1,8 @@
-"""What every view shares: the header with project and filters, links to other views, empty states."""
+"""What every view shares: the header with search, project and filters, links to other views, empty states."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from html import escape
 from pathlib import PurePosixPath
@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
 from roofwatch.dashboard.components.permalink import Permalink, clear_filters
-from roofwatch.dashboard.components.search import ask_for_text, show_found
+from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.db.queries import questions
@@ -27,6 +27,20 @@ from roofwatch.settings import load_settings
 MAIN_FIGURE = "main-figure"
 """Key of the main figure or table of a view, whose load time is measured."""
 
+_SEARCH = "search"
+_LONGEST_SEARCH = 200
+_FOCUS_JS = f"""
+export default () => {{
+  const focus = event => {{
+    if (event.key !== "/" || event.target.closest("input, textarea, [contenteditable]")) return;
+    event.preventDefault();
+    document.querySelector(".st-key-{_SEARCH} input")?.focus();
+  }};
+  document.addEventListener("keydown", focus);
+  return () => document.removeEventListener("keydown", focus);
+}}
+"""
+_focus_on_slash = st.components.v2.component("focus_search", js=_FOCUS_JS)
 NO_RUNS = "This project has no runs yet. Measure a benchmark file, then store its record:"
 
 
@@ -103,6 +117,10 @@ class View:
         """Return the address of another view with some choices and the same filters."""
         return f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
 
+    def anchor(self, label: str, view: str, **choices: str) -> str:
+        """Return a link to another view as HTML; the label is HTML too."""
+        return f'<a href="{escape(self.address_of(view, **choices))}" target="_self">{label}</a>'
+
     def page_link(self, view: str, label: str, *, icon: str | None = None, place: Any = st, **choices: str) -> None:
         """Show a link to another view with some choices and the same filters."""
         place.page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
@@ -142,18 +160,53 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
     try:
-        text = ask_for_text(line)
+        text = _ask_for_text(line)
         panel = line.popover("Filters", icon=":material/filter_alt:")
         project = link.choose("Project", facets.projects, parameter="project", place=line)
         if project != (asked or facets.projects[0]):
             facets = data.ask(questions.read_filter_options, project)
         filters = _choose_filters(link, facets, panel)
         show_sign_in(line)
+        sources = SourceLinks.of_project(load_settings().repository_url, project)
+        view = View(project, link, filters, zone, sources)
         if text:
-            show_found(project, text)
-        yield View(project, link, filters, zone, SourceLinks.of_project(load_settings().repository_url, project))
+            _show_found(replace(view, filters=Filters(facets)), text)
+        yield view
     finally:
         link.write()
+
+
+def _ask_for_text(place: DeltaGenerator) -> str:
+    """Show the field of the search, which the key `/` focuses."""
+    with place.container(key="search-field", width=190, gap=None):
+        _focus_on_slash(key="focus-search", height=1)
+        text = st.text_input("Search", key=_SEARCH, type="search", placeholder="press /")
+    return (text or "").strip()[:_LONGEST_SEARCH]
+
+
+def _show_found(view: View, text: str) -> None:
+    """List kernels, cases and commits of the whole project as links to their views; `view` has no filters."""
+    found = data.ask(questions.search, view.project, text)
+    regressed = {one.commit.sha for one in data.list_regressions(view.project)}
+
+    def trend(name: str, **case: str) -> str:
+        return view.anchor("Trend", "trends", kernel=name, **case)
+
+    rows = [("kernel", name, [trend(name), view.anchor("Roofline", "kernel", kernel=name)]) for name in found.kernels]
+    rows += [("case", name, [trend(name.partition("/")[0], case=name)]) for name in found.cases]
+    for one in found.commits:
+        sha = one.commit.sha
+        links = [view.anchor("Run", "run", run=one.run_id), view.anchor("Roofline", "kernel", commit=sha)]
+        if sha in regressed:
+            links.insert(0, view.anchor("Regression", "regression", commit=sha))
+        rows.append(("commit", f"{one.commit.short_sha} {one.commit.subject}", links))
+    with st.container(border=True, key="found"):
+        if not rows:
+            st.text("No kernel, case or commit matches. A pull request is found by its number in a commit's subject.")
+        show_html_table(
+            [f"<td>{kind}</td><td>{escape(shortened(name))}</td><td>{' · '.join(links)}</td>"]
+            for kind, name, links in rows
+        )
 
 
 def _reader_zone() -> tzinfo:

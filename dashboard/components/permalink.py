@@ -129,7 +129,6 @@ class Permalink:
         return chosen if asked is None else asked[0]
 
     def write(self) -> None:
-        """Write the choices into the address."""
         st.session_state[self._key("written")] = self._chosen
         if {name: st.query_params.get_all(name) for name in st.query_params} != self._chosen:
             st.query_params.from_dict(self._chosen)

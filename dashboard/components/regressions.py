@@ -1,11 +1,9 @@
 """Regressions: rows of open ones, and tables of others."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from html import escape
-from typing import Any
 from urllib.parse import quote
 
 from roofwatch.ci.history.finding import ALL_KERNELS
@@ -22,7 +20,6 @@ from roofwatch.dashboard.wording import (
     date_written,
     escaped,
     headline_text,
-    natural_order,
     percent,
     shortened,
     transition_text,
@@ -35,25 +32,12 @@ _MIN_RELATIVE_SPAN = 0.02
 """Relative range that fills the height of a small drawing at least: noise must not look like steps."""
 
 
-def _size(one: TriagedRegression) -> float:
-    """Return the size of the change with the best evidence: symmetric for slower and faster, infinite for failures."""
-    change = one.regression.change_points[0].relative_change
-    return math.inf if change is None or change <= -1 else abs(math.log1p(change))
-
-
-_PRIORITY = "priority"
-ORDERS: Mapping[str, Callable[[TriagedRegression], Any]] = {
-    _PRIORITY: lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW, one.regression.place),
-    "largest change": lambda one: -_size(one),
-    "newest commit": lambda one: one.regression.place,
-    "kernel": lambda one: natural_order(one.regression.kernel),
-}
-"""Orders of a list of regressions."""
-
-
-def in_order(found: Iterable[TriagedRegression], order: str = _PRIORITY) -> list[TriagedRegression]:
-    """Sort regressions; ties keep the order of priority."""
-    return sorted(sorted(found, key=ORDERS[_PRIORITY]), key=ORDERS[order])
+def in_order(found: Iterable[TriagedRegression]) -> list[TriagedRegression]:
+    """Sort regressions by priority: alerts first, then untriaged ones."""
+    return sorted(
+        found,
+        key=lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW, one.regression.place),
+    )
 
 
 def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
@@ -128,7 +112,6 @@ def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour:
 
 
 def owners_of(view: View, regression: Regression) -> list[str]:
-    """Return the owners of all changed kernels."""
     return view.filters.owners_of(point.series.kernel for point in regression.change_points)
 
 
@@ -163,7 +146,6 @@ def trend_of(change_point: ChangePoint) -> dict[str, str]:
 
 
 def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
-    """Show improvements, inconclusive changes and settled regressions."""
 
     def standing(verdict: Verdict) -> list[TriagedRegression]:
         own = [one for one in found if one.regression.verdict is verdict]

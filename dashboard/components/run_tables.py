@@ -61,7 +61,6 @@ def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceili
 
 
 def show_ceilings(record: RunRecord) -> None:
-    """Show measured ceilings next to those of the datasheet."""
     st.header("Ceilings", anchor=False)
     found = compare_with_datasheet(record.ceilings, record.environment.device_name)
     suspicious = {ceiling_name(one.measured) for one in found if one.is_suspicious}
@@ -88,13 +87,12 @@ def show_spent_time(run: FleetRun) -> None:
         parts,
         Column("activity", lambda name: name.replace("_", " ")),
         Column("time", lambda name: parts[name], duration_text),
-        Column("share of the run", lambda name: parts[name] / whole_ns, is_share=True),
+        Column("share of the run", lambda name: parts[name] / whole_ns, "{:.1%}".format),
         if_empty="Not recorded.",
     )
 
 
 def show_launches(record: RunRecord) -> None:
-    """Show host time and memory per launch, if there are any."""
     known = [one for one in record.measurements if one.host_ns is not None or one.memory is not None]
     if not known:
         return
@@ -164,7 +162,6 @@ def show_profile(profile: CaseProfile) -> None:
 
 
 def show_environment(record: RunRecord) -> None:
-    """Show all environment facts."""
     facts = record.environment.model_dump()
     knobs = facts.pop("compile_knobs")
     named = {name.replace("_", " "): value for name, value in facts.items()}

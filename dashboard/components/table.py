@@ -39,8 +39,6 @@ class Column(Generic[RowRead]):
     """Markdown."""
     link: str | None = None
     """Text of the links, if the values are addresses."""
-    is_share: bool = False
-    """Draw a bar: the values are parts of one."""
     warn_above: float | None = None
     """Values above this are coloured."""
 
@@ -54,8 +52,6 @@ class Column(Generic[RowRead]):
     def config(self) -> Any:
         if self.link is not None:
             return st.column_config.LinkColumn(self.title, help=self.help, display_text=self.link)
-        if self.is_share:
-            return st.column_config.ProgressColumn(self.title, help=self.help, format="percent")
         return st.column_config.Column(self.title, help=self.help)
 
     def read(self, row: RowRead) -> object:
@@ -79,6 +75,13 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Ro
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found
+
+
+def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
+    """Show rows of cells in HTML, which may have links."""
+    head = "".join(f"<th scope=col>{title}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    st.html(f"<table class=rw-map><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
 
 def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:

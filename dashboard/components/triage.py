@@ -60,7 +60,6 @@ def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
 
 
 def show_selected(project: str, chosen: Sequence[TriagedRegression]) -> None:
-    """Show the form for the selected regressions."""
     with st.popover(f"Set status of {len(chosen)} selected", icon=":material/rule:", disabled=not chosen):
         if chosen:
             _show_form(project, chosen)
@@ -75,7 +74,6 @@ def show_outcome() -> None:
 
 
 def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
-    """Show triage decisions, newest first."""
     show_table(
         entries,
         Column("when", lambda entry: written(entry.at, zone)),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from operator import itemgetter
 from uuid import UUID
 
 import streamlit as st
@@ -16,7 +17,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.comparison import ComparedCase
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View
 from roofwatch.dashboard.components.regressions import sparkline
-from roofwatch.dashboard.components.table import Column, grouped, show_table
+from roofwatch.dashboard.components.table import Column, grouped, show_html_table, show_table
 from roofwatch.dashboard.wording import natural_order, percent, shortened
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RecentRuns, RecentSeries
@@ -58,9 +59,7 @@ def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
     ):
         found = found[:_ROWS_AT_FIRST]
     titles = ("workload", "runner", "token rate", "time of a step", "change of the rate", "newest runs", "")
-    head = "".join(f"<th scope=col>{title}</th>" for title in titles)
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(view, one))}</tr>" for one in found)
-    st.html(f"<table class=rw-map><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+    show_html_table(([f"<td>{cell}</td>" for cell in _cells(view, one)] for one in found), *titles)
     st.caption(
         "The run before → the newest run, with the implementation that is the fastest there. "
         f"{CPU_NOTE if any(one.is_cpu for one in found) else ''}"
@@ -95,32 +94,21 @@ def _cells(view: View, one: _Newest) -> Iterator[str]:
     yield f"{change}{', within noise' if one.is_within_noise else ''}"
     yield sparkline(one.rates or times_ns)
     asked = {"kernel": key.kernel, "metric": name, "case": key.case_id, "runner": key.runner_class}
-    address = view.address_of("trends", **asked)
-    yield f'<a href="{escape(address)}" target="_self">Trend</a>'
+    yield view.anchor("Trend", "trends", **asked)
 
 
 # --- one run
 
 
-@dataclass(frozen=True)
-class _Value:
-    case_id: str
-    implementation: str
-    metric: str
-    value: str
-    formula: str
+_STEP_COLUMNS = ("case", "implementation", "metric", "value", "formula")
 
 
 def show_step_values(part: RunRecord) -> None:
     """Show the values of each workload of a record, with the formula of each."""
     st.header("Values of a step", anchor=False)
     show_table(
-        sorted(_values_of(part), key=lambda one: (natural_order(one.case_id), one.implementation)),
-        Column("case", lambda one: one.case_id),
-        Column("implementation", lambda one: one.implementation),
-        Column("metric", lambda one: one.metric),
-        Column("value", lambda one: one.value),
-        Column("formula", lambda one: one.formula),
+        sorted(_values_of(part), key=lambda row: (natural_order(row[0]), row[1])),
+        *(Column(title, itemgetter(at)) for at, title in enumerate(_STEP_COLUMNS)),
         if_empty="This run has no measurement of this workload.",
         key=MAIN_FIGURE,
     )
@@ -128,21 +116,20 @@ def show_step_values(part: RunRecord) -> None:
         st.caption(CPU_NOTE)
 
 
-def _values_of(part: RunRecord) -> Iterator[_Value]:
+def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
     token_counts = {case.case_id: case.token_count for case in part.cases}
     for one in part.measurements:
         if one.median_ns is not None:
             count, time = token_counts[one.case_id], format_ns(one.median_ns)
-            yield _Value(one.case_id, one.implementation, "time", time, "median of the samples")
+            yield one.case_id, one.implementation, "time", time, "median of the samples"
             if count:
                 rate = metric("tokens_per_s")
                 text = rate.format(count / one.median_ns * 1e9)
-                yield _Value(one.case_id, one.implementation, rate.title, text, f"{count:,.0f} tokens / {time}")
+                yield one.case_id, one.implementation, rate.title, text, f"{count:,.0f} tokens / {time}"
     for value in part.imported:
         if value.value is not None:
             unit = metric(value.key)
-            text = unit.format(value.value)
-            yield _Value(value.case_id, value.implementation, unit.title, text, value.message or "")
+            yield value.case_id, value.implementation, unit.title, unit.format(value.value), value.message or ""
 
 
 # --- two runs

@@ -14,7 +14,7 @@ from roofwatch.ci.report import markdown
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.comparison import (
     SHOWN,
     By,
@@ -41,7 +41,7 @@ _METRICS = {
 _NOT_COMPARED = "not compared"
 _TIME_HELP = "Median of the samples; lower is better."
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_EVERY_KERNEL, _BEST_RUNS = "all", "any"
+_BEST_RUNS = "any"
 _SIGNIFICANCES = ("slower", "probably slower", "faster", "probably faster", "within noise", "noise unknown")
 _MAX_RUNS = 500
 """Runs among which sides other than commits are found."""
@@ -49,7 +49,7 @@ _MAX_RUNS = 500
 
 def show() -> None:
     with open_view("compare", "Compare", "Compare two commits, runs, branches, toolchains or devices.") as view:
-        kinds, runners, first, second, third, fourth = st.columns([1, 1.2, 1.8, 1.8, 1, 1])
+        kinds, runners, first, second, third = st.columns([1, 1.2, 2.1, 2.1, 1.2])
         by = By(view.link.choose("Compare", [*By], parameter="by", place=kinds))
         if by is By.COMMITS:
             base, head = _commits(view, runners, first, second)
@@ -69,10 +69,7 @@ def show() -> None:
             for row in compare_runs(base, head, data.list_regressions(view.project), recent)
             if view.filters.admits_case(row.case_id)
         ]
-        kernel = view.link.choose(
-            "Kernel", [_EVERY_KERNEL, *sorted({row.kernel for row in rows})], parameter="kernel", place=third
-        )
-        is_shown = SHOWN[view.link.choose("Show", list(SHOWN), parameter="show", place=fourth)]
+        is_shown = SHOWN[view.link.choose("Show", list(SHOWN), parameter="show", place=third)]
         refusal = why_not_comparable(base.summary, head.summary)
         if refusal is not None:
             st.warning(
@@ -81,7 +78,6 @@ def show() -> None:
             )
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
             st.info("The head is older than the base. Verdicts are stored from old to new: swap the two to see them.")
-        rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel)]
         counted = Counter(row.significance for row in rows if row.significance)
         if counted:
             st.markdown(", ".join(f"**{counted[word]}** {word}" for word in _SIGNIFICANCES if counted[word]))

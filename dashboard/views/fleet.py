@@ -10,10 +10,9 @@ import streamlit as st
 
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.spending import (
+from roofwatch.dashboard.charts.runners import (
     hours_by_activity,
     hours_of,
-    in_readable_time,
     spending_figure,
     summed,
 )
@@ -170,8 +169,8 @@ def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.D
         case "runner-money":
             return by_runner(spent.money_of), f"cost ({spent.currency})", spent.currency
         case "runner":
-            return in_readable_time(by_runner(hours_of))
-    return in_readable_time(summed(hours_by_activity(spent.runs)))
+            return by_runner(hours_of), "device-hours", "h"
+    return summed(hours_by_activity(spent.runs)), "device-hours", "h"
 
 
 def _show_runners(spent: Spent) -> None:

@@ -12,7 +12,7 @@ from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts import autotune, roofline
+from roofwatch.dashboard.charts import kernel as charts
 from roofwatch.dashboard.components.kernel_tables import (
     show_accuracy,
     show_best,
@@ -22,6 +22,7 @@ from roofwatch.dashboard.components.kernel_tables import (
     show_tried,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
+from roofwatch.dashboard.components.table import grouped
 from roofwatch.dashboard.components.workloads import show_step_values
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
 from roofwatch.db.queries import questions
@@ -69,14 +70,11 @@ def _runs_by_commit(view: View, place: DeltaGenerator) -> dict[str, FleetRun]:
     classes = list(dict.fromkeys(run.runner_class for run in runs))
     default = next((run.runner_class for run in runs if run.commit.sha == asked), None)
     runner_class = view.link.choose("Runner", classes, parameter="runner", default=default, place=place)
-    found: dict[str, FleetRun] = {}
+    own = [run for run in runs if run.runner_class == runner_class]
     # sorting is stable, so newest runs stay first
-    for run in sorted(
-        (one for one in runs if one.runner_class == runner_class), key=lambda run: (run.is_dirty, run.is_pair_side)
-    ):
-        found.setdefault(run.commit.sha, run)
-    ordered = sorted(found.values(), key=lambda run: (not run.is_unreachable, run.commit), reverse=True)
-    return {run.commit.sha: run for run in ordered}
+    own.sort(key=lambda run: (run.is_dirty, run.is_pair_side))
+    own.sort(key=lambda run: (not run.is_unreachable, run.commit), reverse=True)
+    return {sha: of_commit[0] for sha, of_commit in grouped(own, lambda run: run.commit.sha).items()}
 
 
 def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator) -> tuple[FleetRun, FleetRun | None]:
@@ -113,7 +111,7 @@ def _show_roofline(view: View, part: RunRecord) -> None:
     if not any(measurement.blocks for measurement in part.measurements):
         st.info("This run has no measurement of this kernel.", icon=":material/show_chart:")
         return
-    points = roofline.points_of(part.cases, part.measurements)
+    points = charts.points_of(part.cases, part.measurements)
     placed = [one for one in points if one.has_arithmetic]
     moves = [one for one in points if not one.has_arithmetic]
     dtypes = sorted({case.dtype for case in part.cases})
@@ -121,7 +119,7 @@ def _show_roofline(view: View, part: RunRecord) -> None:
     ceilings = [*(ceiling for ceiling in part.ceilings if ceiling.source == "measured"), *published]
     if placed:
         path = _choose_path(view, part)
-        st.plotly_chart(roofline.roofline_figure(placed, ceilings, view.zone, path), key=MAIN_FIGURE)
+        st.plotly_chart(charts.roofline_figure(placed, ceilings, view.zone, path), key=MAIN_FIGURE)
         st.caption(
             "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, "
             "if known. The distance of a point below its line is the possible speedup. Above the dram line, data "
@@ -137,11 +135,10 @@ def _show_roofline(view: View, part: RunRecord) -> None:
         )
 
 
-def _show_bandwidth(moves: Sequence[roofline.Point], ceilings: Sequence[Ceiling], *, key: str) -> None:
-    """Show bandwidths of cases that have no point on a roofline."""
-    st.plotly_chart(roofline.bandwidth_figure(moves, ceilings), key=key)
+def _show_bandwidth(moves: Sequence[charts.Point], ceilings: Sequence[Ceiling], *, key: str) -> None:
+    st.plotly_chart(charts.bandwidth_figure(moves, ceilings), key=key)
     count = len({one.case.case_id for one in moves})
-    more = f" The first {roofline.MAX_ROWS} of {count} cases." if count > roofline.MAX_ROWS else ""
+    more = f" The first {charts.MAX_ROWS} of {count} cases." if count > charts.MAX_ROWS else ""
     if moves[0].is_over_links:
         roofs = (
             "It has no arithmetic, so the figure shows bytes per second over each link between ranks. "
@@ -219,7 +216,7 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
         return
     st.header("What the autotuner tried", anchor=False)
     chosen = tuned[view.link.choose("Choice", list(tuned), parameter="tuned")]
-    landscape = autotune.landscape_figure(chosen)
+    landscape = charts.landscape_figure(chosen)
     if landscape is None:
         show_tried(chosen)
         return

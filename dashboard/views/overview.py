@@ -1,7 +1,7 @@
 """Open regressions, how kernels changed, and the health of runners."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import escape
@@ -15,7 +15,8 @@ from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.regressions import ORDERS, in_order, row_html, show_others, trend_of
+from roofwatch.dashboard.components.regressions import in_order, row_html, show_others, trend_of
+from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.components.triage import find_triager, show_selected
 from roofwatch.dashboard.components.workloads import show_workloads
 from roofwatch.dashboard.wording import movement_text, shortened
@@ -75,14 +76,13 @@ def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) 
     if not waiting:
         st.success("No open regressions.", icon=":material/check:")
     may_triage = find_triager(view.project)[0] is not None
-    limit, order = _ROWS_AT_FIRST, next(iter(ORDERS))
-    if len(waiting) > 1:
-        if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all", place=line):
-            limit = len(waiting)
-        order = view.link.choose("Sort", list(ORDERS), parameter="order", place=line.container(width=200))
+    shown = in_order(waiting)
+    label = f"Show more than the first {_ROWS_AT_FIRST}"
+    if len(shown) > _ROWS_AT_FIRST and not view.link.switch(label, parameter="all", place=line):
+        shown = shown[:_ROWS_AT_FIRST]
     selected = []
     with st.container(gap="xsmall"):
-        for one in in_order(waiting, order)[:limit]:
+        for one in shown:
             with st.container(border=True, key=f"row-{one.regression_id}"):
                 row, links = st.columns([13, 1], vertical_alignment="center")
                 row.html(row_html(view, one, now))
@@ -153,21 +153,18 @@ def _show_movements(
 
     def cell(kernel: str, runner_class: str) -> str:
         movement = moved.get((kernel, runner_class))
-        address = escape(view.address_of("trends", kernel=kernel, runner=runner_class))
         text = "" if (kernel, runner_class) not in measured else _UNCHANGED
         if movement is not None:
-            text = f'<a href="{address}" target="_self">{movement_text(movement)}</a>'
+            text = view.anchor(movement_text(movement), "trends", kernel=kernel, runner=runner_class)
         kind = ' class="rw-stale"' if runner_class in stale else ""
         return f'<td{kind} style="{cell_colour(movement)}">{text}</td>'
 
-    head = "".join(f"<th scope=col>{escape(shortened(one))}</th>" for one in ("kernel", *classes))
-    rows = "".join(
-        f"<tr><th scope=row>{escape(shortened(kernel))} {broken.get(kernel, '')}</th>"
-        f"{''.join(cell(kernel, one) for one in classes)}</tr>"
-        for kernel in kernels
-    )
+    def row(kernel: str) -> Iterator[str]:
+        yield f"<th scope=row>{escape(shortened(kernel))} {broken.get(kernel, '')}</th>"
+        yield from (cell(kernel, one) for one in classes)
+
     with st.container(key=MAIN_FIGURE):
-        st.html(f"<table class=rw-map><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+        show_html_table(map(row, kernels), "kernel", *(escape(shortened(one)) for one in classes))
     rest = f" Not listed, because unchanged: {count_of(len(unchanged), 'kernel')}." if unchanged else ""
     st.caption(
         f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant change. Blank: no "

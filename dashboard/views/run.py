@@ -17,7 +17,7 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.timelines import (
+from roofwatch.dashboard.charts.runs import (
     MAX_KERNELS,
     MAX_SHOWN,
     device_timeline_figure,

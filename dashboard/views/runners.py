@@ -19,7 +19,7 @@ from roofwatch.dashboard.components.health import health_columns, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import Column, grouped, show_table
-from roofwatch.dashboard.components.trend_tables import show_changes
+from roofwatch.dashboard.components.trend import show_changes
 from roofwatch.dashboard.wording import duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
@@ -69,7 +69,7 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
 
     def false_alarms(runner: str) -> str:
         known = noise.get(runner)
-        return "not calibrated" if known is None else f"{known.false_alarm_count} of {known.comparison_count}"
+        return f"{known.false_alarm_count} of {known.comparison_count}" if known else "not calibrated"
 
     st.header("Every runner class", anchor=False)
     show_table(

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import tzinfo
-from functools import partial
-from math import ceil, floor
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -16,9 +14,14 @@ from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.trend_tables import show_changes, show_picked_commit, show_values
+from roofwatch.dashboard.components.trend import (
+    EVERY_COMMIT,
+    show_changes,
+    show_picked_commit,
+    show_values,
+    watch_zoom,
+)
 from roofwatch.dashboard.components.workloads import CPU_NOTE
-from roofwatch.dashboard.components.zoom import watch_zoom
 from roofwatch.dashboard.wording import code_span, date_written, natural_order
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import Trend
@@ -34,7 +37,6 @@ _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
 )
 """Parameters that distinguish series of one kernel, metric and case."""
 _WINDOWS = (100, 500, 2_000)
-_EVERY_COMMIT = "all"
 _OTHER_WAYS_TO_ZOOM = ["pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d"]
 
 
@@ -89,7 +91,7 @@ def show() -> None:
             selection_mode="points",
             config={"modeBarButtonsToRemove": _OTHER_WAYS_TO_ZOOM},
         )
-        watch_zoom(partial(_zoom, view, trend))
+        watch_zoom(view, trend)
         pin = view.link.pin(parameter="commit", picked=_picked_commit(drawn, trend))
         with beside:
             show_picked_commit(view, pin, series, regressions)
@@ -104,17 +106,14 @@ def show() -> None:
 
 def _explain(trend: Trend) -> None:
     thinned = (
-        f" With {trend.run_count:,} runs, the line is a median, and the band reaches from 5 % to 95 % of the runs; a "
+        f"With {trend.run_count:,} runs, the line is a median, and the band reaches from 5 % to 95 % of the runs; a "
         "shorter window shows every run."
-        if trend.is_thinned
-        else ""
     )
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. Failed runs are in a row of their own. "
-        "Vertical lines are change points. Shaded bands start where versions, the driver, the machine, the "
-        "timer or the cache state changed. Click a point to see its commit. Drag to zoom, and double-click to see "
-        "all commits."
-        f"{thinned}"
+        "Vertical lines are change points. Shaded bands start where versions, the driver, the machine, the timer or "
+        "the cache state changed. Click a point to see its commit. Drag to zoom, and double-click to see all commits. "
+        f"{thinned if trend.is_thinned else ''}"
     )
 
 
@@ -133,23 +132,6 @@ def _picked_commit(drawn: PlotlyState, trend: Trend) -> str | None:
     """Return the commit of the selected point, if any."""
     points = drawn["selection"]["points"]
     return next((sha for sha, place in trend.places.items() if points and place == int(points[0]["x"])), None)
-
-
-def _zoom(view: View, trend: Trend, shown: Sequence[float]) -> None:
-    """Make the shown range the window; all commits if it is empty."""
-    window = window_of(trend, shown) if shown else (_EVERY_COMMIT, "")
-    if window is not None:
-        length, end = window
-        view.link.choose_next("window", length)
-        view.link.choose_next("end", end)
-
-
-def window_of(trend: Trend, shown: Sequence[float]) -> tuple[str, str] | None:
-    """Return length and last commit of the window of a range; None if it has fewer than two commits."""
-    left, right = max(0, ceil(shown[0])), min(floor(shown[1]), trend.commit_count - 1)
-    # of a thinned series, not every commit is known
-    last, sha = min((place, sha) for sha, place in trend.places.items() if place >= right)
-    return (str(last - left + 1), sha) if left < right else None
 
 
 def _narrow(
@@ -229,13 +211,13 @@ def _question(
         # keep commits that the address selects
         kept_commits=tuple(sorted({*moved, *st.query_params.get_all("commit")})),
     )
-    windows = [*map(str, _windows(view)), _EVERY_COMMIT]
-    if windows == [_EVERY_COMMIT]:
+    windows = [*map(str, _windows(view)), EVERY_COMMIT]
+    if windows == [EVERY_COMMIT]:
         # in the address, to which Back returns from a zoom
-        view.link.pin(parameter="window", picked=_EVERY_COMMIT)
+        view.link.pin(parameter="window", picked=EVERY_COMMIT)
         return question
-    window = view.link.choose("Commits", windows, parameter="window", default=_EVERY_COMMIT, place=place)
-    if window == _EVERY_COMMIT:
+    window = view.link.choose("Commits", windows, parameter="window", default=EVERY_COMMIT, place=place)
+    if window == EVERY_COMMIT:
         return question
     question = replace(question, length=int(window))
     asked = replace(question, kept_commits=(), end=view.link.asked_or_chosen("end"))

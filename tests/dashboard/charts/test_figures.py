@@ -11,10 +11,9 @@ import pytest
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
-from roofwatch.dashboard.charts.autotune import landscape_figure
-from roofwatch.dashboard.charts.distribution import distribution_figure
-from roofwatch.dashboard.charts.runners import ceiling_history_figure, runner_history_figure
-from roofwatch.dashboard.charts.spending import spending_figure, summed
+from roofwatch.dashboard.charts.kernel import landscape_figure
+from roofwatch.dashboard.charts.runners import ceiling_history_figure, runner_history_figure, spending_figure, summed
+from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
 from tests.builders import (
     NOON,

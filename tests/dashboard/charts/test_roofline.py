@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.dashboard.charts.roofline import bandwidth_figure, points_of, roofline_figure
+from roofwatch.dashboard.charts.kernel import bandwidth_figure, points_of, roofline_figure
 from tests.builders import (
     CASE_ID,
     make_case,

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from roofwatch.collector.profiling.activities import Activity
-from roofwatch.dashboard.charts.timelines import (
+from roofwatch.dashboard.charts.runs import (
     MAX_KERNELS,
     MAX_SHOWN,
     device_timeline_figure,

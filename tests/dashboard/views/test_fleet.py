@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.dashboard.charts.spending import hours_by_activity
+from roofwatch.dashboard.charts.runners import hours_by_activity
 from roofwatch.dashboard.views.fleet import Spent
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.conftest import OpenView

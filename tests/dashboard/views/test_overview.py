@@ -21,7 +21,7 @@ from roofwatch.db.values import Cause, Regression, Suspect, Verdict
 from tests.builders import PROJECT, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
-from tests.dashboard.seen import address, choice, table, texts
+from tests.dashboard.seen import choice, table, texts
 
 
 def decide(store: Engine, regression: Regression, state: TriageState) -> None:
@@ -47,16 +47,6 @@ def test_open_regressions_come_first_and_others_are_folded(open_view: OpenView, 
     assert list(improved["what"]) == ["matmul became 30 % faster on 1 series"]
     assert list(settled["what"]) == ["matmul became 10 % slower on 1 series"]
     assert list(settled["state"]) == ["not confirmed when measured again"]
-
-
-def test_the_order_of_the_open_regressions_can_be_chosen(open_view: OpenView, store: Engine) -> None:
-    slower, spills, broken, *_ = judged = store_history(store)
-    app = open_view("overview", order="kernel")
-    assert rows(app, judged) == [spills.summary, broken.summary, slower.summary]
-    choice(app, "Sort").set_value("largest change").run()
-    # what fails, and spills from nothing, have no ratio: they are more than any
-    assert rows(app, judged) == [broken.summary, spills.summary, slower.summary]
-    assert address(app)["order"] == ["largest change"]
 
 
 def test_inconclusive_changes_are_listed_separately(open_view: OpenView, store: Engine) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.dashboard.views.trends import window_of
+from roofwatch.dashboard.components.trend import window_of
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.results import Trend
 from tests.builders import (

@@ -1,7 +1,8 @@
-"""Below a trend: the selected commit, change points and values."""
+"""Around the figure of a trend: zoom, the selected commit, change points and values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 
 import streamlit as st
 
@@ -20,10 +21,59 @@ from roofwatch.dashboard.wording import (
     verdict_text,
     written,
 )
+from roofwatch.db.queries.results import Trend
 from roofwatch.db.values import CommitRef, Regression, Series, SeriesPoint
 
+EVERY_COMMIT = "all"
 _MAX_ROWS = 1_000
 """Maximum rows of a table of values."""
+_ZOOM = "zoom"
+# `on` of a figure is Plotly's public interface; a double click is reported before the range that it restores
+_REPORT_JS = """
+export default ({ setTriggerValue }) => {
+  let timer, isReset = false;
+  const watch = event => {
+    const figure = event.target.closest?.(".js-plotly-plot");
+    if (!figure?.on || figure.isWatched) return;
+    figure.isWatched = true;
+    const report = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        setTriggerValue("range", isReset ? [] : figure.layout.xaxis.range);
+        isReset = false;
+      }, 300);
+    };
+    figure.on("plotly_doubleclick", () => { isReset = true; report(); });
+    figure.on("plotly_relayout", change => {
+      if (Object.keys(change).some(name => name.startsWith("xaxis."))) report();
+    });
+  };
+  document.addEventListener("pointerdown", watch, true);
+  return () => document.removeEventListener("pointerdown", watch, true);
+};
+"""
+_report_range = st.components.v2.component("report_range", js=_REPORT_JS)
+
+
+def watch_zoom(view: View, trend: Trend) -> None:
+    """Make the range over which a reader drags on the figure the window; all commits after a double click."""
+
+    def zoom() -> None:
+        shown = st.session_state[_ZOOM]["range"]
+        window = (EVERY_COMMIT, "") if shown == [] else shown and window_of(trend, shown)
+        if window:
+            view.link.choose_next("window", window[0])
+            view.link.choose_next("end", window[1])
+
+    _report_range(key=_ZOOM, height=1, on_range_change=zoom)
+
+
+def window_of(trend: Trend, shown: Sequence[float]) -> tuple[str, str] | None:
+    """Return length and last commit of the window of a range; None if it has fewer than two commits."""
+    left, right = max(0, ceil(shown[0])), min(floor(shown[1]), trend.commit_count - 1)
+    # of a thinned series, not every commit is known
+    last, sha = min((place, sha) for sha, place in trend.places.items() if place >= right)
+    return (str(last - left + 1), sha) if left < right else None
 
 
 @dataclass(frozen=True)

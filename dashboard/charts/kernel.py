@@ -1,15 +1,27 @@
-"""Rooflines, and bandwidths of cases without arithmetic."""
+"""Figures of one kernel: rooflines, bandwidths of cases without arithmetic, and what the autotuner tried."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
+import numpy as np
+import pandas as pd
+import plotly.express as px
 import plotly.graph_objects as go
 
 from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import CaseRecord, Measurement
+from roofwatch.collector.record.measurement import Autotuning, CaseRecord, Measurement
 from roofwatch.collector.record.metrics import Metric, metric
-from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, lay_out, logarithmic, marker_of, rows_of
+from roofwatch.dashboard.charts.style import (
+    BLUE,
+    GREY,
+    axis_title,
+    commit_lines,
+    lay_out,
+    logarithmic,
+    marker_of,
+    rows_of,
+)
 from roofwatch.dashboard.wording import escaped, natural_order, rate_text, shortened
 from roofwatch.db.values import Series
 
@@ -18,6 +30,8 @@ _DATASHEET_DASHES = ("dot", "dashdot")
 _ROW_PX = 30
 MAX_ROWS = 40
 """Maximum cases in a bandwidth figure."""
+_MAX_VALUES = 16
+"""Maximum values of an autotuned parameter on an axis."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,6 @@ def points_of(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) 
 def _add_points(
     figure: go.Figure, points: Sequence[Point], x: Callable[[Point], object], y: Callable[[Point], object], size: int
 ) -> None:
-    """Draw the points of each implementation."""
     for index, name in enumerate(sorted({one.measurement.implementation for one in points})):
         own = [one for one in points if one.measurement.implementation == name]
         figure.add_scatter(
@@ -220,4 +233,31 @@ def _add_roof(
         name=escaped(f"roof: {label}, datasheet" if is_published else f"roof: {label}"),
         hoverinfo="name",
         hoverlabel={"namelength": -1},
+    )
+
+
+def landscape_figure(tuned: Autotuning) -> go.Figure | None:
+    """Draw the best time for each pair of values of two parameters, as a multiple of the fastest.
+
+    The parameters are the two between whose values the log time differs most. None if fewer than two numeric
+    parameters vary.
+    """
+    tried = pd.DataFrame([{**one.configuration, "": one.time_ns} for one in tuned.timings if one.time_ns is not None])
+    log_time = np.log(tried.pop("")) if len(tried) else pd.Series(dtype=float)
+    numeric = [name for name in tried.select_dtypes("number") if 1 < tried[name].nunique() <= _MAX_VALUES]
+    numeric.sort(key=lambda name: (-log_time.groupby(tried[name]).transform("mean").var(), name))
+    if len(numeric) < 2:
+        return None
+    across, down = numeric[:2]
+    best = log_time.groupby([tried[down], tried[across]]).min().unstack()
+    relative = np.exp(best - log_time.min())
+    relative.index, relative.columns = relative.index.astype(str), relative.columns.astype(str)
+    figure = px.imshow(relative, text_auto=".2f", aspect="auto", color_continuous_scale=[BLUE, "#D9E9F3"])
+    figure.update_coloraxes(showscale=False)
+    figure.update_traces(xgap=2, ygap=2, hovertemplate=None)
+    return lay_out(
+        figure,
+        height=140 + 36 * len(relative),
+        xaxis={"title": escaped(shortened(str(across), length=40)), "type": "category"},
+        yaxis={"title": escaped(shortened(str(down), length=40)), "type": "category", "autorange": "reversed"},
     )
