@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.device.clock_lock import Clock
 from roofwatch.collector.device.device_state import UnfitDevice
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
@@ -208,7 +207,8 @@ class RunPlan:
     sampling: SamplingPlan = EFFORTS[Preset.SURVEY].sampling
     timer: Timer | None = None
     cache: CacheState | None = None
-    lock_clocks: Clock | None = None
+    lock_clocks: int | None = None
+    """SM clock in MHz."""
     device_check: UnfitDevice | None = None
     has_profiles: bool = False
     check_timeout_s: float = 300.0

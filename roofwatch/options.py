@@ -104,9 +104,12 @@ class RunOptions:
         typer.Option(help="Cache state before each launch. Default: cold on a GPU, hot on a CPU."),
     ] = None
     lock_clocks: Annotated[
-        str | None,
+        int | None,
         typer.Option(
-            metavar="MHZ|base", help="Lock the GPU's SM clock during the run; base: its clock at the power limit."
+            metavar="MHZ",
+            min=100,
+            max=10_000,
+            help="Lock the GPU's SM clock during the run; nvidia-smi -q -d SUPPORTED_CLOCKS lists the clocks.",
         ),
     ] = None
     device_check: Annotated[
@@ -145,10 +148,8 @@ class RunOptions:
 
         Raises:
             TargetError: a target is unknown.
-            CollectorError: the clock is invalid.
         """
         from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
-        from roofwatch.collector.device.clock_lock import parse_clock
         from roofwatch.collector.record.measurement import CacheState, Timer
         from roofwatch.collector.run_plan import RunPlan
         from roofwatch.collector.timing.method import EFFORTS, Preset
@@ -170,7 +171,7 @@ class RunOptions:
             sampling=effort.sampling,
             timer=None if self.timer == "auto" else Timer(self.timer),
             cache=None if self.cache is None else CacheState(self.cache),
-            lock_clocks=None if self.lock_clocks is None else parse_clock(self.lock_clocks),
+            lock_clocks=self.lock_clocks,
             device_check=self.device_check or ("refuse" if effort.refuses_unfit_device else None),
             launch_timeout_s=self.launch_timeout,
             preparation_timeout_s=self.preparation_timeout,

@@ -177,7 +177,7 @@ class Evidence:
     def levels(self) -> tuple[LevelPosition, ...]:
         if self.timing is None:
             return ()
-        return level_positions(self.case, self.counted, self.timing.median_ns, self.ceilings)
+        return level_positions(self.counted, self.timing.median_ns, self.ceilings)
 
     @property
     def counted_ceiling(self) -> LevelPosition | None:

@@ -194,7 +194,7 @@ def _context(judgement: PullRequestJudgement, links: Links) -> str:
     if judgement.noise_floor is not None and judgement.noise_floor.most is not None:
         parts.append(f"threshold up to ±{judgement.noise_floor.most:.1%} by the runner's noise floor")
     if judgement.skipped:
-        parts.append(f"not affected: {listed(code(one.kernel) for one in judgement.skipped)}")
+        parts.append(f"not affected: {listed(map(code, judgement.skipped))}")
     pages = {"run": links.run}
     if links.dashboard is not None:
         query = urllib.parse.urlencode({"project": judgement.project, "kernel": _worst_kernel(judgement)})

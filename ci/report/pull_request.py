@@ -36,7 +36,7 @@ from roofwatch.ci.static.comparison import (
 from roofwatch.ci.verdicts import THRESHOLDS, Reason, Thresholds
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, SourceLine
+from roofwatch.collector.record.record import Commit, RunRecord, SourceLine
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.queries.results import StepShare
 from roofwatch.db.values import Verdict
@@ -111,7 +111,7 @@ class PullRequestJudgement:
     """Benchmark file or folder of the head, from the root of its repository."""
     source_lines: tuple[SourceLine, ...] = ()
     """Lines of the head's functions."""
-    skipped: tuple[SkippedKernel, ...] = ()
+    skipped: tuple[str, ...] = ()
     """Kernels that the change cannot affect."""
     noise_floor: FloorUsed | None = None
     step_predictions: tuple[StepPrediction, ...] = ()

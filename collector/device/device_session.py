@@ -4,14 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from roofwatch.collector.device.clock_lock import (
-    BASE,
-    Clock,
-    ClockLock,
-    describe_failed_lock,
-    held_clock,
-    is_always_idle,
-)
+from roofwatch.collector.device.clock_lock import ClockLock, describe_failed_lock, holds_clock, is_always_idle
 from roofwatch.collector.device.device_state import (
     MAX_COOLING_S,
     UnfitDevice,
@@ -37,7 +30,7 @@ class DeviceSession:
     A device that cannot be sampled is measured without telemetry, which says why.
 
     Args:
-        lock: SM clock to lock; None leaves it free.
+        lock_mhz: SM clock to lock; None leaves it free.
         earlier: Telemetry of earlier processes of the same run.
         nvml: Replaces the `pynvml` module.
         unfit: What to do if the device is not fit for measuring: refuse or warn; None ignores it.
@@ -46,14 +39,14 @@ class DeviceSession:
 
     def __init__(
         self,
-        lock: Clock | None = None,
+        lock_mhz: int | None = None,
         *,
         earlier: Sequence[Telemetry] = (),
         nvml: Any = None,
         unfit: UnfitDevice | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._requested_clock = lock
+        self._lock_mhz = lock_mhz
         self._earlier = tuple(earlier)
         self._nvml = nvml
         self._unfit = unfit
@@ -62,7 +55,6 @@ class DeviceSession:
         self._unavailable: Telemetry | None = None
         self._journalled_count = 0
         self._lock: ClockLock | None = None
-        self._locked_mhz: float | None = None
         self._unlock_error: str | None = None
         self._cooling_s = 0.0
         self._cooling_failed = False
@@ -94,14 +86,14 @@ class DeviceSession:
             except NvmlError as error:
                 self._unavailable = no_telemetry(error.status, str(error))
             self._require_fit(environment)
-        if self._requested_clock is None:
+        if self._lock_mhz is None:
             return environment
         if self._lock is None:
             if self._sampler is None:
                 why = "a CPU has no clock to lock" if self._unavailable is None else self._unavailable.message
                 raise CollectorError(f"--lock-clocks: {why}; leave it out")
-            self._locked_mhz = self._lock_clock(self._sampler, self._requested_clock)
-        return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": self._locked_mhz})
+            self._lock_clock(self._sampler, self._lock_mhz)
+        return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": float(self._lock_mhz)})
 
     @property
     def is_too_hot(self) -> bool:
@@ -140,7 +132,7 @@ class DeviceSession:
             self._sampler.since(window.began_ns - int(PERIOD_S * 1e9)),
             window,
             launch_count=launch_count,
-            locked_sm_clock_mhz=self._locked_mhz,
+            locked_sm_clock_mhz=self._lock_mhz,
         )
 
     def with_state(self, taken: TimedBlock) -> TimedBlock:
@@ -199,20 +191,18 @@ class DeviceSession:
             raise CollectorError(f"{message}; fix this, or measure anyway with --device-check warn")
         self.warning = message
 
-    def _lock_clock(self, sampler: Sampler, clock: Clock) -> float:
-        """Lock the clock and verify it, waiting up to 3 s."""
+    def _lock_clock(self, sampler: Sampler, mhz: int) -> None:
+        """Lock the clock and verify it, waiting up to 3 s. If the device is idle, only the blocks verify it."""
         locked_at_ns = time.monotonic_ns()
-        self._lock = ClockLock(sampler.device.uuid, clock)
+        self._lock = ClockLock(sampler.device.uuid, mhz)
         for _ in range(1 + int(_LOCK_TIMEOUT_S / PERIOD_S)):
-            locked_mhz = held_clock(sampler.since(locked_at_ns), clock)
-            if locked_mhz is not None:
-                return locked_mhz
+            if holds_clock(sampler.since(locked_at_ns), mhz):
+                return
             self._wait(PERIOD_S)
             sampler.read()
         readings = sampler.since(locked_at_ns)
-        if clock != BASE and is_always_idle(readings):
-            return float(clock)  # each block verifies it again
-        raise CollectorError(describe_failed_lock(readings, clock))
+        if not is_always_idle(readings):
+            raise CollectorError(describe_failed_lock(readings, mhz))
 
     def _own_telemetry(self) -> Telemetry | None:
         if self._sampler is None:

@@ -147,15 +147,14 @@ class NvmlDevice:
         processes = self._query("nvmlDeviceGetComputeRunningProcesses")
         return None if processes is None else tuple(process.pid for process in processes)
 
-    def lock_sm_clock(self, mhz: int | None) -> None:
-        """Hold the SM clock at one frequency until it is reset; None selects the base clock.
+    def lock_sm_clock(self, mhz: int) -> None:
+        """Hold the SM clock at one frequency until it is reset.
 
         Raises:
             NvmlError: not permitted, not supported, or not a clock of the device.
         """
-        clock = self._nvml.NVML_CLOCK_LIMIT_ID_TDP if mhz is None else mhz
         try:
-            self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle, clock, clock)
+            self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz)
         except self._nvml.NVMLError as error:
             raise self._error("the SM clock cannot be locked", error) from None
 

@@ -104,8 +104,6 @@ class LevelPosition:
 
     level: Literal["dram", "l2", "l1"]
     byte_count: float
-    intensity: float
-    """FLOP per byte moved; 0 without arithmetic."""
     utilisation: float | None
     """Relative to the level's ceiling; None if it is not measured."""
 
@@ -115,12 +113,11 @@ _LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str | None], ...] = (("dram", 
 
 
 def level_positions(
-    case: CaseRecord, counted: Mapping[str, float], median_ns: float, ceilings: Sequence[Ceiling]
+    counted: Mapping[str, float], median_ns: float, ceilings: Sequence[Ceiling]
 ) -> tuple[LevelPosition, ...]:
     """Utilisation of each counted memory level, DRAM first.
 
     Args:
-        case: With the FLOP count of its model.
         counted: Bytes of one call over all its kernels: any of `dram_bytes`, `l2_bytes`, `l1_bytes`.
         median_ns: Of one call, measured without counters.
         ceilings: Of the same run as the time.
@@ -133,7 +130,7 @@ def level_positions(
             continue
         ideal_ns = _ns(byte_count, memory.get(ceiling_level or ""))
         utilisation = None if ideal_ns is None else ideal_ns / median_ns
-        found.append(LevelPosition(level, byte_count, case.flop_count / byte_count, utilisation))
+        found.append(LevelPosition(level, byte_count, utilisation))
     return tuple(found)
 
 

@@ -83,15 +83,6 @@ class SourceLine(Part):
     """Compiled by Triton; otherwise the launcher."""
 
 
-SAME_SOURCES = "same_sources"
-"""No module that the kernel uses changed."""
-
-
-class SkippedKernel(Part):
-    kernel: Name
-    reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
-
-
 class Side(StrEnum):
     BASE = "base"
     HEAD = "head"
@@ -149,7 +140,7 @@ class RunRecord(Part):
     """Benchmark file or folder; None for the bundled suite and outside a repository."""
     source_lines: tuple[SourceLine, ...] = ()
     """Functions of each implementation in the suite's repository."""
-    skipped: tuple[SkippedKernel, ...] = ()
+    skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
 
     @model_validator(mode="after")

@@ -99,7 +99,6 @@ class SamplingPlan:
         max_samples: Maximum number of samples.
         relative_width: End early once the 95 % interval of the median is this narrow, relative to the median.
         patience_ms: Minimum time before the interval may end the block.
-        patience_samples: Minimum number of samples before the interval may end the block.
 
     Source: nvbench's stdrel criterion (NVIDIA/nvbench:docs/cli_help.md), with the median instead of the mean.
     """
@@ -110,7 +109,6 @@ class SamplingPlan:
     max_samples: int = 1_000
     relative_width: float = 0.01
     patience_ms: float = 0.0
-    patience_samples: int = 0
 
 
 class Preset(StrEnum):
@@ -156,11 +154,10 @@ EFFORTS = {
         SamplingPlan(
             warmup_ms=3_000,
             budget_ms=15_000,
-            min_samples=30,
+            min_samples=1_000,
             max_samples=10_000,
             relative_width=0.005,
             patience_ms=3_000,
-            patience_samples=1_000,
         ),
         block_count=10,
         refuses_unfit_device=True,

@@ -190,7 +190,8 @@ def _sample_until_precise(
             return samples, "samples"
         if len(samples) < _min_samples(plan):
             continue
-        if len(samples) >= plan.min_samples and _is_precise(times_ns, spent_ns, plan):
+        is_early = len(samples) < plan.min_samples or spent_ns < plan.patience_ms * 1e6
+        if not is_early and relative_width_of_median(times_ns) <= plan.relative_width:
             return samples, "precision"
         if spent_ns >= plan.budget_ms * 1e6:
             return samples, "budget"
@@ -209,11 +210,6 @@ def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
 def _min_samples(plan: SamplingPlan) -> int:
     """Minimum number of samples."""
     return min(_MIN_FOR_INTERVAL, plan.min_samples, plan.max_samples)
-
-
-def _is_precise(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
-    is_early = spent_ns < plan.patience_ms * 1e6 or len(times_ns) < plan.patience_samples
-    return not is_early and relative_width_of_median(times_ns) <= plan.relative_width
 
 
 def choose_method(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> ChosenMethod:

@@ -14,7 +14,7 @@ from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header
-from roofwatch.collector.record.record import RunRecord, SkippedKernel
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Activity, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt
@@ -48,7 +48,7 @@ def measure_revisions(
     budget_s: float,
     output: Path,
     title: str,
-    skipped: tuple[SkippedKernel, ...] = (),
+    skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
     is_discarded: bool = False,
 ) -> list[tuple[Path, RunRecord]]:

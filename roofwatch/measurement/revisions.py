@@ -15,7 +15,6 @@ from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.collector.git import merge_base, read_commit, run_git
-from roofwatch.collector.record.record import SAME_SOURCES, SkippedKernel
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
@@ -179,7 +178,7 @@ class Affected:
 
 def only_affected(
     path: Path | None, base: str, head: str | None, plan: RunPlan, patterns: Sequence[str] | None
-) -> tuple[RunPlan, tuple[SkippedKernel, ...]] | None:
+) -> tuple[RunPlan, tuple[str, ...]] | None:
     """Restrict a plan to the affected kernels that match a pattern of the user, and print what is skipped.
 
     Returns:
@@ -191,8 +190,7 @@ def only_affected(
     if not names:
         print_error("nothing to measure: the change affects no selected kernel")
         return None
-    skipped = tuple(SkippedKernel(kernel=name, reason=SAME_SOURCES) for name in found.skipped)
-    return replace(plan, kernels=tuple(names)), skipped
+    return replace(plan, kernels=tuple(names)), found.skipped
 
 
 def find_affected(path: Path | None, base: str, head: str | None) -> Affected:

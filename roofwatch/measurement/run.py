@@ -7,7 +7,7 @@ from pathlib import Path
 from roofwatch.collector.cluster import spread_run
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import ALONE, Header, Journal, discard, journal_path, make_header
-from roofwatch.collector.record.record import RunRecord, SkippedKernel
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt
@@ -21,7 +21,7 @@ def measure_suite(
     destination: Path,
     *,
     address: str | None = None,
-    skipped: tuple[SkippedKernel, ...] = (),
+    skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
     is_discarded: bool = False,
 ) -> list[tuple[Path, RunRecord]]:

@@ -10,7 +10,7 @@ from typing import Any
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, MemoryUse
 from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.record import RunRecord, SkippedKernel
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
 from tests.builders import (
     CASE_ID,
@@ -134,11 +134,7 @@ def removed() -> Records:
 
 def skipped() -> Records:
     """One kernel was measured; the change does not affect the others."""
-    untouched = (
-        SkippedKernel(kernel="softmax", reason="same_sources"),
-        SkippedKernel(kernel="swiglu", reason="same_sources"),
-        SkippedKernel(kernel="geglu", reason="known_to_a_newer_version"),
-    )
+    untouched = ("softmax", "swiglu", "geglu")
     return make_records(
         [make_timed()],
         [head_timed(median_ns=1.2e6)],

@@ -122,8 +122,8 @@ def test_a_block_says_why_sampling_ended(clock: Clock, plan: dict[str, float], r
     [
         ({}, 10, 10),
         ({"patience_ms": 20}, 100, 120),
-        ({"patience_samples": 50}, 50, 60),
-        ({"patience_ms": 20, "patience_samples": 50}, 100, 120),
+        ({"min_samples": 50}, 50, 60),
+        ({"patience_ms": 20, "min_samples": 50}, 100, 120),
     ],
 )
 def test_precision_does_not_end_a_block_before_patience(

@@ -11,8 +11,7 @@ import pytest
 
 from roofwatch.collector.device.clock_lock import (
     ClockLock,
-    held_clock,
-    parse_clock,
+    holds_clock,
 )
 from roofwatch.collector.errors import CollectorError
 from tests.collector.nvml import UUID, calls_in, make_reading, replay_everywhere
@@ -39,14 +38,6 @@ def wait_until_ended(pid: int) -> None:
         assert select.select([process], [], [], 60)[0], f"process {pid} is still running"
     finally:
         os.close(process)
-
-
-def test_a_clock_is_a_number_of_mhz_or_base() -> None:
-    assert parse_clock("1500") == 1500
-    assert parse_clock("base") == "base"
-    for wrong in ("", "fast", "-1500", "15", "1500.5", "99999", "١٥٠٠"):
-        with pytest.raises(CollectorError, match="nvidia-smi -q -d SUPPORTED_CLOCKS"):
-            parse_clock(wrong)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -119,17 +110,7 @@ def test_a_refused_lock_is_explained_and_changes_nothing(
 def test_a_clock_is_held_once_three_readings_are_within_50_mhz() -> None:
     near = [make_reading(0, sm_clock_mhz=1980), *(make_reading(50 * i, sm_clock_mhz=1460) for i in range(1, 4))]
 
-    assert held_clock(near, 1500) == 1500
-    assert held_clock(near[:3], 1500) is None
-    assert held_clock(near, 1400) is None
-    assert held_clock([], 1500) is None
-
-
-def test_base_is_the_clock_at_which_a_busy_device_settles() -> None:
-    idle = [make_reading(50 * i, sm_clock_mhz=345, clock_event_reasons=("gpu_idle",)) for i in range(5)]
-    falling = [make_reading(50 * i, sm_clock_mhz=1980 - 100 * i) for i in range(5)]
-    settled = [make_reading(50 * i, sm_clock_mhz=1590) for i in range(3)]
-
-    assert held_clock(idle, "base") is None
-    assert held_clock(falling, "base") is None
-    assert held_clock([*idle, *falling, *settled], "base") == 1590
+    assert holds_clock(near, 1500)
+    assert not holds_clock(near[:3], 1500)
+    assert not holds_clock(near, 1400)
+    assert not holds_clock([], 1500)

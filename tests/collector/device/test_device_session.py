@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from roofwatch.arguments import suite_at
-from roofwatch.collector.device.clock_lock import Clock
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.device_state import Window
 from roofwatch.collector.device.telemetry import Sampler, join_telemetry
@@ -44,9 +43,9 @@ def session_of(recording: str) -> DeviceSession:
     return DeviceSession(nvml=replayed(recording), wait=no_wait)
 
 
-def begun(recording: str, lock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceSession, Path]:
+def begun(recording: str, lock_mhz: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceSession, Path]:
     calls = replay_everywhere(recording, tmp_path, monkeypatch)
-    return DeviceSession(lock, wait=no_wait), calls
+    return DeviceSession(lock_mhz, wait=no_wait), calls
 
 
 def whole_run() -> Window:
