@@ -47,11 +47,7 @@ _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")
 
 
 def collect_environment(device: str) -> Environment:
-    """Describe this machine and toolchain.
-
-    Args:
-        device: `cpu` or `cuda` (torch's name for both NVIDIA and AMD GPUs).
-    """
+    """Describe this machine and toolchain, with `cpu` or `cuda` (torch's name for AMD GPUs too)."""
     common = {
         "cpu_name": cpu_name(),
         "core_count": os.cpu_count() or 1,

@@ -23,15 +23,12 @@ from roofwatch.spec import KernelSpec
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """Where a suite is declared.
-
-    Args:
-        path: A benchmark file or a folder of `bench_*.py`; None for the bundled suite.
-        import_roots: Folders put first on the import path.
-    """
+    """Where a suite is declared."""
 
     path: Path | None = None
+    """A benchmark file or a folder of `bench_*.py`; None for the bundled suite."""
     import_roots: tuple[Path, ...] = ()
+    """Folders put first on the import path."""
 
     @property
     def name(self) -> str | None:

@@ -40,14 +40,7 @@ _MACHINE_TIMEOUT_S = 120.0
 class SuiteRun:
     """Measures one suite step by step. A failing kernel is an outcome; an exception is a failure of the collector.
 
-    Args:
-        suite: The suite.
-        plan: What to measure.
-        workers: Do the work on the device.
-        session: The device session, shared by two suites of one job.
-        steps: Where to report progress.
-        journal: Stores results; those of an interrupted run are read from it, not measured again.
-        pairing: Pair and side; None for a suite alone.
+    Results of an interrupted run are read from the journal, not measured again.
     """
 
     def __init__(

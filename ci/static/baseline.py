@@ -135,14 +135,7 @@ class AppliedBaseline:
 def apply_baseline(
     baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_complete: bool = False
 ) -> AppliedBaseline:
-    """Apply a baseline to a comparison.
-
-    Args:
-        baseline: Accepted facts.
-        judged: Verdicts on the head.
-        head: All facts of the head.
-        is_complete: Whether the head has all kernels, so a missing kernel was deleted.
-    """
+    """Apply a baseline to a comparison; if the head is complete, a missing kernel was deleted."""
     known = {function_key(facts): facts for facts in head}
     entries = [entry for _, entry in sorted(baseline.by_function.items())]
     present = [(entry, known[entry.key]) for entry in entries if entry.key in known]
@@ -197,11 +190,7 @@ class _File(BaseModel):
 
 
 def parse_baseline(text: str, *, name: str) -> Baseline:
-    """Parse the text of a baseline file.
-
-    Args:
-        text: TOML.
-        name: File name for error messages.
+    """Parse the text of a baseline file, which errors call `name`.
 
     Raises:
         BaselineError: invalid TOML, another version, an invalid value, or a repeated function.

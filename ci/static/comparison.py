@@ -112,12 +112,8 @@ def compare_static(
 ) -> StaticComparison:
     """Compare compiled facts.
 
-    Args:
-        base: Facts to compare against.
-        head: New facts.
-        base_toolchain: Versions by name of the compilers of all base facts; those in the facts take precedence.
-        head_toolchain: The same of the head.
-        known: Cases and implementations that the head has, even if it did not compile them.
+    Compiler versions in the facts take precedence over those of a whole side. `known` are cases and implementations
+    that the head has, even if it did not compile them.
     """
     old_groups, new_groups = _by_subject_and_target(base), _by_subject_and_target(head)
     head_subjects = {(case_id, implementation) for case_id, implementation, _ in new_groups} | set(known)

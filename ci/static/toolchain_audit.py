@@ -111,12 +111,7 @@ class AuditTable:
 
 
 def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[AuditTable]:
-    """Return versions, changes of each upgrade, failures, and the number of changed functions.
-
-    Args:
-        builds: In release order.
-        upgrades: Result of `judge_upgrades`.
-    """
+    """Return versions, changes of each upgrade, failures, and the number of changed functions."""
     targets = list(dict.fromkeys(facts.target for build in builds for facts in build.facts))
     counts = [
         (upgrade.title, *(" / ".join(map(str, upgrade.counts(target).values())) for target in targets))

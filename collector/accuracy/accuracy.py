@@ -52,11 +52,7 @@ class Baseline:
 
 
 class CheckCache:
-    """Keeps the last case with its reference, and all baselines, for the next implementation or layout.
-
-    Args:
-        draws: Random numbers shared with timing.
-    """
+    """Keeps the last case with its reference, and all baselines, for the next implementation or layout."""
 
     def __init__(self, draws: Draws | None = None) -> None:
         self._draws = draws
@@ -77,7 +73,6 @@ class CheckCache:
         return self._last
 
     def free(self) -> None:
-        """Free the memory of the last case."""
         self._last = None
 
     def baseline(self, prepared: PreparedCase, implementation: Implementation) -> Baseline:

@@ -75,17 +75,9 @@ def check_case(
     executor: Literal["device", "interpreter"] = "device",
     layout: Layout | None = None,
 ) -> CheckReport:
-    """Compare the outputs and gradients of exactly this case with the float64 reference.
+    """Compare the outputs and gradients of exactly this case, or of it in another layout, with the float64 reference.
 
-    Args:
-        spec: The kernel.
-        case: To check.
-        implementation: To check.
-        cache: Of earlier checks of the same suite.
-        launch: Replaces `implementation.launch`, for example by its compiled form.
-        device: Of the implementation, the reference and the baseline.
-        executor: Stored with the result.
-        layout: Memory layout of one tensor; None for the case as declared.
+    `launch` replaces that of the implementation, for example by its compiled form.
 
     Raises:
         Exception: whatever the implementation, the reference or the input maker raises, unless it refuses a layout.

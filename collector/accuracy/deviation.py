@@ -136,11 +136,7 @@ _UNWRITTEN = {
 
 
 def describe_where(mask: torch.Tensor) -> str:
-    """Describe which elements of a tensor are marked.
-
-    Args:
-        mask: bool, of the tensor's shape, with at least one marked element.
-    """
+    """Describe which elements of a tensor are marked, by a mask with at least one marked element."""
     count, total = int(mask.sum()), mask.numel()
     if count == total:
         return "every element"
@@ -156,13 +152,7 @@ def describe_where(mask: torch.Tensor) -> str:
 
 
 def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
-    """Describe what the values at the marked elements have in common; None without a known pattern.
-
-    Args:
-        expected: From the reference.
-        actual: Of the same shape.
-        mask: The wrong elements, at least one.
-    """
+    """Describe what the wrong elements, at least one, have in common; None without a known pattern."""
     first, _ = _extent(mask.reshape(-1))
     marked = mask.reshape(-1)[first : first + _MAX_SAMPLE_ELEMENTS].nonzero().reshape(-1) + first
     got = actual.detach().reshape(-1)[marked]

@@ -103,15 +103,8 @@ def evaluate(
 ) -> dict[str, torch.Tensor]:
     """Call once, and return the outputs, in the `bwd` direction with every gradient under random upstream gradients.
 
-    A forward pass runs without a graph, as it is timed; torch.compile would compile it again otherwise.
-
-    Args:
-        launch: An implementation or the reference.
-        spec: The kernel.
-        case: The case of the inputs.
-        inputs: By name.
-        who: Named in the error about a missing gradient.
-        lay_out_upstream: Changes the memory layout of each upstream gradient.
+    A forward pass runs without a graph, as it is timed; torch.compile would compile it again otherwise. An error about
+    a missing gradient names `who`.
 
     Raises:
         IncorrectResultError: the result is not made of tensors, or cannot be differentiated.

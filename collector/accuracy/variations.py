@@ -44,13 +44,7 @@ class Trial:
 
 
 def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) -> Iterator[Trial]:
-    """Cases at lengths that the spec does not list: one past a tile, odd, prime, other batch sizes.
-
-    Args:
-        cases: To change one or all dims of.
-        listed: IDs of the declared cases.
-        count: Number of trials.
-    """
+    """Cases at lengths that the spec does not list: one past a tile, odd, prime, other batch sizes."""
     random = secrets.SystemRandom()
     seen = set(listed)
     for attempt in range(10 * count):

@@ -159,10 +159,6 @@ def _without_entry_offsets(section: _Section, descriptors: list[int]) -> bytes:
 def sass(codes: Sequence[bytes], arch: int) -> list[str]:
     """Disassemble several pieces of code with one start of nvdisasm, which takes a third of a second.
 
-    Args:
-        codes: Instructions as `instruction_bytes` returns them.
-        arch: For example 90.
-
     Returns:
         Text of each piece, one instruction per line.
 

@@ -176,11 +176,7 @@ def _constexpr(value: Any, lines: set[str]) -> str | None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run a program.
-
-    Args:
-        arguments: Benchmark file to write, `--`, program and its arguments.
-    """
+    """Run a program, given the benchmark file to write, `--`, the program and its arguments."""
     import torch
 
     file, _, *command = arguments

@@ -33,9 +33,7 @@ _FILE_NAME = re.compile(r"[\w./-]{1,200}\.\w{1,8}")
 def source_digests(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> dict[str, str]:
     """Return a digest of all code and data that each kernel may use; comments and docstrings do not count.
 
-    Args:
-        specs: Kernels that this process has imported.
-        loaded: Names of the modules that loading the suite imported.
+    `loaded` names the modules that loading the suite imported.
     """
     suite = {name for name in loaded if _read_module(name) is not None}
     return {spec.name: _digest(_used_modules(_defining_modules(spec, suite) or suite, suite)) for spec in specs}

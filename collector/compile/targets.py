@@ -48,27 +48,20 @@ _SCHEDULER_COUNT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorLimits:
-    """Resources of one multiprocessor (NVIDIA) or compute unit (AMD).
-
-    Args:
-        warp_threads: Threads of a warp (NVIDIA) or wavefront (AMD).
-        max_warps: Maximum resident warps.
-        max_blocks: Maximum resident blocks.
-        max_one_warp_blocks: Maximum resident blocks of a single warp, which need no barrier.
-        registers: Number of 32-bit registers.
-        shared_bytes: Shared memory; LDS on AMD.
-        shared_unit_bytes: Allocation unit of shared memory per block.
-        reserved_shared_bytes: Taken by the system from each block.
-    """
+    """Resources of one multiprocessor, or of AMD's compute unit with its wavefronts as warps and LDS as shared."""
 
     warp_threads: int
     max_warps: int
     max_blocks: int
     max_one_warp_blocks: int
+    """Blocks of a single warp need no barrier."""
     registers: int
+    """Of 32 bits."""
     shared_bytes: int
     shared_unit_bytes: int
+    """Allocation unit per block."""
     reserved_shared_bytes: int
+    """Taken by the system from each block."""
 
 
 def _nvidia(max_warps: int, max_blocks: int, shared_kib: int) -> ProcessorLimits:
@@ -112,11 +105,8 @@ def theoretical_occupancy(
 ) -> tuple[float, tuple[str, ...]]:
     """Compute the occupancy of a kernel: resident warps / maximum resident warps.
 
-    Args:
-        limits: Limits of the target.
-        threads: Per block.
-        registers: Per thread; on AMD vector and accumulation registers together.
-        shared_bytes: Per block, static and dynamic.
+    Threads and shared memory (static and dynamic) are per block, registers per thread; AMD's accumulation registers
+    count too.
 
     Returns:
         0 to 1, 0 if no block fits; and which of `registers`, `shared memory`, `warps`, `blocks` allow no further block.

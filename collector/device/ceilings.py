@@ -56,13 +56,7 @@ def _copy_rounds_kernel(  # type: ignore[no-untyped-def]
 
 
 def copy_in_rounds(source: torch.Tensor, target: torch.Tensor, *, rounds: int) -> None:
-    """Copy `source` to `target` several times in one launch.
-
-    Args:
-        source: float32 on a GPU, shape [n]; n is a multiple of `whole_blocks(1)`.
-        target: Like `source`.
-        rounds: Number of copies; the first finds the cache as it is.
-    """
+    """Copy `source` to `target`, float32 of shape [n], several times in one launch; n is a multiple of `_BLOCK`."""
     block_count = source.numel() // _BLOCK
     _copy_rounds_kernel[(block_count,)](source, target, block_count, ROUNDS=rounds, BLOCK=_BLOCK, num_warps=_WARPS)
 
@@ -109,10 +103,8 @@ class _Bench:
 def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer) -> Iterator[Ceiling]:
     """Measure bytes/s by copying and FLOP/s by the vendor's matmul, each as the best of several launches.
 
-    Args:
-        device: `cpu` or `cuda`.
-        dtypes: Of the suite; float32 and wider dtypes that can replace one of them are measured too.
-        timer: Of the run, because a timer with more overhead would lower the roof.
+    float32 and wider dtypes that can replace one of the suite's are measured too. The timer is that of the run, because
+    one with more overhead would lower the roof.
 
     Yields:
         Each ceiling as soon as it is measured, then the datasheet's. Dtypes without a matmul are left out.

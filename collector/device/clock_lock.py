@@ -24,11 +24,7 @@ _MIN_HELD_READINGS = 3
 
 
 class ClockLock:
-    """A locked clock, until `release` or the end of this process.
-
-    Args:
-        uuid: Of the device.
-        mhz: SM clock to lock.
+    """A locked SM clock, until `release` or the end of this process.
 
     Raises:
         CollectorError: the clock cannot be locked; nothing was changed.

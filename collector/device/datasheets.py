@@ -16,23 +16,17 @@ SUSPICIOUS_ABOVE = 1.05
 
 @dataclass(frozen=True)
 class Datasheet:
-    """One device.
-
-    Args:
-        names: As torch reports them.
-        source: The vendor's document.
-        multiprocessors: SMs, or AMD's compute units.
-        gb_per_s: Bandwidth of device memory, in 10⁹ bytes per second.
-        teraflops: Peak by operand dtype, in 10¹² FLOP/s, with float32 accumulation if there is a choice.
-        flop_per_clock: Per clock and multiprocessor, by operand dtype.
-    """
+    """One device, by the names that torch reports; multiprocessors are AMD's compute units too."""
 
     names: tuple[str, ...]
     source: str
     multiprocessors: int
     gb_per_s: float
+    """Device memory, in 10⁹ bytes per second."""
     teraflops: Mapping[str, float]
+    """Peak by operand dtype, in 10¹² FLOP/s, with float32 accumulation if there is a choice."""
     flop_per_clock: Mapping[str, float]
+    """Per multiprocessor."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -164,10 +158,7 @@ def compare_with_datasheet(
 ) -> list[DatasheetComparison]:
     """Compare measured ceilings with the datasheet; ceilings that it does not state are left out.
 
-    Args:
-        ceilings: Of one run.
-        device_name: As torch reports it.
-        sm_clock_mhz: Clock during the run, for ceilings without one; default the datasheet's.
+    The clock is that of the run, for ceilings without one; default the datasheet's.
     """
     sheet = datasheet_of(device_name)
     if sheet is None:

@@ -68,11 +68,7 @@ class DeviceSession:
         self.stop()
 
     def begin(self, environment: Environment, uuid: str | None) -> Environment:
-        """Start sampling, and lock the clock if requested; once for all runs of the session.
-
-        Args:
-            environment: From a worker; a CPU is not sampled.
-            uuid: Of torch's device.
+        """Start sampling, except on a CPU, and lock the clock if requested; once for all runs of the session.
 
         Returns:
             The environment with the locked clock.
@@ -105,9 +101,6 @@ class DeviceSession:
         """Wait for a device that heat throttles, at most 3 minutes.
 
         After an unsuccessful wait the session does not wait again; its blocks are marked as degraded.
-
-        Args:
-            on_wait: Called with a message before waiting.
         """
         throttled = None if self._sampler is None else self._sampler.latest
         if self._sampler is None or throttled is None or not self.is_too_hot:

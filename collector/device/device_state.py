@@ -47,13 +47,7 @@ def device_state(
 ) -> DeviceState:
     """Summarise the readings of a block of samples.
 
-    A block may be shorter than the sampling period, so readings up to half a period outside it count too.
-
-    Args:
-        readings: In order, including those around the window.
-        window: From the first to the last sample.
-        launch_count: Launches in the window.
-        locked_sm_clock_mhz: The requested clock; None if it is not locked.
+    A block may be shorter than the sampling period, so readings up to half a period outside the window count too.
     """
     inside = [reading for reading in readings if reading in window.widened(PERIOD_S * 1e9 / 2)]
     reasons = tuple(dict.fromkeys(reason for reading in inside for reason in reading.clock_event_reasons or ()))

@@ -42,12 +42,7 @@ def reason_names(bits: int) -> tuple[str, ...]:
 
 
 class NvmlError(Exception):
-    """The device cannot be read, or a setting was refused.
-
-    Args:
-        status: As stored in a record.
-        message: The reason, and what may help.
-    """
+    """The device cannot be read, or a setting was refused; the message says why and what may help."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -59,11 +54,7 @@ class DeviceLostError(NvmlError):
 
 
 class NvmlDevice:
-    """One GPU; close it, or use it as a context manager.
-
-    Args:
-        name: UUID with or without prefix, or PCI address; None if torch reports neither.
-        nvml: Replaces the `pynvml` module.
+    """One GPU, by its UUID with or without prefix or its PCI address; `nvml` replaces the `pynvml` module.
 
     Raises:
         NvmlError: NVML is not available, or does not know the device.
@@ -118,29 +109,24 @@ class NvmlDevice:
             return bool(mode[0])
         return False if "nvmlDeviceGetMigMode" in self._unsupported else None
 
-    def sm_clock_mhz(self) -> int | None:
-        return self._integer("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+    def quantities(self) -> dict[str, Any]:
+        """What changes during a run, by the fields of `Reading`; None for what the device does not report.
 
-    def memory_clock_mhz(self) -> int | None:
-        return self._integer("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_MEM)
-
-    def power_w(self) -> float | None:
-        """Average power over the last second; instantaneous on GA100 and before Ampere. Source: NVML reference."""
-        return _thousandth(self._integer("nvmlDeviceGetPowerUsage"))
-
-    def temperature_c(self) -> int | None:
-        return self._integer("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
-
-    def energy_j(self) -> float | None:
-        """Energy since the driver was loaded; the counter moves in steps."""
-        return _thousandth(self._integer("nvmlDeviceGetTotalEnergyConsumption"))
-
-    def clock_event_reasons(self) -> tuple[str, ...] | None:
-        """What currently limits the clock. Older drivers have only the function with the older name."""
-        bits = self._integer("nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:
-            bits = self._integer("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return None if bits is None else reason_names(bits)
+        Energy is counted since the driver was loaded, in steps. Power is the average of the last second, on GA100 and
+        before Ampere instantaneous. Source: NVML reference.
+        """
+        nvml = self._nvml
+        bits = self._query("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # an older driver
+            bits = self._query("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return {
+            "energy_j": _thousandth(self._query("nvmlDeviceGetTotalEnergyConsumption")),
+            "sm_clock_mhz": self._query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": self._query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            "power_w": _thousandth(self._query("nvmlDeviceGetPowerUsage")),
+            "temperature_c": self._query("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            "clock_event_reasons": None if bits is None else reason_names(bits),
+        }
 
     def compute_process_ids(self) -> tuple[int, ...] | None:
         """Processes with a compute context on the device, in the PID namespace that the driver uses."""
@@ -183,10 +169,6 @@ class NvmlDevice:
                 if error.value not in {self._nvml.NVML_ERROR_NOT_FOUND, self._nvml.NVML_ERROR_INVALID_ARGUMENT}:
                     raise self._error("the device cannot be queried", error) from None
         raise NvmlError("unavailable", "NVML does not know the device that torch uses")
-
-    def _integer(self, function: str, *arguments: Any) -> int | None:
-        value = self._query(function, *arguments)
-        return None if value is None else int(value)
 
     def _query(self, function: str, *arguments: Any, has_handle: bool = True) -> Any:
         """Call an NVML function; None if it fails. An unsupported function is not called again.

@@ -69,13 +69,7 @@ class Roof:
 
 
 def roof_of(case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = CacheState.HOT) -> Roof:
-    """The ceilings that bind a case.
-
-    Args:
-        case: With its cost model.
-        ceilings: Of the run; only measured ones count.
-        cache: Cache state before a launch; only a hot cache can serve reads.
-    """
+    """The measured ceilings that bind a case; only a hot cache can serve reads."""
     memory = _memory_ceilings(ceilings)
     ceiling = memory.get("dram")
     if cache is CacheState.HOT and _fits(case, memory.get("cache")):
@@ -115,7 +109,7 @@ _LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str | None], ...] = (("dram", 
 def level_positions(
     counted: Mapping[str, float], median_ns: float, ceilings: Sequence[Ceiling]
 ) -> tuple[LevelPosition, ...]:
-    """Utilisation of each counted memory level, DRAM first.
+    """Utilisation of each memory level, DRAM first.
 
     Args:
         counted: Bytes of one call over all its kernels: any of `dram_bytes`, `l2_bytes`, `l1_bytes`.
@@ -150,11 +144,6 @@ def _compute_ceiling(dtype: str, ceilings: Sequence[Ceiling], tf32_products: int
     """The fastest way to compute with operands of a dtype.
 
     An unknown dtype gets the fastest of all: a roof that is too low would reject valid times.
-
-    Args:
-        dtype: Of the operands.
-        ceilings: Of the run.
-        tf32_products: TF32 products that replace one in float32.
     """
     measured = [ceiling for ceiling in ceilings if ceiling.source == "measured" and ceiling.resource == "compute"]
     compute = {ceiling.dtype or "": ceiling for ceiling in measured}

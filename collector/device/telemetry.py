@@ -81,12 +81,7 @@ def parent_pid(pid: int) -> int | None:
 
 
 class Sampler:
-    """Reads a device periodically until it is stopped or the device is lost.
-
-    Args:
-        device: Closed by `stop`.
-        now_ns: The monotonic clock.
-    """
+    """Reads a device periodically until it is stopped or the device is lost."""
 
     def __init__(self, device: NvmlDevice, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.device = device
@@ -129,12 +124,7 @@ class Sampler:
             return tuple(self._readings[max(0, place - 1) :])
 
     def telemetry(self, first: int = 0, message: str | None = None) -> Telemetry:
-        """Readings from number `first` on, as columns.
-
-        Args:
-            first: Number of readings to leave out.
-            message: What is missing, and why.
-        """
+        """Readings from number `first` on, as columns; the message says what is missing, and why."""
         readings = self.readings
         rows = [
             {
@@ -164,24 +154,16 @@ class Sampler:
             self._is_stopped.wait(due_s - time.monotonic())
 
     def _read(self) -> Reading:
-        device = self.device
-        pids = device.compute_process_ids()
-        energy_j = device.energy_j()
+        pids = self.device.compute_process_ids()
+        at_ns, found = self._now_ns(), self.device.quantities()
         if self._first_energy_j is None:
-            self._first_energy_j = energy_j
-        if energy_j is not None and self._first_energy_j is not None:
-            energy_j -= self._first_energy_j
-        return Reading(
-            at_ns=self._now_ns(),
-            sm_clock_mhz=device.sm_clock_mhz(),
-            memory_clock_mhz=device.memory_clock_mhz(),
-            power_w=device.power_w(),
-            temperature_c=device.temperature_c(),
+            self._first_energy_j = found["energy_j"]
+        if found["energy_j"] is not None and self._first_energy_j is not None:
+            since_first_j = found["energy_j"] - self._first_energy_j
             # negative after a reset of the driver's counter
-            energy_j=None if energy_j is None or energy_j < 0 else energy_j,
-            clock_event_reasons=device.clock_event_reasons(),
-            foreign_process_count=None if pids is None else self._processes.count_foreign(pids),
-        )
+            found["energy_j"] = None if since_first_j < 0 else since_first_j
+        foreign_count = None if pids is None else self._processes.count_foreign(pids)
+        return Reading(at_ns, foreign_process_count=foreign_count, **found)
 
 
 def no_telemetry(status: str, message: str) -> Telemetry:

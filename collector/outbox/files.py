@@ -29,12 +29,8 @@ def reason_of(error: OSError) -> str:
 def atomic_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     """Replace a file at the end of the block; readers see the old or the new content, even after a power cut.
 
-    Args:
-        path: The file to replace.
-        mode: Permissions of the new file, less the user's umask.
-
     Returns:
-        A temporary file to write to.
+        A temporary file to write to. Its permissions are `mode` less the user's umask.
 
     Raises:
         OSError: the file cannot be written; the old content is unchanged.

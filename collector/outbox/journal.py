@@ -99,11 +99,7 @@ class Entry(_Line):
 
 
 class Journal:
-    """An open, locked journal, created if missing.
-
-    Args:
-        header: What is to be measured.
-        is_resumed: Continue the run in the file, with its header. Otherwise a file with results is an error.
+    """An open, locked journal, created if missing. A resumed run keeps the header of the file.
 
     Raises:
         JournalError: the file holds another run or results that may not be overwritten, or it cannot be used.

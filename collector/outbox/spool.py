@@ -126,12 +126,6 @@ class Spool:
         Between attempts it waits for a random time, whose upper limit doubles. If the server asks for a wait of more
         than a minute, the delivery ends.
 
-        Args:
-            sender: Sends a record or an artefact.
-            attempts: Rounds over all waiting records.
-            sleep: Waits for seconds.
-            draw: Returns a random number from 0 to 1.
-
         Raises:
             SpoolError: the server accepts no record from this sender, for example because the token is wrong.
 

@@ -61,12 +61,7 @@ Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 excluded cases 
 
 
 def is_host_bound(busy_ns: float, host_ns: float | None) -> bool:
-    """Whether consecutive launches wait for the host, so that a faster kernel changes little.
-
-    Args:
-        busy_ns: Device time of a launch.
-        host_ns: Host time to issue it, if known.
-    """
+    """Whether consecutive launches wait for the host, so that a faster kernel changes little."""
     return host_ns is not None and busy_ns < HOST_BOUND_BELOW * host_ns
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 
 
 class Better(StrEnum):
@@ -60,16 +61,8 @@ def format_ns(value: float) -> str:
     return _scaled(value, _TIME_STEPS, "ns")
 
 
-def _format_flop_per_s(value: float) -> str:
-    return _scaled(value, _RATE_STEPS, "") + "FLOP/s"
-
-
-def _format_bytes_per_s(value: float) -> str:
-    return _scaled(value, _RATE_STEPS, "") + "B/s"
-
-
-def _format_tokens_per_s(value: float) -> str:
-    return _scaled(value, _RATE_STEPS, "") + " tokens/s"
+def _format_rate(unit: str, value: float) -> str:
+    return _scaled(value, _RATE_STEPS, "") + unit
 
 
 def _format_joules(value: float) -> str:
@@ -103,6 +96,9 @@ def parse_amount(text: str, unit: str) -> float:
     return float(Decimal(found[1]) * Decimal(str(sizes[found[2]])))
 
 
+_format_flop_per_s, _format_bytes_per_s, _format_tokens_per_s = (
+    partial(_format_rate, unit) for unit in ("FLOP/s", "B/s", " tokens/s")
+)
 _format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, "{:.2e}".format
 
 _ROWS = (

@@ -182,11 +182,7 @@ class RunRecord(Part):
 
     @classmethod
     def from_json(cls, document: bytes, *, name: str) -> Self:
-        """Validate a JSON document.
-
-        Args:
-            document: The JSON.
-            name: Name of the file or request, for error messages.
+        """Validate a JSON document; errors begin with the name of its file or request.
 
         Raises:
             RecordError: not JSON, not a record, of an unknown major version, or with invalid values.

@@ -26,9 +26,6 @@ class BusyDevice:
     If it ended too early, it spins four times as long for half as much work. A launch that synchronises with the device
     cannot be queued; it is then timed without the spinning kernel.
 
-    Args:
-        ranks: Processes that launch together and repeat together.
-
     Source: nvbench's blocking kernel. This one ends by itself, to avoid a deadlock with a synchronising launch.
     """
 

@@ -56,12 +56,7 @@ def default_method(device: str) -> TimingMethod:
 
 
 def possible_methods(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> list[TimingMethod]:
-    """Methods that fit the device and the request, best first.
-
-    Args:
-        device: `cpu` or `cuda`.
-        timer: Only this one, if given.
-        cache: Only with this state; None takes the timer's default.
+    """Methods that fit the device and the request, best first; without a cache state, each timer with its default.
 
     Raises:
         TimerError: the request cannot be met.

@@ -50,12 +50,7 @@ ALONE = Ranks()
 
 
 class Rank(Ranks):
-    """One rank of a process group on one machine.
-
-    Args:
-        place: Its place in the group.
-        device: `cpu` or `cuda`.
-    """
+    """One rank of a process group on one machine."""
 
     def __init__(self, place: RankPlace, device: str) -> None:
         self._place = place

@@ -213,12 +213,7 @@ def _min_samples(plan: SamplingPlan) -> int:
 
 
 def choose_method(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> ChosenMethod:
-    """The best method that works here and fits the request.
-
-    Args:
-        device: `cpu` or `cuda`.
-        timer: Only this one; None takes the best.
-        cache: Only with this state; None takes the timer's default.
+    """The best method that works here and fits the request, as `possible_methods` reads it.
 
     Raises:
         TimerError: none works; the message says why and what to do.
