@@ -91,7 +91,7 @@ def report_result(
     if request.verb == "bisect":
         result = _bisection_result(folder)
     else:
-        report = posting.report_on([folder], None, job)
+        report = posting.report_on([folder], job)
         is_newest = repository.branch_and_head(request.number)[1] == request.head
         posting.post(repository, job, report, name, with_comment=is_newest, with_check=True)
         result = code(report.check.title)

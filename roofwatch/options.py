@@ -35,10 +35,6 @@ SuiteFrom = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 Discard = Annotated[bool, typer.Option("--discard", help="Delete what an interrupted run left, and start again.")]
-BaselineFile = Annotated[
-    Path | None,
-    typer.Option(help="File of accepted machine-code findings. Default: the repository's roofwatch-static.toml."),
-]
 NoiseFloorFile = Annotated[
     Path | None, typer.Option(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
 ]
@@ -185,16 +181,8 @@ class RunOptions:
 class CompareOptions:
     """Options of the commands that compare two records: compare and report."""
 
-    baseline: BaselineFile = None
     noise_floor: NoiseFloorFile = None
     workloads: WorkloadsFile = None
-    stored_floor: Annotated[
-        bool,
-        typer.Option(
-            "--stored-floor/--no-stored-floor",
-            help="With --project, use the noise floor of the latest stored calibrations unless --noise-floor is given.",
-        ),
-    ] = True
     project: Annotated[
         str | None, typer.Option("--project", "-p", help="Look up sides that are not files in this stored project.")
     ] = None
@@ -215,18 +203,20 @@ class CompareOptions:
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides
 
-        accepted = read_baseline(self.baseline, Path(BASELINE_NAME))
         floor = read_noise_floor(self.noise_floor)
         sides = read_sides(
             *(base, head),
             project=self.project,
             url=self.url,
             runner_class=self.runner_class,
-            with_noise_floor=self.stored_floor and floor is None,
         )
-        floor = floor or sides.noise_floor
         steps = [*read_step_shares(self.workloads, Path(WORKLOADS_NAME), sides.head), *sides.steps]
-        return sides, judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor, steps=steps)
+        return sides, judge_pull_request(
+            *(sides.base, sides.head),
+            baseline=read_baseline(Path(BASELINE_NAME)),
+            noise_floor=floor or sides.noise_floor,
+            steps=steps,
+        )
 
 
 def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -146,7 +146,6 @@ def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepo
 
 def report_on(
     paths: Sequence[Path],
-    baseline: Path | None,
     job: Job | None,
     noise_floor: NoiseFloor | None = None,
     dashboard: str | None = None,
@@ -154,8 +153,8 @@ def report_on(
 ) -> Report:
     """Judge two records, or one folder with them; invalid files are reported in place of a verdict.
 
-    So the check-run always concludes. The records must belong to the job, if there is one. The baseline and the
-    workloads are the given files, else those of the folder or the current folder.
+    So the check-run always concludes. The records must belong to the job, if there is one. The baseline is that of the
+    folder or the current folder, as are the workloads if no file is given.
     """
     try:
         files = _files(paths)
@@ -169,7 +168,7 @@ def report_on(
         base, head = _pair(paths, files)
         _require_commit(head.commit, job)
         steps = read_step_shares(workloads, _brought(paths, WORKLOADS_NAME), head)
-        accepted = read_baseline(baseline, _brought(paths, BASELINE_NAME))
+        accepted = read_baseline(_brought(paths, BASELINE_NAME))
         judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor, steps=steps)
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)

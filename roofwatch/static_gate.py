@@ -68,24 +68,22 @@ def answer(
     *,
     is_complete: bool = True,
     base: str | None = None,
-    baseline: Path | None = None,
     accept: str | None = None,
     tighten: bool = False,
     use_cache: bool = True,
 ) -> StaticAnswer:
     """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the differences.
 
-    A plan is complete if it selects all kernels, implementations and tags. The default baseline is the repository's. A
-    reason to accept adds what got worse to it; tightening updates entries that got better, and removes deleted
-    functions.
+    A plan is complete if it selects all kernels, implementations and tags. A reason to accept adds what got
+    worse to the repository's baseline; tightening updates entries that got better, and removes deleted functions.
 
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
         GitError: the revision or the repository does not exist.
         BaselineError: the baseline file cannot be read, or the reason is empty.
     """
-    file = baseline or baseline_file(path)
-    entries = read_baseline(None if accept is not None else baseline, file)
+    file = baseline_file(path)
+    entries = read_baseline(file)
     if accept is not None and not accept.strip():
         raise BaselineError("--accept: give a reason; it is stored in the baseline file")
 
@@ -124,25 +122,22 @@ def answer(
     return StaticAnswer(facts, commit, compared, apply(entries), entries, file, tuple(written))
 
 
-def read_baseline(file: Path | None, default: Path) -> Baseline:
-    """Read a baseline file; without `file` read the default one if it exists.
+def read_baseline(file: Path) -> Baseline:
+    """Read a baseline file; empty without one.
 
     Raises:
-        BaselineError: the file cannot be read, or `file` does not exist.
+        BaselineError: the file cannot be read.
     """
-    chosen = file or default
     try:
-        return parse_baseline(chosen.read_text(encoding="utf-8"), name=str(chosen))
+        return parse_baseline(file.read_text(encoding="utf-8"), name=str(file))
     except FileNotFoundError:
-        if file is None:
-            return Baseline()
-        raise BaselineError(f"{file}: no such file; create it with `static --base REV --accept REASON`") from None
+        return Baseline()
     except (OSError, UnicodeDecodeError) as error:
-        raise BaselineError(f"{chosen}: cannot be read: {error}") from None
+        raise BaselineError(f"{file}: cannot be read: {error}") from None
 
 
 def baseline_file(path: Path | None) -> Path:
-    """Return the default baseline file of a suite, in the root of its repository."""
+    """Return the baseline file of a suite, in the root of its repository."""
     repository = find_repository(Path(__file__) if path is None else path.resolve())
     return (repository or Path()) / BASELINE_NAME
 

@@ -67,6 +67,11 @@ class Change:
         return math.copysign(math.inf, self.head - self.base)
 
     @property
+    def place(self) -> tuple[str, str, int, str, str]:
+        """Orders changes of one size."""
+        return self.case_id, self.implementation, self.launch_index, self.metric, self.part
+
+    @property
     def in_words(self) -> str:
         """`peak allocated memory 1 MiB → 2 MiB (+100.0%)`."""
         known = metric(self.metric)
@@ -106,12 +111,7 @@ def find_secondary_changes(
     ]
     if is_paired:
         changes += _host_changes(measured)
-
-    def place(change: Change) -> tuple[int, float, str, str, str]:
-        subject = change.case_id, change.implementation, change.metric
-        return _ORDER.index(change.verdict), -abs(change.log_ratio), *subject
-
-    return tuple(sorted(changes, key=place))
+    return tuple(sorted(changes, key=lambda one: (_ORDER.index(one.verdict), -abs(one.log_ratio), *one.place)))
 
 
 def _memory_change(key: Key, base: Measurement, head: Measurement, *, is_one_allocator: bool) -> Change | None:
@@ -183,7 +183,7 @@ def find_accuracy_changes(base: RunRecord, head: RunRecord, *, relative_change: 
                 subject = after.case_id, after.implementation
                 changes.append(Change(*subject, "rmse_ratio", old, new, reason=reason, part=tensor.tensor))
     relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(relative_change)]
-    return tuple(sorted(relevant, key=lambda one: (-one.log_ratio, one.case_id, one.implementation, one.part)))
+    return tuple(sorted(relevant, key=lambda one: (-one.log_ratio, *one.place)))
 
 
 def error_floor(case_id: str) -> float:
@@ -210,12 +210,7 @@ def find_counter_changes(base: Iterable[Counters], head: Iterable[Counters]) -> 
                 sides = old[name], new.values[name]
                 changes.append(Change(*subject, *sides, part=new.function, launch_index=new.launch_index))
     relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(_MIN_COUNTER_CHANGE)]
-
-    def place(change: Change) -> tuple[float, str, str, int, str]:
-        subject = change.case_id, change.implementation, change.launch_index, change.metric
-        return -abs(change.log_ratio), *subject
-
-    return tuple(sorted(relevant, key=place))
+    return tuple(sorted(relevant, key=lambda one: (-abs(one.log_ratio), *one.place)))
 
 
 def _numbered(counters: Iterable[Counters]) -> Iterator[tuple[tuple[str, str, str, int], Counters]]:

@@ -139,10 +139,8 @@ class SideResult:
     message: str | None
     median_ns: float | None
     utilisation: float | None
-    bound: str | None
     rmse_ratio: float | None
     """Error of the worst tensor."""
-    worst_tensor: str | None
     max_abs_error: float | None = None
     """Largest error of an element of any tensor."""
     tensor_count: int = 0
@@ -158,9 +156,7 @@ class SideResult:
             message=messages[0] if messages else None,
             median_ns=None if measurement is None else measurement.median_ns,
             utilisation=None if measurement is None else measurement.utilisation,
-            bound=None if measurement is None else measurement.bound,
             rmse_ratio=None if worst is None else worst.rmse_ratio,
-            worst_tensor=None if worst is None else worst.tensor,
             max_abs_error=max((tensor.max_abs_error for tensor in tensors), default=None),
             tensor_count=len(tensors),
         )

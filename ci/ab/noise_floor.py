@@ -30,6 +30,8 @@ DETECTABLE_AT = (FIRST_LOOK_BLOCKS, 18, 40)
 _MUCH_LONGER = 4.0
 """A floor does not apply to blocks with this many times as many samples, which vary half as much."""
 
+_LEAST = THRESHOLDS.relative_change
+"""What a change must exceed without any noise, as a fraction."""
 _Fraction = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -60,9 +62,7 @@ class CaseNoise(BaseModel):
     """The verdict was `regressed` or `improved`."""
 
     @classmethod
-    def of(
-        cls, key: tuple[str, str], compared: Comparison, *, threshold: float, timing: str, sample_count: float
-    ) -> Self | None:
+    def of(cls, key: tuple[str, str], compared: Comparison, *, timing: str, sample_count: float) -> Self | None:
         """Noise of a commit compared with itself; None if there are too few blocks."""
         deviation = compared.block_deviation
         if deviation is None:
@@ -75,7 +75,7 @@ class CaseNoise(BaseModel):
             sample_count=math.ceil(sample_count),
             noise_floor=deviation,
             detectable_change={
-                blocks: detectable_change(deviation, blocks, threshold=threshold) for blocks in DETECTABLE_AT
+                blocks: detectable_change(deviation, blocks, threshold=_LEAST) for blocks in DETECTABLE_AT
             },
             is_significant=compared.is_significant,
             is_false_alarm=compared.verdict in {Verdict.REGRESSED, Verdict.IMPROVED},
@@ -147,10 +147,10 @@ class NoiseFloor(BaseModel):
                 return f"the noise floor is of {what} {own}, the record of {other}: calibrate there"
         return None
 
-    def threshold(self, measured: Measurement, *, least: float) -> float:
-        """What a change must exceed: `least`, or three times the floor where that is more."""
+    def threshold(self, measured: Measurement) -> float:
+        """What a change must exceed: the usual threshold, or three times the floor where that is more."""
         floors = (case.noise_floor for case in self.cases if case.applies_to(measured))
-        return max(least, FLOOR_FACTOR * next(floors, 0.0))
+        return max(_LEAST, FLOOR_FACTOR * next(floors, 0.0))
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ class FloorUsed:
     """Highest of these thresholds, as a fraction."""
 
     @classmethod
-    def of(cls, floor: NoiseFloor, thresholds: Iterable[float], *, least: float) -> "FloorUsed":
-        raised = [threshold for threshold in thresholds if threshold > least]
+    def of(cls, floor: NoiseFloor, thresholds: Iterable[float]) -> "FloorUsed":
+        raised = [threshold for threshold in thresholds if threshold > _LEAST]
         return cls(floor.commit_sha, floor.measured_at, len(raised), max(raised, default=None))
 
     @property
@@ -180,32 +180,27 @@ class FloorUsed:
 
 
 def noise_floor_of(
-    head: RunRecord, comparisons: Mapping[tuple[str, str], Comparison], *, threshold: float
+    head: RunRecord, comparisons: Mapping[tuple[str, str], Comparison], preset: str | None
 ) -> NoiseFloor:
     """Build the noise floor from a commit's comparison with itself.
 
     Args:
         head: The record of one side.
         comparisons: Of its cases and implementations; those with too few blocks are left out.
-        threshold: Practical threshold as a fraction, for the detectable change.
+        preset: How they were sampled.
     """
-    noises = [
-        CaseNoise.of(
-            key,
-            comparisons[key],
-            threshold=threshold,
-            timing=timing_of(one.timer, one.cache),
-            sample_count=_samples_of_a_block(one),
-        )
-        for one in head.measurements
-        if (key := (one.case_id, one.implementation)) in comparisons
-    ]
+    noises = []
+    for one in head.measurements:
+        key, timing = (one.case_id, one.implementation), timing_of(one.timer, one.cache)
+        if key in comparisons:
+            noises.append(CaseNoise.of(key, comparisons[key], timing=timing, sample_count=_samples_of_a_block(one)))
     return NoiseFloor(
         project=head.project,
         runner_class=head.environment.runner_class,
         harness_version=head.harness_version,
         commit_sha=head.commit.sha,
         measured_at=head.finished_at,
+        preset=preset,
         cases=tuple(noise for noise in noises if noise is not None),
     )
 
@@ -275,10 +270,11 @@ def is_calibration(pair: Pair) -> bool:
 
 
 def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
-    limit, found = THRESHOLDS.relative_change, []
+    found = []
     for pair in pairs:
-        compared = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=limit)
+        compared = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=_LEAST)
         count = statistics.median(map(len, pair.head_blocks_ns))
-        key = pair.case_id, pair.implementation
-        found.append(CaseNoise.of(key, compared, threshold=limit, timing=pair.timing, sample_count=count))
+        found.append(
+            CaseNoise.of((pair.case_id, pair.implementation), compared, timing=pair.timing, sample_count=count)
+        )
     return [noise for noise in found if noise is not None]

@@ -120,23 +120,24 @@ def explain_outcome(before: SeriesPoint, after: SeriesPoint, sentence: str) -> t
     return weigh({**_environment(ChangeContext([before], [after])), Cause.CODE: Odds(_AT_STEP, sentence)})
 
 
-def explain_error(context: ChangeContext) -> tuple[Suspect, ...]:
-    """List the possible causes of a changed error."""
+def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...]:
+    """List the possible causes of a changed error, memory or host time of a launch.
+
+    Equal machine code excludes nothing of the last two: the launcher allocates, and the host launches.
+    """
     odds = _environment(context)
-    return weigh({**odds, Cause.CODE: _code(context, is_toolchain_suspected=Cause.TOOLCHAIN in odds)})
-
-
-def explain_memory(context: ChangeContext) -> tuple[Suspect, ...]:
-    """List the possible causes of changed memory. Equal machine code excludes nothing: the launcher allocates."""
-    odds = _environment(context)
-    sentence = "the launcher allocates the memory, and the commit may have changed it"
-    return weigh({**odds, Cause.CODE: Odds(_POSSIBLE if Cause.TOOLCHAIN in odds else _AT_STEP, sentence)})
-
-
-def explain_host(context: ChangeContext) -> tuple[Suspect, ...]:
-    """List the possible causes of a changed host time, which excludes the kernel on the device."""
-    sentence = "the commit may have changed what the host does to launch it; the kernel on the device is not timed here"
-    return weigh({**_environment(context), Cause.CODE: Odds(_POSSIBLE, sentence)})
+    is_toolchain_suspected = Cause.TOOLCHAIN in odds
+    if metric == "peak_allocated_bytes":
+        sentence = "the launcher allocates the memory, and the commit may have changed it"
+        code = Odds(_POSSIBLE if is_toolchain_suspected else _AT_STEP, sentence)
+    elif metric == "host_ns":
+        sentence = (
+            "the commit may have changed what the host does to launch it; the kernel on the device is not timed here"
+        )
+        code = Odds(_POSSIBLE, sentence)
+    else:
+        code = _code(context, is_toolchain_suspected=is_toolchain_suspected)
+    return weigh({**odds, Cause.CODE: code})
 
 
 # --- the code

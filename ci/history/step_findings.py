@@ -5,7 +5,7 @@ error or host time: if all runs of a level have the same number, the step is cer
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,9 +21,7 @@ from roofwatch.ci.causes.explain import (
     CodeChange,
     explain,
     explain_drift,
-    explain_error,
-    explain_host,
-    explain_memory,
+    explain_secondary,
 )
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
@@ -31,7 +29,6 @@ from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import (
-    ERROR,
     TIME,
     Timeline,
     find_slow_drift,
@@ -42,7 +39,7 @@ from roofwatch.ci.history.steps import (
 )
 from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.record.metrics import metric
-from roofwatch.db.values import ChangePoint, CommitRef, SeriesPoint, Suspect, Verdict
+from roofwatch.db.values import ChangePoint, CommitRef, SeriesPoint, Verdict
 
 _MIN_SURE_RUNS = 2
 """Runs on either side that must have the same number."""
@@ -50,11 +47,6 @@ _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not slow."""
 _SURE_OF_A_DRIFT = 6.0
 """Likelihood ratio by which a drift must beat the steps in its place: odds of 20 to 1."""
-_EXPLAIN: Mapping[str, Callable[[ChangeContext], tuple[Suspect, ...]]] = {
-    "host_ns": explain_host,
-    "peak_allocated_bytes": explain_memory,
-    ERROR: explain_error,
-}
 
 
 def step_findings(
@@ -288,7 +280,7 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
             candidates=frozenset(line.commits[place] for place in places),
             code=compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict),
         )
-        suspects = _EXPLAIN[line.key.metric](context)
+        suspects = explain_secondary(context, line.key.metric)
         if is_exact:
             found = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
         else:

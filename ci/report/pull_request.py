@@ -164,9 +164,7 @@ def judge_pull_request(
     counts = Counter("new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in judged)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
-    floor_used = None
-    if noise_floor is not None:
-        floor_used = FloorUsed.of(noise_floor, [one.threshold for one in compared], least=THRESHOLDS.relative_change)
+    thresholds = [one.threshold for one in compared]
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -191,7 +189,7 @@ def judge_pull_request(
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
-        noise_floor=floor_used,
+        noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
         step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps]) if is_paired else (),
     )
 
@@ -270,9 +268,8 @@ def _judge_cases(
             verdict, reason, text = decided
             case = replace(case, verdict=verdict, reason=reason, detail=Remark(text) if text else None)
         elif has_times:
-            measured, threshold = head_results.measurements[key], THRESHOLDS.relative_change
-            if noise_floor is not None:
-                threshold = noise_floor.threshold(measured, least=threshold)
+            measured = head_results.measurements[key]
+            threshold = THRESHOLDS.relative_change if noise_floor is None else noise_floor.threshold(measured)
             case = _judge_times(case, base_results.measurements[key], measured, threshold)
         cases.append(case)
     return cases

@@ -17,8 +17,6 @@ app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
 app.add_typer(db_app, name="db")
 
-Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Default: the setting.")]
-
 
 @db_app.command("upgrade")
 def upgrade() -> None:
@@ -54,14 +52,10 @@ def status(*, as_json: AsJson = False) -> None:
 @db_app.command("prune")
 def prune(
     *,
-    samples_days: Days = None,
-    telemetry_days: Days = None,
-    artefacts_days: Days = None,
-    quarantined_days: Days = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete raw samples, telemetry, artefacts and quarantined runs past their retention.
+    """Delete raw samples, telemetry, artefacts and quarantined runs past the days of the settings.
 
     Findings stay, as do the newest run of each series and all runs behind an open regression.
     """
@@ -75,19 +69,10 @@ def prune(
     from roofwatch.db.maintenance.retention import prune as prune_store
     from roofwatch.settings import load_settings
 
-    given = {
-        Part.SAMPLES: samples_days,
-        Part.TELEMETRY: telemetry_days,
-        Part.ARTEFACTS: artefacts_days,
-        Part.QUARANTINED: quarantined_days,
-    }
     policy = load_settings().retention
-    wanted = {part: days or getattr(policy, f"{part}_days") for part, days in given.items()}
-    limits = {part: days for part, days in wanted.items() if days is not None}
+    limits = {part: days for part in Part if (days := getattr(policy, f"{part}_days")) is not None}
     if not limits:
-        raise StoreError(
-            "no retention is configured: set days in [retention] of roofwatch.toml, or use --samples-days and others"
-        )
+        raise StoreError("no retention is configured: set days in [retention] of roofwatch.toml")
     with open_configured_store() as engine, progress("pruning") as show:
 
         def on_progress(done: Pruned) -> None:

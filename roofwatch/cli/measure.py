@@ -79,19 +79,13 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
         info = worker.start()
     summaries = [
         {
-            "name": kernel.name,
-            "family": kernel.family,
-            "formula": kernel.formula,
-            "source": kernel.source,
-            "implementations": kernel.implementations,
+            **kernel.model_dump(mode="json", exclude={"checkable", "rank_dimension"}),
             "directions": sorted({case.direction for case in kernel.cases}, reverse=True),
             "dtypes": sorted({case.dtype for case in kernel.cases}),
             "targets": tables.compiled_targets(kernel),
             "rank_counts": sorted({kernel.rank_count(case) for case in kernel.cases}),
             "tags": sorted({tag for case in kernel.cases for tag in case.tags}),
-            "case_count": len(kernel.cases),
             "edge_count": kernel.edge_count,
-            "cases": kernel.cases,
         }
         for kernel in info.kernels
     ]

@@ -9,7 +9,6 @@ import typer
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
-    BaselineFile,
     Discard,
     NoiseFloorFile,
     RecordFolder,
@@ -45,7 +44,6 @@ def ab(
     affected: Annotated[bool, typer.Option("--affected", help="Only kernels that the change can affect.")] = False,
     suite_from: SuiteFrom = "head",
     noise_floor: NoiseFloorFile = None,
-    baseline: BaselineFile = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
@@ -67,7 +65,7 @@ def ab(
     from roofwatch.records import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
-    accepted = read_baseline(baseline, baseline_file(path))
+    accepted = read_baseline(baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:

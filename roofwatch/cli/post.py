@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from roofwatch.options import EXIT_CANNOT, AsJson, BaselineFile, NoiseFloorFile, Output, WorkloadsFile
+from roofwatch.options import EXIT_CANNOT, AsJson, NoiseFloorFile, Output, WorkloadsFile
 from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
@@ -22,7 +22,6 @@ def post(
     comment: Annotated[bool, typer.Option(help="Keep one comment on the pull request up to date.")] = True,
     check: Annotated[bool, typer.Option(help="Put a check-run on the commit.")] = True,
     name: ReportName = "roofwatch",
-    baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
     workloads: WorkloadsFile = None,
     output: Output = None,
@@ -54,7 +53,7 @@ def post(
         report = posting.Report(BEGUN)
     else:
         report = posting.report_on(
-            *(records or [], baseline, job, read_noise_floor(noise_floor)),
+            *(records or [], job, read_noise_floor(noise_floor)),
             dashboard=load_settings().dashboard_url,
             workloads=workloads,
         )

@@ -172,23 +172,16 @@ def add(
     record: Annotated[Path, typer.Argument(help="Record file of the run.")],
     files: Annotated[list[Path], typer.Argument(help="Files to add.")],
     *,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="trace, ncu_report, nsys_export, disassembly, html or other. Default: from the file name."),
-    ] = None,
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
     """Attach redacted copies of files to a record that was not sent yet; push and ingest take them along."""
-    from roofwatch.collector.errors import RecordError
-    from roofwatch.collector.record.record import ArtefactKind, RunRecord
+    from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.store.transfer import name_artefacts
 
-    if kind is not None and kind not in set(ArtefactKind):
-        raise RecordError(f"--kind {kind}: unknown; choose one of {', '.join(ArtefactKind)}")
     redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
-    named = name_artefacts(RunRecord.read(record), record, files, kind=kind, redaction=redaction)
+    named = name_artefacts(RunRecord.read(record), record, files, redaction=redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
     print_result({"artefacts": named.artefacts}, line, as_json=as_json)

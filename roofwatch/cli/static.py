@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofwatch.options import AsJson, BaselineFile, RunOptions, SuitePath, shared_options
+from roofwatch.options import AsJson, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import make_table, print_result, progress
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ def static(
     *,
     options: RunOptions,
     base: Annotated[str | None, typer.Option(help="Compile this revision too and compare with it.")] = None,
-    baseline: BaselineFile = None,
     accept: Annotated[
         str | None, typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason.")
     ] = None,
@@ -65,7 +64,6 @@ def static(
             *(path, plan, on_progress),
             is_complete=not (options.kernel or options.implementation or options.tag),
             base=base,
-            baseline=baseline,
             accept=accept,
             tighten=tighten,
             use_cache=cache,

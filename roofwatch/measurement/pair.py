@@ -11,7 +11,7 @@ from pathlib import Path
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
-from roofwatch.ci.verdicts import THRESHOLDS, Reason
+from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord
@@ -182,8 +182,7 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
     comparisons = {
         (case.case_id, case.implementation): case.comparison for case in judged.cases if case.comparison is not None
     }
-    floor = noise_floor_of(head, comparisons, threshold=THRESHOLDS.relative_change)
-    return floor.model_copy(update={"preset": preset})
+    return noise_floor_of(head, comparisons, preset)
 
 
 def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:

@@ -84,7 +84,6 @@ def read_sides(
     project: str | None,
     url: str | None,
     runner_class: str | None = None,
-    with_noise_floor: bool = True,
 ) -> Sides:
     """Read the two records of a comparison from files or from stored results.
 
@@ -115,6 +114,6 @@ def read_sides(
         wanted = runner_class or next(iter(measured_on), None)
         run_ids = source.resolve_revisions(project, names[0], names[-1], wanted)
         read = [record or source.load_record(run_id) for record, run_id in zip(files, run_ids, strict=True)]
-        floor = source.read_noise_floor(project, run_ids[1]) if with_noise_floor else None
+        floor = source.read_noise_floor(project, run_ids[1])
         steps = source.list_step_shares(project, read[1].environment.runner_class)
     return Sides(read[0], read[1], None if floor is None or floor.why_of_other_runner(read[1]) else floor, steps)

@@ -161,7 +161,7 @@ def variables(gitlab: GitLabStandIn, **others: str) -> dict[str, str]:
 def post_report(gitlab: GitLabStandIn, folder: Path, situation: str = "regression", **others: str) -> Posted:
     given = variables(gitlab, **others)
     job = job_of(given)
-    report = report_on(write_records(folder, SITUATIONS[situation]()), None, job)
+    report = report_on(write_records(folder, SITUATIONS[situation]()), job)
     return post(GitLabProject(job, given), job, report, "roofwatch", with_comment=True, with_check=True)
 
 

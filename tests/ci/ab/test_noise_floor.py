@@ -34,7 +34,7 @@ def compared_with_itself(rng: np.random.Generator, *, noise: float) -> Compariso
 
 
 def floor_of(comparison: Comparison) -> NoiseFloor:
-    return noise_floor_of(make_record(), {KEY: comparison}, threshold=0.03)
+    return noise_floor_of(make_record(), {KEY: comparison}, None)
 
 
 def floor_with(noise_floor: float) -> NoiseFloor:
@@ -103,11 +103,11 @@ def test_a_floor_applies_only_to_the_same_timing(measured: Measurement) -> None:
     noise = noise_floor_of(
         make_record(measurements=[known]),
         {KEY: compared_with_itself(np.random.default_rng(3), noise=0.5)},
-        threshold=0.03,
+        None,
     )
 
-    assert noise.threshold(known, least=0.03) > 0.5
-    assert noise.threshold(measured, least=0.03) == 0.03
+    assert noise.threshold(known) > 0.5
+    assert noise.threshold(measured) == 0.03
 
 
 # --- the file

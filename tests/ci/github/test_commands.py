@@ -57,7 +57,7 @@ def post_report(github: GitHubStandIn, folder: Path, situation: str = "regressio
 
 def post_records(github: GitHubStandIn, folder: Path, base: RunRecord, head: RunRecord, run_id: int = 10) -> Posted:
     job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(run_id, 1), URL), HEAD, pull_requests=(PullRequest(NUMBER),))
-    report = report_on(write_records(folder, (base, head)), None, job)
+    report = report_on(write_records(folder, (base, head)), job)
     return post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
 
 

@@ -44,7 +44,7 @@ def write(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
 def test_a_comment_is_posted_only_if_something_changed_or_is_suspicious(
     github: GitHubStandIn, tmp_path: Path, situation: str, conclusion: str, comments: int
 ) -> None:
-    report = report_on(write(tmp_path, *SITUATIONS[situation]()), None, a_job(github))
+    report = report_on(write(tmp_path, *SITUATIONS[situation]()), a_job(github))
     post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
 
     (check_run,) = github.check_runs.values()
@@ -52,7 +52,7 @@ def test_a_comment_is_posted_only_if_something_changed_or_is_suspicious(
 
 
 def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
-    report = report_on(write(tmp_path, *SITUATIONS["all_well"]()), None, a_job(github, head_sha=sha_of(9)))
+    report = report_on(write(tmp_path, *SITUATIONS["all_well"]()), a_job(github, head_sha=sha_of(9)))
 
     assert report.is_refused
     assert report.check.conclusion is Conclusion.NEUTRAL
@@ -67,8 +67,8 @@ def test_the_merge_commit_that_github_checks_out_belongs_to_its_pull_request(
     merge = head.commit.model_copy(update={"sha": sha_of(8), "parents": (sha_of(0), HEAD)})
     paths = write(tmp_path, base, head.model_copy(update={"commit": merge}))
 
-    assert report_on(paths, None, a_job(github)).judgement is not None
-    assert report_on(paths, None, a_job(github, head_sha=sha_of(0))).is_refused
+    assert report_on(paths, a_job(github)).judgement is not None
+    assert report_on(paths, a_job(github, head_sha=sha_of(0))).is_refused
 
 
 def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(github: GitHubStandIn, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(github: GitHubStandI
     note = NotMeasured.of(make_commit(1), f"head: Traceback\n{fence}\n{HOSTILE}", "head")
     (tmp_path / FILE_NAME).write_text(note.model_dump_json())
 
-    report = report_on([tmp_path], None, a_job(github))
+    report = report_on([tmp_path], a_job(github))
     posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
 
     assert (posted.check_run, posted.comments) == ("failure", {"7": "posted"})
@@ -90,11 +90,11 @@ def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(github: GitHubStandI
 def test_a_comment_is_replaced_once_no_kernel_is_touched(github: GitHubStandIn, tmp_path: Path) -> None:
     job = a_job(github)
     (tmp_path / FILE_NAME).write_text(NotMeasured.of(make_commit(1)).model_dump_json())
-    report = report_on([tmp_path], None, job)
+    report = report_on([tmp_path], job)
     posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
     assert (posted.check_run, github.bodies) == ("success", [])
 
-    regressed = report_on(write(tmp_path / "before", *SITUATIONS["regression"]()), None, job)
+    regressed = report_on(write(tmp_path / "before", *SITUATIONS["regression"]()), job)
     post(github.repository(), job, regressed, "roofwatch", with_comment=True, with_check=False)
     later = a_job(github, run=replace(job.run, order=RunOrder(11, 1)))
     post(github.repository(), later, report, "roofwatch", with_comment=True, with_check=True)
@@ -107,7 +107,7 @@ def test_a_comment_is_replaced_once_no_kernel_is_touched(github: GitHubStandIn, 
 def test_an_invalid_note_is_refused(github: GitHubStandIn, tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
 
-    report = report_on([tmp_path], None, a_job(github))
+    report = report_on([tmp_path], a_job(github))
 
     assert report.is_refused
     assert report.check.conclusion is Conclusion.NEUTRAL
@@ -128,7 +128,7 @@ def test_an_invalid_record_is_reported_in_a_code_span(
     paths = write(tmp_path, *SITUATIONS["all_well"]())
     (tmp_path / "nested" / "head-1.json.gz").write_bytes(content)
 
-    report = report_on(paths, None, a_job(github))
+    report = report_on(paths, a_job(github))
 
     assert report.is_refused
     assert reason in report.check.summary
@@ -136,7 +136,7 @@ def test_an_invalid_record_is_reported_in_a_code_span(
 
 
 def test_without_records_the_check_run_says_how_the_run_ended(github: GitHubStandIn, tmp_path: Path) -> None:
-    report = report_on([tmp_path / "from-the-pull-request"], None, a_job(github, conclusion="cancelled"))
+    report = report_on([tmp_path / "from-the-pull-request"], a_job(github, conclusion="cancelled"))
     posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
 
     assert not report.is_refused
@@ -153,16 +153,16 @@ def test_a_link_in_the_folder_is_not_followed(github: GitHubStandIn, tmp_path: P
     (folder / "linked").symlink_to(secret)
     (folder / "base-1.json.gz").symlink_to(secret / "nested" / "base-1.json.gz")
 
-    report = report_on([folder], None, a_job(github))
+    report = report_on([folder], a_job(github))
 
     assert "no record in" in str(report.problem)
 
 
 def test_two_records_of_one_side_and_a_broken_baseline_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
     base, _ = SITUATIONS["all_well"]()
-    one_side = report_on(write(tmp_path, base, base), None, a_job(github))
+    one_side = report_on(write(tmp_path, base, base), a_job(github))
     (tmp_path / "roofwatch-static.toml").write_text("this is not a baseline")
-    without_baseline = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), None, a_job(github))
+    without_baseline = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), a_job(github))
 
     assert "a pair of base and head" in str(one_side.problem)
     assert without_baseline.is_refused
@@ -176,7 +176,7 @@ def test_the_pull_request_comes_from_the_event_not_from_the_record(github: GitHu
     )
 
     job = a_job(github)
-    report = report_on(write(tmp_path, base, claiming), None, job)
+    report = report_on(write(tmp_path, base, claiming), job)
     post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=False)
 
     assert [comment["number"] for comment in github.comments.values()] == [7]
@@ -194,7 +194,7 @@ def test_several_pull_requests_with_one_head_get_their_result(
     base = base.model_copy(update={"commit": base.commit.model_copy(update={"branch": base_branch})})
     job = a_job(github, pull_requests=(), head_label="someone:slower")
 
-    report = report_on(write(tmp_path, base, changed), None, job)
+    report = report_on(write(tmp_path, base, changed), job)
     posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
 
     assert sorted(posted.comments) == [str(number) for number in commented]

@@ -188,7 +188,6 @@ def _write_a_bad_baseline(repository: Repository) -> None:
         (_commit_a_base_without_the_file, ("--base", "HEAD"), "bench_rows.py: missing at HEAD"),
         (_commit_a_base_that_does_not_load, ("--base", "HEAD"), "base HEAD: bench_rows"),
         (_write_a_bad_baseline, (), "roofwatch-static.toml: version"),
-        (None, ("--baseline", "gone.toml"), "gone.toml: no such file"),
         (None, ("--base", "HEAD", "--accept", " "), "--accept: give a reason"),
     ],
 )

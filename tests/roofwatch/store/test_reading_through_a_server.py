@@ -178,15 +178,12 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     filled.pair[1].write(tmp_path / "head.json")
     commits = ("compare", sha_of(1), sha_of(2)[:7], "--project", PROJECT, "--json")
     decided = ("show", "regressions", "--project", PROJECT)
-    anyway = (*commits, "--no-stored-floor")
     nothing = ("show", "series", "--project", PROJECT, "--kernel", "nobody_s", "--pairs")
     commands = {
         # 20 % is no more than this runner shows where nothing changed
         commits: 0,
-        anyway: 1,
         ("compare", sha_of(3), "head.json", "--project", PROJECT): 2,
         ("report", *commits[1:-1]): 0,
-        ("report", *anyway[1:-2], "--no-stored-floor"): 1,
         ("show", "runs", "--project", PROJECT): 0,
         ("show", "series", "--project", PROJECT): 0,
         nothing: 0,
@@ -210,7 +207,6 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert again == from_database[commits]
     assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
     assert json.loads(again.output)["judgement"]["noise_floor"]["case_count"] == 1
-    assert json.loads(from_database[anyway].output)["judgement"]["noise_floor"] is None
     assert from_database[nothing].output.endswith("has no such series; excluded: dirty work trees (--dirty)\n")
     assert "expected by Example Engineer" in from_database[decided].output
     assert json.loads(projects.output) == {"projects": [PROJECT]}
