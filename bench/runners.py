@@ -12,7 +12,6 @@ import json
 import random
 import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -23,18 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from bench.service import Service, copy_of
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_fleet_runs
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.runners import list_runner_coverage
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.judgements import list_triaged
@@ -47,177 +43,108 @@ _LOADED = 200
 
 @dataclass
 class Observed:
-    """Response times, errors and acknowledged records of one thread."""
+    """What all threads saw."""
 
-    posts_s: list[float] = field(default_factory=list)
-    reads_s: dict[str, list[float]] = field(default_factory=dict)
-    retry_requests: int = 0
+    read_count: int = 0
     errors: list[str] = field(default_factory=list)
     acknowledged: dict[uuid.UUID, str] = field(default_factory=dict)
     """Content hash by run."""
 
 
-class Runner:
-    """Posts until the end of the benchmark."""
-
-    def __init__(self, service: Service, real: RunRecord, number: int, ends_s: float) -> None:
-        self._sender = HttpSender(service.url, service.make_token(f"runner {number}"))
-        self._real = real
-        self._number = number
-        self._ends_s = ends_s
-        self._draw = random.Random(f"runner {number}")  # noqa: S311  not for security
-
-    def __call__(self) -> Observed:
-        observed, count = Observed(), 0
-        while time.monotonic() < self._ends_s:
-            record = copy_of(self._real, self._draw, project=f"fleet/{self._number % _PROJECTS}", commit=count)
-            count += 1
-            for _ in range(1 + (self._draw.random() < _SENT_TWICE)):
-                began_s = time.monotonic()
-                answer = self._sender.send(record)
-                while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
-                    observed.retry_requests += 1
-                    time.sleep(answer.retry_after_s * self._draw.uniform(1, 2))
-                    answer = self._sender.send(record)
-                observed.posts_s.append(time.monotonic() - began_s)
-                if answer != Acknowledged(record.run_id, record.content_hash):
-                    observed.errors.append(str(answer))
-                else:
-                    observed.acknowledged[record.run_id] = record.content_hash
-        return observed
+def post(service: Service, real: RunRecord, number: int, ends_s: float, observed: Observed) -> None:
+    """Post as runner number `number` until the end of the benchmark."""
+    sender = HttpSender(service.url, service.make_token(f"runner {number}"))
+    draw, commit = random.Random(f"runner {number}"), 0  # noqa: S311  not for security
+    while time.monotonic() < ends_s:
+        record = copy_of(real, draw, project=f"fleet/{number % _PROJECTS}", commit=commit)
+        commit += 1
+        for _ in range(1 + (draw.random() < _SENT_TWICE)):
+            answer = sender.send(record)
+            while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
+                time.sleep(answer.retry_after_s * draw.uniform(1, 2))
+                answer = sender.send(record)
+            if answer == Acknowledged(record.run_id, record.content_hash):
+                observed.acknowledged[record.run_id] = record.content_hash
+            else:
+                observed.errors.append(str(answer))
 
 
-def read_api(service: Service, kernel: str, ends_s: float) -> Observed:
+def api_questions(service: Service, kernel: str) -> list[Callable[[], None]]:
     """Query the API as a dashboard or a CI job does."""
     token = service.make_token("reader")
     shas = [hashlib.sha256(str(commit).encode()).hexdigest()[:40] for commit in range(2)]
 
     def get(path: str, **query: str) -> None:
-        url = f"{service.url}{path}?{urllib.parse.urlencode(query)}"
+        url = f"{service.url}{path}?{urllib.parse.urlencode({'project': 'fleet/0', **query})}"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310  our own
         with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310  our own address
             answer.read()
 
-    project = {"project": "fleet/0"}
-    return _read(
-        {
-            "GET /v1/runs": lambda: get("/v1/runs", **project),
-            "GET /v1/series/points": lambda: get("/v1/series/points", **project, kernel=kernel, metric="median_ns"),
-            "GET /v1/comparison": lambda: get("/v1/comparison", **project, base=shas[0], head=shas[1]),
-        },
-        ends_s,
-    )
+    return [
+        lambda: get("/v1/runs"),
+        lambda: get("/v1/series/points", kernel=kernel, metric="median_ns"),
+        lambda: get("/v1/comparison", base=shas[0], head=shas[1]),
+    ]
 
 
-def read_store(service: Service, kernel: str, ends_s: float) -> Observed:
+def store_questions(service: Service, kernel: str) -> list[Callable[[], None]]:
     """Query the database as the dashboard's pages do."""
     project = "fleet/0"
 
-    def ask(question: Callable[[Session], Any]) -> Callable[[], None]:
-        def answer() -> None:
-            with Session(service.engine) as session:
-                question(session)
+    def ask() -> None:
+        with Session(service.engine) as session:
+            list_triaged(session, project)
+            keys = list_series_keys(session, project, kernel=kernel, metric="median_ns")
+            read_trend(session, TrendQuestion(project, tuple(keys[:1])))
+            for run in list_fleet_runs(session, project, limit=1):
+                load_record(session, uuid.UUID(run.run_id))
 
-        return answer
-
-    with Session(service.engine) as session:
-        keys = list_series_keys(session, project, kernel=kernel, metric="median_ns")
-    trend = TrendQuestion(project, tuple(keys[:1]))
-
-    def newest(session: Session) -> None:
-        for run in list_fleet_runs(session, project, limit=1):
-            load_record(session, uuid.UUID(run.run_id))
-
-    return _read(
-        {
-            "db: read_filter_options": ask(lambda session: read_filter_options(session, project)),
-            "db: list_triaged": ask(lambda session: list_triaged(session, project)),
-            "db: list_runner_coverage": ask(lambda session: list_runner_coverage(session, project)),
-            "db: list_fleet_runs, load_record": ask(newest),
-            "db: read_trend": ask(lambda session: read_trend(session, trend)),
-        },
-        ends_s,
-    )
+    return [ask]
 
 
-def _read(questions: dict[str, Callable[[], None]], ends_s: float) -> Observed:
-    observed = Observed(reads_s={name: [] for name in questions})
+def read(questions: Sequence[Callable[[], None]], ends_s: float, observed: Observed) -> None:
     while time.monotonic() < ends_s:
-        for name, ask in questions.items():
-            began_s = time.monotonic()
+        for ask in questions:
             try:
                 ask()
             except Exception as error:  # noqa: BLE001  every error is counted
-                observed.errors.append(f"{name}: {type(error).__name__}: {error}")
-            else:
-                observed.reads_s[name].append(time.monotonic() - began_s)
-    return observed
+                observed.errors.append(f"{type(error).__name__}: {error}")
+            observed.read_count += 1
 
 
 def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: float) -> dict[str, Any]:
     """Run all threads, and compare stored with acknowledged records."""
-    kernel = real.cases[0].kernel
-    first = HttpSender(service.url, service.token, timeout_s=300)
+    kernel, observed = real.cases[0].kernel, Observed()
+    sender = HttpSender(service.url, service.token, timeout_s=300)
     draw = random.Random("before")  # noqa: S311  not for security
-    before = [copy_of(real, draw, project="fleet/0", commit=commit) for commit in range(2)]
-    for record in before:
-        first.send(record)
-    began_s = time.monotonic()
-    ends_s = began_s + seconds
-    posting = [Runner(service, real, number, ends_s) for number in range(runners)]
-    reading = [lambda: read_api(service, kernel, ends_s), lambda: read_store(service, kernel, ends_s)]
-    barrier = threading.Barrier(runners + len(reading))
-
-    def start(work: Callable[[], Observed]) -> Observed:
-        barrier.wait()
-        return work()
-
-    with ThreadPoolExecutor(runners + len(reading)) as pool:
-        observed = list(pool.map(start, [*posting, *reading]))
-    took_s = time.monotonic() - began_s
-    acknowledged = {run_id: content_hash for one in observed for run_id, content_hash in one.acknowledged.items()}
-    acknowledged |= {record.run_id: record.content_hash for record in before}
-    posts_s = [time_s for one in observed for time_s in one.posts_s]
-    return {
-        "runners": runners,
-        "seconds": round(took_s, 1),
-        "records_acknowledged": len(acknowledged),
-        "posts": len(posts_s),
-        "records_per_s": round(len(acknowledged) / took_s, 2),
-        "samples_per_s": round(len(acknowledged) * _sample_count(real) / took_s),
-        "retry_requests": sum(one.retry_requests for one in observed),
-        "errors": sum(len(one.errors) for one in observed),
-        "first_errors": [error for one in observed for error in one.errors][:3],
-        "post_ms": _percentiles_ms(posts_s),
-        "read_ms": {name: _percentiles_ms(times) for one in observed for name, times in one.reads_s.items()},
-        **_compare(service, acknowledged),
-    }
-
-
-def _compare(service: Service, acknowledged: dict[uuid.UUID, str]) -> dict[str, int]:
+    for commit in range(2):  # for the comparison
+        record = copy_of(real, draw, project="fleet/0", commit=commit)
+        sender.send(record)
+        observed.acknowledged[record.run_id] = record.content_hash
+    ends_s = time.monotonic() + seconds
+    with ThreadPoolExecutor(runners + 2) as pool:
+        work = [pool.submit(post, service, real, number, ends_s, observed) for number in range(runners)]
+        asked = (api_questions(service, kernel), store_questions(service, kernel))
+        work += [pool.submit(read, questions, ends_s, observed) for questions in asked]
+        for one in work:
+            one.result()
+    acknowledged = observed.acknowledged
     with Session(service.engine) as session:
-        stored = {row.run_id: row.content_hash for row in session.execute(select(RunRow.run_id, RunRow.content_hash))}
-        count = session.execute(select(func.count()).select_from(RunRow)).scalar_one()
-        chosen = random.Random("compared").sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))  # noqa: S311  not for security
-        other = sum(load_record(session, run_id).content_hash != acknowledged[run_id] for run_id in chosen)
+        rows = session.execute(select(RunRow.run_id, RunRow.content_hash)).all()
+        stored = {row.run_id: row.content_hash for row in rows}
+        chosen = draw.sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))
+        loaded = {run_id: load_record(session, run_id).content_hash for run_id in chosen}
     return {
+        "records_acknowledged": len(acknowledged),
+        "reads": observed.read_count,
+        "errors": len(observed.errors),
+        "first_errors": observed.errors[:3],
         "lost": len(acknowledged.keys() - stored.keys()),
-        "doubled": count - len(stored) + len(stored.keys() - acknowledged.keys()),
-        "other_content": other
-        + sum(stored.get(run_id, expected) != expected for run_id, expected in acknowledged.items()),
-        "loaded_and_compared": len(chosen),
+        "doubled": len(rows) - len(stored.keys() & acknowledged.keys()),
+        "other_content": sum(
+            acknowledged.get(run_id, found) != found for run_id, found in (*stored.items(), *loaded.items())
+        ),
     }
-
-
-def _sample_count(record: RunRecord) -> int:
-    return sum(len(block.samples_ns) for measurement in record.measurements for block in measurement.blocks)
-
-
-def _percentiles_ms(times_s: Sequence[float]) -> dict[str, float]:
-    if not times_s:
-        return {}
-    p50, p95 = np.percentile(times_s, [50, 95]) * 1e3
-    return {"count": len(times_s), "p50": round(float(p50), 1), "p95": round(float(p95), 1)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

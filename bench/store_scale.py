@@ -16,9 +16,8 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -48,17 +47,6 @@ _WARMUP_QUESTIONS = 12
 Ask = Callable[[Session, random.Random, int], None]
 
 
-@dataclass(frozen=True)
-class Result:
-    measurement_count: int
-    trend_p50_ms: float
-    trend_p95_ms: float
-    comparison_p50_ms: float
-    comparison_p95_ms: float
-    bytes_per_measurement: float
-    """Table and indexes."""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("millions", type=int, nargs="*", default=[1, 10])
@@ -84,14 +72,8 @@ def main() -> None:
             opened.callback(engines[millions].dispose)
             grow(engines[millions], millions)
         gc.freeze()  # as the servers do
-        results = measure(engines, arguments.questions)
-    for result in results:
-        print(
-            f"{result.measurement_count / 1e6:.0f} M measurements, p50 and p95: "
-            f"trend {result.trend_p50_ms:.1f} and {result.trend_p95_ms:.1f} ms, "
-            f"comparison {result.comparison_p50_ms:.1f} and {result.comparison_p95_ms:.1f} ms "
-            f"(target {_TARGET_MS:.0f} ms); {result.bytes_per_measurement:.0f} bytes per measurement"
-        )
+        for line in measure(engines, arguments.questions):
+            print(line)
 
 
 def time_analysis(series_count: int) -> None:
@@ -142,21 +124,19 @@ def grow(engine: Engine, millions: int) -> None:
     settle(engine)
 
 
-def measure(engines: Mapping[int, Engine], question_count: int) -> list[Result]:
+def measure(engines: Mapping[int, Engine], question_count: int) -> Iterator[str]:
     """Run both queries this many times in each database, the databases in turn."""
-    trends = _times_ms(engines, _ask_trend, question_count)
-    comparisons = _times_ms(engines, _ask_comparison, question_count)
-    results = []
+    times_ms = {name: _times_ms(engines, ask, question_count) for name, ask in _QUESTIONS.items()}
     for millions, engine in engines.items():
         with engine.connect() as connection:
             count = connection.execute(text("SELECT sum(cardinality(series_ids)) FROM run")).scalar_one()
-            size = connection.execute(text(_BYTES)).scalar_one()
-        percentiles = [*np.percentile(trends[millions], [50, 95]), *np.percentile(comparisons[millions], [50, 95])]
-        results.append(Result(int(count), *map(float, percentiles), bytes_per_measurement=float(size / count)))
-    return results
-
-
-_BYTES = "SELECT pg_total_relation_size('measurement')"
+            size = connection.execute(text("SELECT pg_total_relation_size('measurement')")).scalar_one()
+        percentiles = {name: np.percentile(times[millions], [50, 95]) for name, times in times_ms.items()}
+        listed = ", ".join(f"{name} {p50:.1f} and {p95:.1f} ms" for name, (p50, p95) in percentiles.items())
+        yield (
+            f"{count / 1e6:.0f} M measurements, p50 and p95: {listed} (target {_TARGET_MS:.0f} ms); "
+            f"{size / count:.0f} bytes per measurement, with indexes"
+        )
 
 
 def _ask_trend(session: Session, rng: random.Random, millions: int) -> None:
@@ -177,6 +157,9 @@ def _ask_comparison(session: Session, rng: random.Random, millions: int) -> None
     ).all()
     for detail in read_runs_of_commits(session, project, *shas):
         assert len(detail.cases) == WIDE.series_count
+
+
+_QUESTIONS = {"trend": _ask_trend, "comparison": _ask_comparison}
 
 
 def _times_ms(engines: Mapping[int, Engine], ask: Ask, question_count: int) -> dict[int, list[float]]:
