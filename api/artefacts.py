@@ -1,6 +1,7 @@
 """Files of runs: sent after the record that names them, and downloaded as attachments."""
 
 import tempfile
+from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api.auth import Principal, Reader, Sender
+from roofwatch.api.limits import Limits
 from roofwatch.api.models import Cursor, Limit, Page, Position, StoredFile, as_json, page, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
@@ -28,17 +30,13 @@ _FILE_BODY: dict[str, Any] = {
 }
 
 
-@router.get(
-    "/v1/runs/{run_id}/artefacts",
-    summary="List the files of a run",
-    response_model=Page[StoredArtefact],
-)
+@router.get("/v1/runs/{run_id}/artefacts", summary="List the files of a run", response_model=Page[StoredArtefact])
 def get_artefacts(
     request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
     """Files that the record names, and whether their contents are stored."""
     named = _named(state_of(request), reader, run_id)
-    begin = 0 if cursor is None else read_cursor(cursor, Position)
+    begin = read_cursor(cursor, Position) or 0
     return page(named[begin : begin + limit + 1], limit, lambda _: begin + limit)
 
 
@@ -58,8 +56,11 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
         raise ProblemError(415, "unsupported-media", "send the file without Content-Encoding")
     state = state_of(request)
-    artefact = await run_in_threadpool(_awaited, state, sender, run_id, sha256)
-    refusal = await run_in_threadpool(_refusal, state, run_id, artefact)
+    named = await run_in_threadpool(_named, state, sender, run_id)
+    artefact = next((one for one in named if one.sha256 == sha256), None)
+    if artefact is None:
+        raise _no_artefact(run_id, sha256)
+    refusal = _refusal(state.limits, artefact, named)
     if refusal is not None:
         await state.bodies.discard(request, state.limits.run_artefact_bytes)
         raise refusal
@@ -76,9 +77,7 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     "/v1/runs/{run_id}/artefacts/{sha256}",
     summary="Download a file of a run",
     response_class=Response,
-    responses={
-        200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-    },
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
 def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
     """Content of a file, as an attachment."""
@@ -102,22 +101,13 @@ def _named(state: State, principal: Principal, run_id: UUID) -> list[StoredArtef
         return list_artefacts(session, run_id)
 
 
-def _awaited(state: State, sender: Principal, run_id: UUID, sha256: str) -> StoredArtefact:
-    artefact = next((one for one in _named(state, sender, run_id) if one.sha256 == sha256), None)
-    if artefact is None:
-        raise _no_artefact(run_id, sha256)
-    return artefact
-
-
-def _refusal(state: State, run_id: UUID, artefact: StoredArtefact) -> ProblemError | None:
+def _refusal(limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArtefact]) -> ProblemError | None:
     """Check the limits of a file and of all files of its run."""
-    limits = state.limits
     if artefact.size_bytes > limits.artefact_bytes:
         detail = f"{artefact.size_bytes} bytes; a file has at most {limits.artefact_bytes} here"
         return ProblemError(413, "too-large", f"{detail}: record a shorter time, or compress it")
-    with state.reading() as session:
-        held = [one for one in list_artefacts(session, run_id) if one.is_stored and one.sha256 != artefact.sha256]
-    if sum(one.size_bytes for one in held) + artefact.size_bytes > limits.run_artefact_bytes:
+    held = [one.size_bytes for one in named if one.is_stored and one.sha256 != artefact.sha256]
+    if sum(held) + artefact.size_bytes > limits.run_artefact_bytes:
         detail = f"the files of a run have at most {limits.run_artefact_bytes} bytes together"
         return ProblemError(413, "too-large", detail)
     return None

@@ -28,7 +28,7 @@ from roofwatch.api.state import State
 from roofwatch.db.auth.access import check_token, list_trusted
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.question import ResourceScope
+from roofwatch.db.queries.question import Subjects
 from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.regressions.judgements import RunState, read_run_state
 
@@ -57,8 +57,6 @@ _bearer = HTTPBearer(
 
 @dataclass(frozen=True)
 class Principal:
-    """An authenticated client."""
-
     actor: str
     """Name in the audit trail and the log."""
     scopes: frozenset[Scope]
@@ -79,17 +77,15 @@ class Principal:
             detail = f"this token is for {ours}; create one for the project: roofwatch token create"
             raise ProblemError(403, "forbidden", detail)
 
-    def check_scope(self, session: Session, scope: ResourceScope) -> None:
-        """Raise ProblemError unless everything that a question names may be seen: 403 for a project, else 404."""
-        for project in scope.projects:
+    def check_subjects(self, session: Session, subjects: Subjects) -> None:
+        """Raise ProblemError unless everything that a question is about may be seen: 403 for a project, else 404."""
+        for project in subjects.projects:
             self.check_project(record_name(project))
-        if scope.run_ids:
-            projects = projects_of_runs(session, scope.run_ids)
-            for run_id in scope.run_ids:
-                if run_id not in projects or not self.may_see(projects[run_id]):
-                    raise no_run(run_id)
-        regression_ids = scope.regression_ids
-        if regression_ids and not all(map(self.may_see, projects_of_bisections(session, regression_ids))):
+        projects = projects_of_runs(session, subjects.run_ids)
+        for run_id in subjects.run_ids:
+            if run_id not in projects or not self.may_see(projects[run_id]):
+                raise no_run(run_id)
+        if not all(map(self.may_see, projects_of_bisections(session, subjects.regression_ids))):
             raise not_found("this regression", "see GET /v1/regressions")
 
     def must_quarantine(self, project: str) -> bool:

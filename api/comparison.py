@@ -1,13 +1,11 @@
 """Comparison of two commits, judged as a pull request."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from roofwatch.api.auth import Reader
@@ -19,19 +17,13 @@ from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import exit_code
 from roofwatch.db.queries.comparing import REVISION_PATTERN, UnknownRevisionError, resolve_revisions
+from roofwatch.db.queries.evidence import list_step_shares
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.steps import list_step_shares
 
 router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 
-Side = Annotated[
-    str,
-    Query(
-        pattern=REVISION_PATTERN,
-        description="SHA of a commit or its beginning, or ID of a run.",
-    ),
-]
+Side = Annotated[str, Query(pattern=REVISION_PATTERN, description="SHA of a commit or its beginning, or ID of a run.")]
 
 
 @dataclass(frozen=True)
@@ -55,14 +47,7 @@ class TwoSides:
     "/v1/comparison",
     summary="Compare two commits",
     response_model=Comparison,
-    responses={
-        200: {
-            "content": {
-                "application/json": {},
-                "text/markdown": {"schema": {"type": "string"}},
-            }
-        },
-    },
+    responses={200: {"content": {"application/json": {}, "text/markdown": {"schema": {"type": "string"}}}}},
 )
 def get_comparison(
     request: Request,
@@ -89,21 +74,11 @@ def get_comparison(
         )
     if format == "markdown":
         return Response(to_markdown(judgement), media_type="text/markdown")
-    document = {
-        "base_run_id": str(base_id),
-        "head_run_id": str(head_id),
-        "exit_code": exit_code(judgement.verdict),
-        "judgement": judgement,
-    }
-    content = orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS)
-    return Response(content, media_type="application/json")
+    found = {"base_run_id": str(base_id), "head_run_id": str(head_id), "exit_code": exit_code(judgement.verdict)}
+    return as_json(found | {"judgement": judgement})
 
 
-@router.get(
-    "/v1/comparison/runs",
-    summary="Find the runs of a comparison",
-    response_model=ComparedRuns,
-)
+@router.get("/v1/comparison/runs", summary="Find the runs of a comparison", response_model=ComparedRuns)
 def get_compared_runs(
     request: Request,
     reader: Reader,
@@ -118,11 +93,3 @@ def get_compared_runs(
         calibrations = list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
     floor = stored_floor(calibrations)
     return as_json(ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=floor))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    return dict(value)

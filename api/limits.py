@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import IO
 
 import orjson
-import zstandard
 from fastapi import Request
 from limits import parse
 from limits.storage import MemoryStorage
@@ -24,10 +23,8 @@ _MIB = 2**20
 _RETRY_S = 5
 _HINT = "compress it, or split the run"
 
-_ENCODINGS = ("gzip", "zstd", "identity")
+_ENCODINGS = ("gzip", "identity")
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
-_ZSTD_WINDOW_BYTES = 2**27
-"""Default maximum of the zstd tools."""
 
 _CONTAINERS = frozenset({list, dict})
 _FLAT = frozenset({int, float, bool, type(None)})
@@ -77,7 +74,7 @@ class Limits:
     """Between two requests on a connection."""
     connections: int = 500
     points: int = 50_000
-    """Most points of all series on a page."""
+    """Most points of all series on a page, unless one series has more."""
     query_s: float = 30.0
     """For one SQL statement."""
     requests: str = "500 per 10 seconds"
@@ -190,17 +187,13 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
         raise ProblemError(415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)})
     limit = limits.document_bytes
     document, is_complete = body, True
-    try:
-        if kind == "gzip":
-            gzip = zlib.decompressobj(_GZIP_WBITS)
+    if kind == "gzip":
+        gzip = zlib.decompressobj(_GZIP_WBITS)
+        try:
             document = gzip.decompress(body, limit + 1)
             is_complete = gzip.eof and not gzip.unused_data
-        elif kind == "zstd":
-            zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-            with zstd.stream_reader(body, read_across_frames=True) as reader:
-                document = reader.read(limit + 1)
-    except (zlib.error, zstandard.ZstdError):
-        is_complete = False
+        except zlib.error:
+            is_complete = False
     if len(document) > limit:
         raise ProblemError(413, "too-large", f"the body decompresses to more than {limit} bytes; split the run")
     if not is_complete:

@@ -23,11 +23,7 @@ _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 Project = Annotated[
     str,
     Query(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[\w.][\w./-]*$",
-        description="A project.",
-        examples=["owner/kernels"],
+        min_length=1, max_length=200, pattern=r"^[\w.][\w./-]*$", description="A project.", examples=["owner/kernels"]
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items of a page.")]
@@ -117,16 +113,24 @@ def page(found: Sequence[T], limit: int, key: Callable[[T], object]) -> Response
     return as_json(Page(items=items, next=cursor_after(key(items[-1])) if len(found) > limit else None))
 
 
+def page_of(whole: Sequence[T], limit: int, cursor: str | None, key: Callable[[T], Any], kind: type[Any]) -> Response:
+    """Respond with the page after a cursor of a short list, which is ordered by a key of some type."""
+    after = read_cursor(cursor, kind)
+    return page([one for one in whole if after is None or key(one) > after], limit, key)
+
+
 def cursor_after(key: object) -> str:
     return base64.urlsafe_b64encode(to_json(key)).decode()
 
 
-def read_cursor(cursor: str, kind: type[T]) -> T:
-    """Parse a cursor as the type of its key.
+def read_cursor(cursor: str | None, kind: type[T]) -> T | None:
+    """Parse a cursor as the type of its key; None without a cursor.
 
     Raises:
         ProblemError: not a cursor of this list.
     """
+    if cursor is None:
+        return None
     try:
         return TypeAdapter(kind).validate_json(base64.urlsafe_b64decode(cursor.encode()))
     except ValueError:
@@ -152,10 +156,7 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
         check_is_json(request)
         state = state_of(request)
         async with state.bodies.read(request, state.limits.decision_bytes, hint="write less") as body:
-            try:
-                return model.model_validate_json(body)
-            except ValidationError as error:
-                raise invalid_body(error) from None
+            return parse_body(model, body)
 
     return read
 
@@ -174,7 +175,10 @@ def check_is_json(request: Request) -> None:
         raise ProblemError(415, "unsupported-media", "the body must be application/json")
 
 
-def invalid_body(error: ValidationError) -> RequestValidationError:
-    """The error of a body that does not fit its model."""
-    found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors(include_input=False)]
-    return RequestValidationError(found)
+def parse_body(model: type[M], body: bytes) -> M:
+    """Parse JSON, or raise RequestValidationError."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors(include_input=False)]
+        raise RequestValidationError(found) from None

@@ -5,13 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
-from pydantic import ValidationError
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import check_is_json, invalid_body
+from roofwatch.api.models import check_is_json, parse_body
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.queries.question import answer_to_json
+from roofwatch.db.queries.question import Subjects, answer_to_json
 from roofwatch.db.queries.questions import QUESTIONS
 
 router = APIRouter(tags=["questions"], responses=PROBLEMS)
@@ -49,16 +48,11 @@ def post_question(
     known = QUESTIONS.get(question)
     if known is None:
         raise not_found("this question", "dashboard and server must have the same version")
-    try:
-        asked = known.parameters.model_validate_json(document)
-    except ValidationError as error:
-        raise invalid_body(error) from None
-    if known.known_projects is not None and reader.projects is not None:
-        asked = asked.model_copy(update={known.known_projects: frozenset(reader.projects)})
+    asked = parse_body(known.parameters, document)
     state = state_of(request)
     with state.reading() as session:
-        reader.check_scope(session, known.scope(asked))
-        answer = known.ask_with(session, asked)
+        reader.check_subjects(session, Subjects.of(asked))
+        answer = known.ask(session, **vars(asked))
     content, max_bytes = answer_to_json(answer), state.limits.answer_bytes
     if len(content) > max_bytes:
         detail = f"the answer would have {len(content)} bytes, more than {max_bytes}"

@@ -22,19 +22,7 @@ _RECORD_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "A RunRecord: docs/reference/record.md.",
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["schema_version", "run_id"],
-                    "properties": {
-                        "schema_version": {"type": "string", "pattern": r"^\d+\.\d+$"},
-                        "run_id": {"type": "string", "format": "uuid"},
-                        "project": {"type": "string", "minLength": 1, "maxLength": 200},
-                    },
-                },
-            }
-        },
+        "content": {"application/json": {"schema": {"type": "object", "required": ["schema_version", "run_id"]}}},
     }
 }
 
@@ -55,7 +43,7 @@ async def post_record(
 ) -> Response:
     """Store a record in one transaction. It is on disk before the response, and stored once however often it is sent.
 
-    The body is JSON; `Content-Encoding` may be `gzip` or `zstd`. The same run with other content is refused with 409.
+    The body is JSON; `Content-Encoding` may be `gzip`. The same run with other content is refused with 409.
     Records from a quarantined token, a workflow on a pull request, or with `quarantine=true` are not analysed.
     """
     check_is_json(request)

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
+from sqlalchemy.orm import Session
 
 from roofwatch.api.auth import Administrator, Reader, Triager
 from roofwatch.api.models import (
@@ -20,6 +21,7 @@ from roofwatch.api.models import (
     body_schema,
     json_body,
     page,
+    page_of,
     read_cursor,
 )
 from roofwatch.api.problems import PROBLEMS, not_found
@@ -27,17 +29,13 @@ from roofwatch.api.state import state_of
 from roofwatch.db.auth.access import list_entries
 from roofwatch.db.auth.values import AuditEntry, TriagedRegression, TriageState
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.regressions.triage import set_triage
+from roofwatch.db.regressions.triage import decide
 from roofwatch.db.values import RegressionState
 
 router = APIRouter(tags=["regressions"], responses=PROBLEMS)
 
 
-@router.get(
-    "/v1/regressions",
-    summary="List regressions",
-    response_model=Page[TriagedRegression],
-)
+@router.get("/v1/regressions", summary="List regressions", response_model=Page[TriagedRegression])
 def get_regressions(
     request: Request,
     reader: Reader,
@@ -50,11 +48,9 @@ def get_regressions(
 ) -> Response:
     """Regressions and improvements of a project, the newest commit first."""
     reader.check_project(project)
-    after = None if cursor is None else read_cursor(cursor, tuple[int, str, str, str])
     with state_of(request).reading() as session:
-        states = None if state is None else {state}
-        found = list_triaged(session, project, states, triage=triage, after=after, limit=limit + 1)
-    return page(found, limit, lambda one: one.regression.place)
+        found = list_triaged(session, project, None if state is None else {state}, triage=triage)
+    return page_of(found, limit, cursor, lambda one: one.regression.place, tuple[int, str, str, str])
 
 
 @router.post(
@@ -81,16 +77,8 @@ def post_triage(
     one = next((one for one in known if one.regression_id == str(regression)), None)
     if one is None:
         raise not_found(f"regression {regression}", "see GET /v1/regressions")
-    triage = set_triage(
-        shared.engine,
-        project,
-        regression,
-        decision.state,
-        expected=decision.expected,
-        person=decision.person,
-        reason=decision.reason,
-        actor=triager.actor,
-    )
+    with Session(shared.engine) as session, session.begin():
+        triage = decide(session, project, regression, **vars(decision), actor=triager.actor)
     return as_json(replace(one, triage=triage))
 
 
@@ -106,7 +94,7 @@ def get_audit(
 ) -> Response:
     """Decisions and changes of access in a project, newest first."""
     administrator.check_project(project)
-    before_id = None if cursor is None else read_cursor(cursor, Position)
+    before_id = read_cursor(cursor, Position)
     with state_of(request).reading() as session:
         found = list_entries(session, project, subject=subject, before_id=before_id, limit=limit + 1)
     return page(found, limit, lambda entry: entry.entry_id)

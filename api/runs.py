@@ -18,14 +18,16 @@ from roofwatch.api.models import (
     body_schema,
     json_body,
     page,
+    page_of,
     read_cursor,
 )
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.db.ingest.ingest import release_run
+from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.results import RunDetail, RunSummary
-from roofwatch.db.queries.runs import list_projects, list_runs, read_run_detail
+from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.regressions.judgements import RunState, request_analysis
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
@@ -34,17 +36,12 @@ router = APIRouter(tags=["runs"], responses=PROBLEMS)
 @router.get("/v1/projects", summary="List projects", response_model=Page[str])
 def get_projects(request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None) -> Response:
     """The projects that the token may read, by name."""
-    after = "" if cursor is None else read_cursor(cursor, str)
     with state_of(request).reading() as session:
-        names = list_projects(session, among=reader.projects, after=after, limit=limit + 1)
-    return page(names, limit, str)
+        names = [name for name in list_projects(session) if reader.may_see(name)]
+    return page_of(names, limit, cursor, str, str)
 
 
-@router.get(
-    "/v1/runs",
-    summary="List runs",
-    response_model=Page[RunSummary],
-)
+@router.get("/v1/runs", summary="List runs", response_model=Page[RunSummary])
 def get_runs(
     request: Request,
     reader: Reader,
@@ -56,17 +53,13 @@ def get_runs(
 ) -> Response:
     """Runs of a project, the latest first."""
     reader.check_project(project)
-    after = None if cursor is None else read_cursor(cursor, tuple[AwareDatetime, UUID])
+    after = read_cursor(cursor, tuple[AwareDatetime, UUID])
     with state_of(request).reading() as session:
         found = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
     return page(found, limit, lambda run: (run.started_at, run.run_id))
 
 
-@router.get(
-    "/v1/runs/{run_id}",
-    summary="Read a run",
-    response_model=RunDetail,
-)
+@router.get("/v1/runs/{run_id}", summary="Read a run", response_model=RunDetail)
 def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Results of a run."""
     state = state_of(request)
@@ -78,11 +71,7 @@ def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     return as_json(detail)
 
 
-@router.get(
-    "/v1/runs/{run_id}/status",
-    summary="Read the status of a run",
-    response_model=RunState,
-)
+@router.get("/v1/runs/{run_id}/status", summary="Read the status of a run", response_model=RunState)
 def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Whether the run is quarantined and analysed."""
     return as_json(reader.see_run(state_of(request), run_id))
@@ -92,9 +81,7 @@ def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     "/v1/runs/{run_id}/record",
     summary="Download a record",
     response_class=Response,
-    responses={
-        200: {"content": {"application/json": {"schema": {"type": "object"}}}},
-    },
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
 )
 def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     """The record as it was sent: docs/reference/record.md."""

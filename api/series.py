@@ -15,12 +15,12 @@ from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page, read_cursor
+from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page_of, read_cursor
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.series import count_series_runs, read_series
-from roofwatch.db.queries.series_keys import list_series_page
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series, SeriesKey, Verdict
 
@@ -41,18 +41,10 @@ class Chosen:
     include_pairs: Annotated[bool, Query(description="Include runs that are part of a pair.")] = False
     include_dirty: Annotated[bool, Query(description="Include runs of a modified work tree.")] = False
 
-    def list_keys(self, session: Session, cursor: str | None, limit: int) -> list[SeriesKey]:
-        """The keys after a cursor."""
-        after = None if cursor is None else read_cursor(cursor, SeriesKey)
-        return list_series_page(
-            session,
-            self.project,
-            after=after,
-            limit=limit,
-            case=self.case,
-            kernel=self.kernel,
-            metric=self.metric,
-            **self.included,
+    def list_keys(self, session: Session) -> list[SeriesKey]:
+        cases = None if self.case is None else [self.case]
+        return list_series_keys(
+            session, self.project, kernel=self.kernel, metric=self.metric, cases=cases, **self.included
         )
 
     @property
@@ -60,31 +52,18 @@ class Chosen:
         return {"include_pairs": self.include_pairs, "include_dirty": self.include_dirty}
 
 
-@router.get(
-    "/v1/series",
-    summary="List series",
-    response_model=Page[SeriesKey],
-)
+@router.get("/v1/series", summary="List series", response_model=Page[SeriesKey])
 def get_series_keys(
-    request: Request,
-    reader: Reader,
-    chosen: Annotated[Chosen, Depends()],
-    *,
-    limit: Limit = 100,
-    cursor: Cursor = None,
+    request: Request, reader: Reader, chosen: Annotated[Chosen, Depends()], *, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
     """Keys of the series of a project, in order. Quarantined runs are left out."""
     reader.check_project(chosen.project)
     with state_of(request).reading() as session:
-        keys = chosen.list_keys(session, cursor, limit + 1)
-    return page(keys, limit, lambda key: key)
+        keys = chosen.list_keys(session)
+    return page_of(keys, limit, cursor, lambda key: key, SeriesKey)
 
 
-@router.get(
-    "/v1/series/points",
-    summary="Read series",
-    response_model=Page[Series],
-)
+@router.get("/v1/series/points", summary="Read series", response_model=Page[Series])
 def get_series(
     request: Request,
     reader: Reader,
@@ -97,19 +76,15 @@ def get_series(
 ) -> Response:
     """Series with their points, in the order of commits. A failed run has a point without a value.
 
-    A page may have fewer series than `limit`: the number of points is limited, and series without points are left out.
+    A page may have fewer series than `limit`: series of many points fill a page, and those without are left out.
     """
     reader.check_project(chosen.project)
     state = state_of(request)
     with state.reading() as session:
         run_count = count_series_runs(session, chosen.project, since=since, until=until, **chosen.included)
-        if run_count > state.limits.points:
-            detail = f"a series may have {run_count} points, a page has at most {state.limits.points}"
-            raise ProblemError(422, "too-large", f"{detail}: narrow the time with since and until")
-        if run_count == 0:
-            return as_json(Page[Series](items=[], next=None))
-        limit = min(limit, state.limits.points // run_count)
-        keys = chosen.list_keys(session, cursor, limit + 1)
+        limit = min(limit, max(1, state.limits.points // max(1, run_count)))
+        after = read_cursor(cursor, SeriesKey)
+        keys = [key for key in chosen.list_keys(session) if after is None or key > after]
         found = read_series(session, chosen.project, keys[:limit], since=since, until=until, **chosen.included)
     # from the keys, as series without points are left out
     following = cursor_after(keys[limit - 1]) if len(keys) > limit else None
@@ -139,7 +114,7 @@ def get_series_metrics(
     since = state.now() - timedelta(days=days)
     with state.reading() as session:
         run_count = count_series_runs(session, project, since=since, **chosen.included)
-        keys = chosen.list_keys(session, None, _MAX_SERIES + 1)
+        keys = chosen.list_keys(session)
         if len(keys) > _MAX_SERIES or run_count * len(keys) > state.limits.points:
             raise ProblemError(422, "too-large", "too many series: name a kernel, or fewer days")
         found = read_series(session, project, keys, since=since, **chosen.included)

@@ -61,7 +61,6 @@ def serve(
 def configure(
     app: FastAPI, limits: Limits, *, certificate: Path | None = None, key: Path | None = None
 ) -> uvicorn.Config:
-    """Configure uvicorn for the app."""
     return uvicorn.Config(
         app,
         http=type("Protocol", (HeaderTimeoutProtocol,), {"head_s": limits.head_s}),
@@ -81,7 +80,6 @@ def configure(
 
 
 def log_to_stderr() -> None:
-    """Log requests and failures to stderr."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # these repeat our lines, or log every check of the schema
     for name in ("uvicorn.error", "alembic"):

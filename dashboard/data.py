@@ -11,6 +11,7 @@ from uuid import UUID
 import streamlit as st
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session
 
 from roofwatch.alerting import configured_ownership
 from roofwatch.arguments import open_configured_store
@@ -105,6 +106,13 @@ def _remembered(
         return source.ask(question, *args, **dict(named))
 
 
+@st.cache_resource(ttl=_FRESH_FOR_S, show_spinner=False)
+def list_projects() -> Sequence[str]:
+    """List the projects that may be read, by name."""
+    with _reading() as source:
+        return source.list_projects()
+
+
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Reading the file …")
 def read_contents(*files: tuple[str, str]) -> list[bytes]:
     """Read files of runs.
@@ -163,14 +171,15 @@ def decide(
     with _reading() as source:
         if not isinstance(source, DatabaseSource):
             raise NotAllowedError("this dashboard is read-only: it reads through a server")
-        triage.set_triage(
-            source.engine,
-            project,
-            regression_id,
-            state,
-            expected=seen,
-            person=person.email,
-            reason=reason,
-            actor=person.actor,
-        )
+        with Session(source.engine) as session, session.begin():
+            triage.decide(
+                session,
+                project,
+                regression_id,
+                state,
+                expected=seen,
+                person=person.email,
+                reason=reason,
+                actor=person.actor,
+            )
     _remembered.clear()

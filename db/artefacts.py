@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import Artefact
-from roofwatch.db.engine.session import WAIT_FOR_DISK
+from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.queries.results import StoredArtefact
 from roofwatch.db.schema.runs import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
@@ -56,8 +56,8 @@ def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]
         with engine.begin() as connection:
             return _store(connection, run_id, sha256, content)
     except DBAPIError as error:
-        reason = str(error.orig).strip().partition("\n")[0]
-        raise StoreError(f"artefact {sha256[:12]}… of run {run_id}: the database failed: {reason}; try again") from None
+        what = f"artefact {sha256[:12]}… of run {run_id}"
+        raise StoreError(f"{what}: the database failed: {first_line(error.orig)}; try again") from None
 
 
 def link_contents(connection: Connection, run_id: UUID, contents: Sequence[str]) -> None:

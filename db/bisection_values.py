@@ -35,7 +35,6 @@ class BisectionCommit:
     log_ratios: tuple[float, ...] = ()
     """ln(commit / good) of each pair."""
     weight: float = 1.0
-    """Prior weight."""
 
 
 @dataclass(frozen=True)

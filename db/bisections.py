@@ -55,7 +55,6 @@ class Claim:
 
     bisection_id: UUID
     claim_id: UUID
-    """Claim of the runner."""
 
 
 def request_bisection(

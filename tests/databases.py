@@ -5,13 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import UUID
 
 from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine import migrate
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.triage import decide
 
 TEMPLATE = "roofwatch_template"
 Filled = TypeVar("Filled")
@@ -78,3 +82,9 @@ def ingest_all(store: Engine, *records: RunRecord) -> None:
 def text_of(url: URL, **query: str) -> str:
     """The URL as text, with its password and these parameters."""
     return url.update_query_dict(query).render_as_string(hide_password=False)
+
+
+def set_triage(engine: Engine, project: str, regression_id: UUID, state: TriageState, **decision: Any) -> None:
+    """Decide about a regression in a transaction of its own."""
+    with Session(engine) as session, session.begin():
+        decide(session, project, regression_id, state, **decision)

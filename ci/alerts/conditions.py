@@ -16,7 +16,7 @@ from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alerts.values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.auth.values import TriagedRegression, TriageState
-from roofwatch.db.queries.results import CaseFacts, MeasuredCase, RunnerRun
+from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 MAX_CHANGES = 20
@@ -45,8 +45,8 @@ class ProjectState:
     """Reads the measurements of a run."""
     imported: Callable[[UUID], Sequence[tuple[str, str, str, float]]] = field(default=lambda _: ())
     """Reads the values that a run imported: case id, implementation, metric and value."""
-    cases: Mapping[str, CaseFacts] = field(default_factory=dict)
-    """By case id, from the newest run of each runner class."""
+    cases: Mapping[str, CaseOption] = field(default_factory=dict)
+    """By case id, those of recent runs."""
     commits: Mapping[str, str | None] = field(default_factory=dict)
     """The sha of each tag or commit that rules compare with."""
     ownership: Ownership = field(default_factory=Ownership)
@@ -68,8 +68,8 @@ class ProjectState:
         return self.cases[case_id].costs if case_id in self.cases else {}
 
     def covers(self, rule: RegressionRule | MetricRule, case_id: str) -> bool:
-        facts = self.cases.get(case_id, CaseFacts("", frozenset(), {}))
-        return rule.covers_case(case_id.split("/", 1)[0], facts.family, facts.tags)
+        kernel, known = case_id.split("/", 1)[0], self.cases.get(case_id)
+        return rule.covers_case(kernel, known.family if known else "", known.tags if known else ())
 
     def link(self, name: str, view: str, **query: str) -> tuple[Link, ...]:
         """Link to a view of the dashboard, if its address is configured."""

@@ -24,9 +24,10 @@ from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertS
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.projects import lock_project
-from roofwatch.db.queries.results import CaseFacts
-from roofwatch.db.queries.runners import read_cases, read_runner_history, read_source_files
-from roofwatch.db.queries.runs import find_commit, list_cases_of_run, list_imported_values, list_projects
+from roofwatch.db.queries.project import find_commit, list_projects, read_filter_options
+from roofwatch.db.queries.results import FilterOptions
+from roofwatch.db.queries.runners import read_runner_history
+from roofwatch.db.queries.runs import list_cases_of_run, list_imported_values
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 
@@ -83,11 +84,7 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
     """Read what the rules need to know of a project; results are read on demand, while the session is open."""
     rules = setup.rules.of(project)
     runs = read_runner_history(session, project) if rules else {}
-    cases: dict[str, CaseFacts] = {}
-    files: dict[str, str] = {}
-    for newest in (own[-1] for own in runs.values()):
-        cases |= read_cases(session, newest.run_id)
-        files |= read_source_files(session, newest.run_id)
+    options = read_filter_options(session, project) if rules else FilterOptions((), {}, ())
     names = {name for rule in rules if isinstance(rule, MetricRule) and (name := rule.against_commit) is not None}
     return ProjectState(
         project=project,
@@ -95,9 +92,9 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
         runs=runs,
         results=cache(partial(list_cases_of_run, session)),
         imported=cache(partial(list_imported_values, session)),
-        cases=cases,
+        cases={one.case_id: one for one in options.cases if one.costs},
         commits={name: find_commit(session, project, name) for name in names},
-        ownership=Ownership(setup.rules.owners, setup.codeowners, files),
+        ownership=Ownership(setup.rules.owners, setup.codeowners, options.source_files),
         dashboard_url=setup.dashboard_url,
     )
 

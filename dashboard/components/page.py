@@ -154,23 +154,20 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     with heading.container(gap=None):
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone}.")
-    asked = st.query_params.get("project", st.session_state.get("project"))
-    facets = data.ask(questions.read_filter_options, asked)
-    if not facets.projects:
+    projects = data.list_projects()
+    if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
     try:
         text = _ask_for_text(line)
         panel = line.popover("Filters", icon=":material/filter_alt:")
-        project = link.choose("Project", facets.projects, parameter="project", place=line)
-        if project != (asked or facets.projects[0]):
-            facets = data.ask(questions.read_filter_options, project)
-        filters = _choose_filters(link, facets, panel)
+        project = link.choose("Project", projects, parameter="project", place=line)
+        filters = _choose_filters(link, data.ask(questions.read_filter_options, project), panel)
         show_sign_in(line)
         sources = SourceLinks.of_project(load_settings().repository_url, project)
         view = View(project, link, filters, zone, sources)
         if text:
-            _show_found(replace(view, filters=Filters(facets)), text)
+            _show_found(replace(view, filters=Filters(filters.facets)), text)
         yield view
     finally:
         link.write()

@@ -69,7 +69,7 @@ def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
 def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
     """Return the fastest implementation of each workload in its newest run."""
     facets = view.filters.facets
-    tokens = {case.case_id: case.token_count for case in facets.cases if case.family == WORKLOADS}
+    tokens = {case.case_id: case.costs.get("tokens_per_s") for case in facets.cases if case.family == WORKLOADS}
     own = [one for one in runner.series if one.key.case_id in tokens and view.filters.admits_series(one.key)]
     by_case = grouped(own, lambda one: one.key.case_id)
     best = {case: min(own, key=lambda one: (-one.places[-1], one.medians_ns[-1])) for case, own in by_case.items()}

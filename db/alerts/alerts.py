@@ -18,7 +18,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.regressions.triage import decide
-from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
+from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
 

@@ -141,11 +141,7 @@ class Alert:
 
     def acknowledged(self, now: datetime, person: str, reason: str) -> "Alert":
         return replace(
-            self,
-            state=AlertState.ACKNOWLEDGED,
-            acknowledged_at=now,
-            acknowledged_by=person,
-            acknowledged_reason=reason,
+            self, state=AlertState.ACKNOWLEDGED, acknowledged_at=now, acknowledged_by=person, acknowledged_reason=reason
         )
 
 

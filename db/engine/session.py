@@ -105,7 +105,7 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
                 encoding = driver_connection(connection).info.parameter_status("server_encoding")
         except (OperationalError, InterfaceError) as error:
             hint = "start the server, or correct the database URL"
-            raise StoreError(f"{where}: cannot be reached: {_first_line(error)}; {hint}") from None
+            raise StoreError(f"{where}: cannot be reached: {first_line(error.orig)}; {hint}") from None
         if encoding not in {"UTF8", None}:
             raise StoreError(f"{where}: has encoding {encoding}; create the database with ENCODING 'UTF8'")
         try:
@@ -216,9 +216,9 @@ def is_full(error: BaseException) -> bool:
     return isinstance(cause, (FullDiskError, psycopg.errors.DiskFull))
 
 
-def _first_line(error: DBAPIError) -> str:
-    lines = str(error.orig).strip().splitlines()
-    return lines[0] if lines else type(error.orig).__name__
+def first_line(error: BaseException | None) -> str:
+    """Return the first line of a message, else the type of the error."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _describe_failure(error: DBAPIError | PoolTimeoutError, connections: int) -> str | None:
@@ -235,7 +235,7 @@ def _describe_failure(error: DBAPIError | PoolTimeoutError, connections: int) ->
         hint = "the connection was lost; the transaction was rolled back: try again"
     else:
         return None
-    return f"{_first_line(error)}; {hint}"
+    return f"{first_line(error.orig)}; {hint}"
 
 
 def _use_utc(connection: psycopg.Connection, _: object) -> None:

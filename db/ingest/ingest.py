@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.auth.access import add_entry
-from roofwatch.db.engine.session import WAIT_FOR_DISK
+from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
 from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, NotQuarantinedError, StoreError
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
@@ -46,11 +46,7 @@ class IngestResult:
 
 
 def ingest_record(
-    engine: Engine,
-    record: RunRecord,
-    *,
-    is_quarantined: bool = False,
-    replaces: bool = False,
+    engine: Engine, record: RunRecord, *, is_quarantined: bool = False, replaces: bool = False
 ) -> IngestResult:
     """Store a record in one transaction; `load_record` returns an equal one. A stored record changes nothing.
 
@@ -73,12 +69,7 @@ def ingest_record(
 
 
 def store_record(
-    connection: Connection,
-    record: RunRecord,
-    digest: str,
-    *,
-    is_quarantined: bool = False,
-    replaces: bool = False,
+    connection: Connection, record: RunRecord, digest: str, *, is_quarantined: bool = False, replaces: bool = False
 ) -> IngestResult:
     """Store a record with its content hash in the caller's transaction; otherwise as `ingest_record`.
 
@@ -192,7 +183,7 @@ def _check_may_replace(record: RunRecord, digest: str, is_same_project: bool, *,
 
 
 def _to_store_error(record: RunRecord, cause: BaseException | None) -> StoreError:
-    reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+    reason = first_line(cause)
     state = cause.sqlstate if isinstance(cause, psycopg.Error) else None
     if isinstance(cause, psycopg.DataError) or (state is not None and state[:2] in _REFUSED):
         return IngestError(f"{_name(record)}: the database refuses a value: {reason}; nothing of the run was stored")

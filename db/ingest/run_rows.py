@@ -1,12 +1,12 @@
 """The rows of one run: the run itself, and by COPY everything that it found."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
-from sqlalchemy import JSON, Connection, insert
+from sqlalchemy import Connection, insert
 
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
@@ -59,13 +59,12 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
 
     def copy_parts(table: type[Base], parts: Iterable[tuple[Any, int, Any]]) -> None:
         """Copy parts of results, each with its case, implementation and position."""
-        columns = [column for column in table.__table__.columns if column.name not in _OF_CASE]
-        fields = [(column.name, isinstance(column.type, JSON)) for column in columns]
+        names = [name for name in table.__table__.columns.keys() if name not in _OF_CASE]  # noqa: SIM118
         rows = (
-            (number, ids.cases[owner.case_id], owner.implementation, position, *_values(part, fields))
+            (number, ids.cases[owner.case_id], owner.implementation, position, *(getattr(part, name) for name in names))
             for owner, position, part in parts
         )
-        _copy(connection, table, (*_OF_CASE, *(name for name, _ in fields)), rows)
+        _copy(connection, table, (*_OF_CASE, *names), rows)
 
     copy_parts(AccuracyRow, ((one, at, one) for at, one in enumerate(record.accuracies)))
     copy_parts(TensorErrorRow, ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)))
@@ -147,12 +146,6 @@ def _sample_set(one: Measurement) -> SampleSet:
         facts=[block.model_dump(exclude_defaults=True, exclude={"started_at", "samples_ns"}) for block in one.blocks],
         samples_ns=np.array(one.samples_ns, dtype=np.float64),
     )
-
-
-def _values(part: Any, fields: Sequence[tuple[str, bool]]) -> Iterator[object]:
-    for name, is_json in fields:
-        value = getattr(part, name)
-        yield as_json(value) if is_json else list(value) if isinstance(value, tuple) else value
 
 
 def _copy(connection: Connection, table: type[Base], columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -49,7 +49,6 @@ class SampleSet:
 
 
 def pack(sample_set: SampleSet) -> bytes:
-    """Pack a sample set."""
     fields = {name: value for name, value in vars(sample_set).items() if name != "samples_ns"}
     head = orjson.dumps(fields, option=orjson.OPT_UTC_Z)
     doubles = np.ascontiguousarray(sample_set.samples_ns, dtype="<f8").view(np.uint8)
@@ -59,7 +58,6 @@ def pack(sample_set: SampleSet) -> bytes:
 
 
 def unpack(content: bytes) -> SampleSet:
-    """The sample set that was packed."""
     whole = zstandard.ZstdDecompressor().decompress(content)
     begin = _HEAD_LENGTH_BYTES + int.from_bytes(whole[:_HEAD_LENGTH_BYTES], "little")
     shuffled = np.frombuffer(whole, dtype=np.uint8, offset=begin).reshape(_DOUBLE_BYTES, -1)

@@ -29,14 +29,6 @@ _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
 
 
 @dataclass(frozen=True)
-class Restored:
-    verification: Verification
-    """Check of the restored database; if it has problems, nothing was replaced."""
-    kept_as: str | None
-    """Name of the previous database; None if it was dropped."""
-
-
-@dataclass(frozen=True)
 class Server:
     """How client programs reach a server."""
 
@@ -64,18 +56,15 @@ def write_backup(engine: Engine, path: Path) -> None:
 
 
 def restore_backup(
-    engine: Engine,
-    path: Path,
-    *,
-    replaces: bool,
-    keeps_old: bool,
-    actor: str,
-    on_step: Callable[[str], None] = lambda _text: None,
-) -> Restored:
+    engine: Engine, path: Path, *, replaces: bool, actor: str, on_step: Callable[[str], None] = lambda _text: None
+) -> Verification:
     """Restore a backup into a new database, verify it, and rename it to replace the current one.
 
-    A backup can run code on the server: restore only your own. The current database may hold data only if `replaces`,
-    and is kept under another name if `keeps_old`. `on_step` is called with the name of each step.
+    A backup can run code on the server: restore only your own. The current database may hold data only if `replaces`.
+    `on_step` is called with the name of each step.
+
+    Returns:
+        The check of the restored database; if it has problems, nothing was replaced.
 
     Raises:
         StoreError: not a backup, the database is not empty, or a step failed; the database is unchanged.
@@ -108,16 +97,13 @@ def restore_backup(
             on_step("verifying")
             verification = verify_store(restored)
             if not verification.is_whole:
-                return Restored(verification, kept_as=None)
+                return verification
             with Session(restored) as session, session.begin():
                 add_entry(session, actor=actor, action="store.restore", project=None, subject=path.name)
         on_step("replacing the database")
         engine.dispose()
-        before = _swap(admin, database, new_name)
-        if keeps_old:
-            return Restored(verification, kept_as=before)
-        _run(admin, "DROP DATABASE {} WITH (FORCE)", before)
-    return Restored(verification, kept_as=None)
+        _run(admin, "DROP DATABASE {} WITH (FORCE)", _swap(admin, database, new_name))
+    return verification
 
 
 def describe_server(engine: Engine) -> Server:
@@ -143,7 +129,7 @@ def describe_server(engine: Engine) -> Server:
 
 
 def find_program(name: str, server: Server) -> Path:
-    """Find the oldest installation of a client program that is not older than the server.
+    """Find an installation of a client program that is not older than the server.
 
     Raises:
         StoreError: there is none; the message says what to install.
@@ -152,19 +138,16 @@ def find_program(name: str, server: Server) -> Path:
     folders = [] if wheel is None or server.is_encrypted else [wheel]
     folders += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    versions: dict[Path, int] = {}
     for folder in folders:
         if shutil.which(name, path=str(folder)) is not None:
             shown = subprocess.run([folder / name, "--version"], capture_output=True, text=True, check=False).stdout
             version = re.search(r"\(PostgreSQL\) (\d+)", shown)
             if version is not None and int(version[1]) >= server.major_version:
-                versions[folder / name] = int(version[1])
-    if not versions:
-        raise StoreError(
-            f"no {name}{' with TLS' if server.is_encrypted else ''} of Postgres {server.major_version} or newer; "
-            f"install postgresql-client-{server.major_version}"
-        )
-    return min(versions, key=lambda program: versions[program])
+                return folder / name
+    raise StoreError(
+        f"no {name}{' with TLS' if server.is_encrypted else ''} of Postgres {server.major_version} or newer; "
+        f"install postgresql-client-{server.major_version}"
+    )
 
 
 def _run_program(program: Path, arguments: Sequence[str], server: Server | None) -> str:
@@ -204,15 +187,7 @@ def _refuse_to_replace(engine: Engine) -> None:
 
 @contextmanager
 def _administering(engine: Engine) -> Iterator[Engine]:
-    """Connect to another database of the server, as a role that may create databases."""
-    query = text("SELECT rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user")
-    with engine.connect() as connection:
-        if not connection.scalar(query):
-            user = connection.scalar(text("SELECT current_user"))
-            raise StoreError(
-                f"role {user!r} may not create databases, which a restore needs; run in psql as an administrator: "
-                f"ALTER ROLE {user} CREATEDB"
-            )
+    """Connect to another database of the server."""
     elsewhere = "template1" if engine.url.database == "postgres" else "postgres"
     with open_url(engine.url.set(database=elsewhere)) as admin:
         yield admin.execution_options(isolation_level="AUTOCOMMIT")

@@ -39,7 +39,6 @@ class ExportedTable:
     name: str
     row_count: int
     size_bytes: int
-    """Size of the file."""
 
 
 def export_parquet(

@@ -17,7 +17,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.queries.series_keys import SECONDARY
 from roofwatch.db.schema.measurements import AccuracyRow, ImportedRow, MeasurementRow, SeriesRow, TensorErrorRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import SeriesKey
 
 
@@ -53,21 +53,14 @@ class ErrorColumns:
 
 def list_case_row_ids(session: Session, project: str) -> list[int]:
     """List the row ids of a project's cases in storage order, so neighbours lie together on disk."""
-    query = (
-        select(CaseRow.id)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
-        .where(ProjectRow.name == project)
-        .order_by(CaseRow.id)
-    )
+    query = select(CaseRow.id).where(CaseRow.project_id == project_id(project)).order_by(CaseRow.id)
     return list(session.scalars(query))
 
 
 def count_analysed_values(session: Session, project: str) -> int:
     """Count the measurements and imported values that an analysis of the project reads."""
-    query = (
-        select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0))
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
-        .where(is_in_series(project, include_pairs=True))
+    query = select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0)).where(
+        is_in_series(project, include_pairs=True)
     )
     imported = select(func.count()).select_from(ImportedRow).join(RunRow, RunRow.number == ImportedRow.run_number)
     of_project = imported.where(RunRow.project_id == project_id(project))
@@ -154,7 +147,6 @@ def _read_runs(session: Session, project: str) -> pd.DataFrame:
     query = (
         select(RunRow.number, place.label("place"), cast(RunRow.started_at, Date))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(is_in_series(project, include_pairs=True))
         .order_by(*along, RunRow.started_at, RunRow.run_id)
     )

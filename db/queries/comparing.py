@@ -13,11 +13,11 @@ from roofwatch.db.errors import NotStoredError, StoreError
 from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.results import RunDetail
-from roofwatch.db.queries.run_filter import is_on
+from roofwatch.db.queries.run_filter import is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
-from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 
 REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
 """A commit's sha, an abbreviation of it, or a run id."""
@@ -75,13 +75,7 @@ def find_runs_to_compare(
 
 
 def read_case_of_both(
-    session: Session,
-    project: Word,
-    base_sha: Word,
-    head_sha: Word,
-    case_id: Word,
-    *,
-    runner_class: Word | None = None,
+    session: Session, project: Word, base_sha: Word, head_sha: Word, case_id: Word, *, runner_class: Word | None = None
 ) -> tuple[RunRecord, RunRecord] | None:
     """Read one case from the records of these runs; None if a commit has no run."""
     base, head = find_runs_to_compare(session, project, base_sha, head_sha, runner_class=runner_class)
@@ -145,9 +139,8 @@ def _best_run(project: str, sha: str, condition: ColumnElement[bool], *order: An
     return (
         select(RunRow.run_id, EnvironmentRow.runner_class)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(ProjectRow.name == project, CommitRow.sha == sha, condition)
+        .where(CommitRow.project_id == project_id(project), CommitRow.sha == sha, condition)
         .order_by(*order, *_BEST_FIRST)
         .limit(1)
     )
@@ -161,10 +154,9 @@ def _newest_pair(project: str, base_sha: str, head_sha: str) -> Select[UUID, UUI
         .join(head_run, head_run.pair_id == base_run.pair_id)
         .join(base_commit, base_commit.id == base_run.commit_id)
         .join(head_commit, head_commit.id == head_run.commit_id)
-        .join(ProjectRow, ProjectRow.id == base_commit.project_id)
         .where(
-            ProjectRow.name == project,
-            head_commit.project_id == ProjectRow.id,
+            base_commit.project_id == project_id(project),
+            head_commit.project_id == base_commit.project_id,
             base_commit.sha == base_sha,
             head_commit.sha == head_sha,
             base_run.pair_side == Side.BASE.value,
@@ -189,8 +181,7 @@ def _resolve_sha(session: Session, project: str, prefix: str) -> str:
     has_prefix = and_(CommitRow.sha >= prefix, CommitRow.sha < prefix + "g")
     query = (
         select(CommitRow.sha)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(ProjectRow.name == project, has_prefix)
+        .where(CommitRow.project_id == project_id(project), has_prefix)
         .order_by(CommitRow.sha)
         .limit(_MAX_NAMED)
     )

@@ -98,11 +98,7 @@ def list_kernel_costs(session: Session, run_ids: RunIds, *, case_ids: CaseIds | 
 
 
 def list_case_costs(
-    session: Session,
-    run_ids: RunIds,
-    *,
-    limit: Limit,
-    case_ids: CaseIds | None = None,
+    session: Session, run_ids: RunIds, *, limit: Limit, case_ids: CaseIds | None = None
 ) -> list[CaseCost]:
     """List the cases and implementations that runs spent most on, most expensive first; only some cases if given."""
     timed = _timed(run_ids)

@@ -11,7 +11,7 @@ from roofwatch.collector.record.record import Side
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import Pair, timing_of
 
 _MAX_CALIBRATIONS = 3
@@ -47,7 +47,6 @@ def list_pairs(
         .join(base_run, base_run.pair_id == head_run.pair_id)
         .join(head_commit, head_commit.id == head_run.commit_id)
         .join(base_commit, base_commit.id == base_run.commit_id)
-        .join(ProjectRow, ProjectRow.id == head_commit.project_id)
         .join(head, head.run_number == head_run.number)
         .join(head_series, head_series.id == head.series_id)
         .join(head_version, head_version.id == head_series.case_version_id)
@@ -63,7 +62,7 @@ def list_pairs(
         .join(base, (base.run_number == base_run.number) & (base.series_id == base_series.id))
         .join(CaseRow, CaseRow.id == head_version.case_id)
         .where(
-            ProjectRow.name == project,
+            head_commit.project_id == project_id(project),
             base_commit.project_id == head_commit.project_id,
             _is_pair(base_run, head_run),
             _is_same_code(base_run, head_run) if of_one_commit else true(),

@@ -25,6 +25,7 @@ from sqlalchemy import (
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, Metric
+from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.queries.series_keys import COSTS, SECONDARY
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
@@ -35,7 +36,7 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, ProjectRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
 from roofwatch.db.values import SeriesKey
 
 _KEY_PARTS = ("case_id", "implementation", "runner_class", "function", "target", "tensor")
@@ -62,12 +63,7 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     by_metric: dict[Metric, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
         by_metric.setdefault(key.definition, []).append((number, key))
-    selects = {
-        Layer.MEASURED: _measured,
-        Layer.ACCURACY: _accuracy,
-        Layer.STATIC: _static,
-        Layer.IMPORTED: _imported,
-    }
+    selects = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static, Layer.IMPORTED: _imported}
     parts = [selects[metric.layer](project, _wanted(own), metric.key) for metric, own in by_metric.items()]
     if not parts:
         return None
@@ -159,8 +155,7 @@ def _imported(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     found = _first(_cases(project, wanted, wanted.c.implementation, CaseRow.id))
     columns = {name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")}
     return _points(found, table.run_number, **columns).join(
-        table,
-        (table.case_id == found.c.id) & (table.implementation == found.c.implementation) & (table.key == metric),
+        table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation) & (table.key == metric)
     )
 
 
@@ -168,8 +163,7 @@ def _cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:
     return (
         select(wanted.c.number, wanted.c.runner_class, *columns)
         .select_from(wanted)
-        .join(CaseRow, CaseRow.name == wanted.c.case_id)
-        .join(ProjectRow, (ProjectRow.id == CaseRow.project_id) & (ProjectRow.name == project))
+        .join(CaseRow, (CaseRow.name == wanted.c.case_id) & (CaseRow.project_id == project_id(project)))
     )
 
 

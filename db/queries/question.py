@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -26,25 +26,44 @@ CaseIds = Annotated[frozenset[Word], Field(max_length=100_000)]
 Limit = Annotated[int, Field(ge=1, le=10_000)]
 
 
-@dataclass(frozen=True)
-class ResourceScope:
-    """What a question is about; the client must be allowed to see all of it."""
+SUBJECTS = frozenset({"project", "trend", "run_id", "base_id", "head_id", "run_ids", "regression_id"})
 
-    projects: Collection[str] = ()
-    run_ids: Collection[UUID] = ()
-    regression_ids: Collection[UUID] = ()
-    """Regressions whose bisections are read."""
+
+@dataclass(frozen=True)
+class Subjects:
+    """The projects, runs and regressions that a question is about."""
+
+    projects: frozenset[str]
+    run_ids: frozenset[UUID]
+    regression_ids: frozenset[UUID]
+
+    @classmethod
+    def of(cls, asked: BaseModel) -> Self:
+        """Collect them from parameters by name.
+
+        Raises:
+            TypeError: there is no such parameter.
+        """
+        given = {name: getattr(asked, name) for name in SUBJECTS.intersection(type(asked).model_fields)}
+        if not given:
+            raise TypeError(f"{type(asked).__name__}: no parameter says what it is about")
+        keys = [given["trend"], *given["trend"].keys] if "trend" in given else []
+        run_ids = {given[name] for name in ("run_id", "base_id", "head_id") if name in given}
+        return cls(
+            projects=frozenset({given[name] for name in ("project",) if name in given} | {key.project for key in keys}),
+            run_ids=frozenset(run_ids.union(given.get("run_ids", ()))),
+            regression_ids=frozenset({given["regression_id"]} if "regression_id" in given else ()),
+        )
 
 
 @dataclass(frozen=True)
 class Question(Generic[P, A]):
-    """A query whose parameters and answer are validated by its annotations."""
+    """A query whose parameters and answer are validated by its annotations.
+
+    The names of its parameters say what it is about, and the client must be allowed to see all of it: see `Subjects`.
+    """
 
     ask: Callable[Concatenate[Session, P], A]
-    scope: Callable[[Any], ResourceScope]
-    """From the parameters, as attributes."""
-    known_projects: str | None = None
-    """Parameter that a server sets to the projects that the client may see."""
 
     @property
     def name(self) -> str:
@@ -72,11 +91,6 @@ class Question(Generic[P, A]):
         """Write the parameters as JSON."""
         _, *arguments = inspect.signature(self.ask).bind(None, *args, **kwargs).arguments.items()
         return to_json(dict(arguments))
-
-    def ask_with(self, session: Session, parameters: BaseModel) -> A:
-        """Answer with parameters from JSON."""
-        ask: Callable[..., A] = self.ask
-        return ask(session, **{name: getattr(parameters, name) for name in type(parameters).model_fields})
 
 
 def answer_to_json(answer: object) -> bytes:

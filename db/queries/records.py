@@ -194,8 +194,7 @@ def _measurements() -> Select[Any]:
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .outerjoin(
-            samples,
-            (samples.run_number == MeasurementRow.run_number) & (samples.series_id == MeasurementRow.series_id),
+            samples, (samples.run_number == MeasurementRow.run_number) & (samples.series_id == MeasurementRow.series_id)
         )
         .where(MeasurementRow.run_number == RunRow.number)
     )

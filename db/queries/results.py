@@ -106,8 +106,8 @@ class CaseOption:
     """Empty if no recent run has the case."""
     tags: tuple[str, ...]
     """`smoke`, `full` and others; empty if no recent run has the case."""
-    token_count: float | None = None
-    """Tokens of one launch; None if it has none, or no recent run has the case."""
+    costs: Mapping[str, float | None] = field(default_factory=dict)
+    """Work of one launch by the metric of its rate, such as `flop_per_s`; empty if no recent run has the case."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,6 @@ class FilterOptions:
     """Measured commits."""
     source_files: Mapping[str, str] = field(default_factory=dict)
     """Path from the repository root by kernel, from the newest run."""
-    projects: tuple[str, ...] = ()
-    """All projects by name."""
     cpu_classes: frozenset[str] = frozenset()
     """Runner classes whose device is a CPU."""
 
@@ -218,16 +216,6 @@ class RunnerRun:
     started_at: datetime
     harness_version: str
     commit: CommitRef
-
-
-@dataclass(frozen=True)
-class CaseFacts:
-    """What a case is, apart from its results."""
-
-    family: str
-    tags: frozenset[str]
-    costs: Mapping[str, float | None]
-    """Work of one launch by the metric of its rate, such as `flop_per_s`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,17 @@
 """Conditions on the runs of a project."""
 
 from collections.abc import Collection
+from dataclasses import fields
 from typing import Any, TypedDict
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, false, func, or_, select, true
 from sqlalchemy.orm import aliased
 
 from roofwatch.db.schema.measurements import CompilationRow
-from roofwatch.db.schema.runs import EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import CommitRef
 
+COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
 _DEFAULT_BRANCHES = ("main", "master", "trunk")
 
 
@@ -29,13 +32,13 @@ def project_id(project: str) -> ScalarSelect[int]:
 def is_in_series(
     project: str, *, include_dirty: bool = False, include_pairs: bool = False, include_branches: bool = False
 ) -> ColumnElement[bool]:
-    """Select runs, joined with `ProjectRow`, that count for the series of a project.
+    """Select runs that count for the series of a project.
 
     Options include runs of a modified work tree, sides of pairs, and other branches with commits that a rewritten
     branch no longer has. A run without a branch (detached HEAD) counts for the default branch, because most CI jobs
     check out this way.
     """
-    conditions = [ProjectRow.name == project]
+    conditions = [RunRow.project_id == project_id(project)]
     if not include_dirty:
         conditions.append(RunRow.is_dirty.is_(False))
     if not include_pairs:
@@ -71,12 +74,11 @@ def is_on(
 
 
 def is_number_of(run_number: Any, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Check run numbers against the runs that meet a condition on `RunRow` and `ProjectRow`.
+    """Check run numbers against the runs that meet a condition.
 
     `coalesce` keeps this a hashed subplan; as a join, Postgres without statistics would read all results per run.
     """
-    numbers = select(RunRow.number).join(ProjectRow, ProjectRow.id == RunRow.project_id).where(condition)
-    return func.coalesce(run_number.in_(numbers), false())
+    return func.coalesce(run_number.in_(select(RunRow.number).where(condition)), false())
 
 
 def compiled_by() -> ScalarSelect[int]:
@@ -99,11 +101,10 @@ def compiled_by() -> ScalarSelect[int]:
 
 def default_branch(project: str) -> ScalarSelect[str | None]:
     """Return `main`, `master`, `trunk` or the branch with the most runs; NULL if no run names a branch."""
-    run, own = aliased(RunRow), aliased(ProjectRow)
+    run = aliased(RunRow)
     return (
         select(run.branch)
-        .join(own, own.id == run.project_id)
-        .where(own.name == project, run.branch.is_not(None))
+        .where(run.project_id == project_id(project), run.branch.is_not(None))
         .group_by(run.branch)
         .order_by(run.branch.in_(_DEFAULT_BRANCHES).desc(), func.count().desc(), run.branch)
         .limit(1)

@@ -10,14 +10,11 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.filter_options import source_files_of
 from roofwatch.db.queries.question import Limit, Word, Words
-from roofwatch.db.queries.results import CaseCoverage, CaseFacts, RecentRuns, RecentSeries, RunnerCoverage, RunnerRun
-from roofwatch.db.queries.run_filter import is_in_series, is_on
-from roofwatch.db.queries.series import COMMIT_COLUMNS
-from roofwatch.db.queries.series_keys import COSTS
+from roofwatch.db.queries.results import CaseCoverage, RecentRuns, RecentSeries, RunnerCoverage, RunnerRun
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, is_in_series, is_on, project_id
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import CommitRef, SeriesKey, timing_of
 
 _MAX_TIMES = 51
@@ -43,9 +40,8 @@ def list_runner_coverage(
         )
         .select_from(RunRow)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(ProjectRow.name == project, is_on(project, runner_classes, branches))
+        .where(RunRow.project_id == project_id(project), is_on(project, runner_classes, branches))
         .group_by(EnvironmentRow.runner_class)
         .cte("runner")
     )
@@ -78,7 +74,6 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
             *COMMIT_COLUMNS,
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(runner, runner.id == RunRow.environment_id)
         .where(is_in_series(project))
         .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
@@ -101,7 +96,6 @@ def read_recent_runs(
             func.row_number().over(**by_class, order_by=[column.desc() for column in along]).label("rank"),
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(is_in_series(project), is_on(project, runner_classes))
         .subquery("newest")
@@ -132,26 +126,6 @@ def read_recent_runs(
         values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
         found[runner_class].append(RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True))))
     return [RecentRuns(one, tuple(own), tuple(found[one])) for one, own in sorted(commits.items())]
-
-
-def read_cases(session: Session, run_id: UUID) -> dict[str, CaseFacts]:
-    """Read the cases of a run by case id."""
-    query = (
-        select(CaseRow.name, CaseVersionRow.family, CaseVersionRow.tags, *COSTS.values())
-        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .join(RunRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
-        .where(RunRow.run_id == run_id)
-    )
-    return {
-        name: CaseFacts(family, frozenset(tags), dict(zip(COSTS, costs, strict=True)))
-        for name, family, tags, *costs in session.execute(query)
-    }
-
-
-def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:
-    """Read the source file of each kernel of a run, from the root of the repository."""
-    stored = session.scalars(select(RunRow.document["source_lines"]).where(RunRow.run_id == run_id)).one_or_none()
-    return source_files_of(stored or ())
 
 
 def _cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any, int, int]:

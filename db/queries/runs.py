@@ -1,35 +1,19 @@
-"""Projects, commits and runs, and everything that one run found."""
+"""Runs, and everything that one run found."""
 
-import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ARRAY,
-    ColumnElement,
-    Integer,
-    Select,
-    Text,
-    and_,
-    any_,
-    cast,
-    collate,
-    func,
-    literal,
-    or_,
-    select,
-)
+from sqlalchemy import ARRAY, ColumnElement, Integer, Select, and_, any_, func, literal, or_, select
 from sqlalchemy.orm import Session, load_only
 
 from roofwatch.collector.record.machine import Ceiling, Outcome
-from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
-from roofwatch.db.queries.question import Word, Words
+from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
 from roofwatch.db.queries.results import MeasuredCase, RunDetail, RunSummary, StaticRow
-from roofwatch.db.queries.run_filter import compiled_by, is_on, project_id
+from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CaseDocumentRow,
@@ -43,7 +27,7 @@ from roofwatch.db.schema.measurements import (
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import BOUNDS, OUTCOMES, MeasuredCommit
+from roofwatch.db.values import BOUNDS, OUTCOMES
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 _SUMMARY_COLUMNS = (
@@ -64,58 +48,8 @@ _MEASURED_COLUMNS = (
     MeasurementRow.peak_allocated_bytes,
 )
 """The fields of `MeasuredCase` after the outcome and the bound, without its check."""
-_STATIC_COLUMNS = (
-    *(CaseRow.name.label("case_id"), StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target),
-    *(StaticFactRow.outcome, StaticFactRow.message, StaticFactRow.configuration),
-    *(StaticFactRow.registers, StaticFactRow.spilled_registers, StaticFactRow.local_bytes, StaticFactRow.shared_bytes),
-    *(StaticFactRow.code_bytes, StaticFactRow.code_hash),
-)
+_STATIC_COLUMNS = (CaseRow.name, *(getattr(StaticFactRow, field.name) for field in fields(StaticRow)[1:]))
 """In the order of the fields of `StaticRow`."""
-
-
-def list_projects(
-    session: Session, *, among: Collection[str] | None = None, after: str = "", limit: int | None = None
-) -> list[str]:
-    """List project names by code point, without quarantines; only some, or those after a name, if given."""
-    by_code_point = collate(ProjectRow.name, "C")
-    query = select(ProjectRow.name).where(~ProjectRow.name.endswith(QUARANTINE, autoescape=True), by_code_point > after)
-    if among is not None:
-        query = query.where(ProjectRow.name.in_(among))
-    return list(session.scalars(query.order_by(by_code_point).limit(limit)))
-
-
-def list_commits(session: Session, project: Word, *, runner_classes: Words = ()) -> list[MeasuredCommit]:
-    """List the commits with runs (on some runner classes) by place on the branch; those that left it come first."""
-    unreachable = (
-        select(RunRow.commit_id)
-        .where(RunRow.project_id == project_id(project))
-        .group_by(RunRow.commit_id)
-        .having(func.bool_and(RunRow.is_unreachable))
-    )
-    query = select(CommitRow, CommitRow.id.in_(unreachable)).join(ProjectRow).where(ProjectRow.name == project)
-    if runner_classes:
-        measured = (
-            select(RunRow.commit_id)
-            .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-            .where(RunRow.project_id == project_id(project), is_on(project, runner_classes))
-        )
-        query = query.where(CommitRow.id.in_(measured))
-    commits = [
-        MeasuredCommit(
-            *(row.first_parent_count, row.sha, row.author, row.subject, row.committed_at), is_unreachable=is_unreachable
-        )
-        for row, is_unreachable in session.execute(query)
-    ]
-    return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
-
-
-def find_commit(session: Session, project: str, name: str) -> str | None:
-    """Return the sha of a measured commit, given its sha, the first digits of it, or a git tag; None if unknown."""
-    is_named = cast(RunRow.document["commit"]["tags"], Text).contains(json.dumps(name), autoescape=True)
-    if re.fullmatch(r"[0-9a-f]{7,64}", name):
-        is_named |= CommitRow.sha.startswith(name)
-    query = select(CommitRow.sha).join(RunRow).join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-    return session.scalar(query.where(ProjectRow.name == project, is_named).order_by(*NEWEST_FIRST).limit(1))
 
 
 def list_runs(

@@ -3,7 +3,6 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import fields
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -13,13 +12,12 @@ from sqlalchemy.orm import Session
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Word, Words
-from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, is_on
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, IncludedRuns, is_in_series, is_on
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
-from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import OUTCOMES, CommitRef, RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 
-COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
 POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timing")
 """Columns of `select_points` that a `SeriesPoint` has after its run, in its order."""
 _KEYS_PER_STATEMENT = 500
@@ -41,7 +39,7 @@ def count_series_runs(
 ) -> int:
     """Count the runs that `read_series` reads with the same filters: the maximum points of a series."""
     runs = is_in_series(project, **included)
-    query = select(func.count()).select_from(RunRow).join(ProjectRow, ProjectRow.id == RunRow.project_id)
+    query = select(func.count()).select_from(RunRow)
     return session.scalar(query.where(runs, *_within(since, until))) or 0
 
 
@@ -99,7 +97,6 @@ def read_case_history(
     keys = list_series_keys(session, project, cases=[case_id], metric="median_ns", **included)
     start_of_newest = (
         select(RunRow.started_at)
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(is_in_series(project, **included), is_on(project, (), branches))
         .order_by(RunRow.started_at.desc())
         .offset(_HISTORY_RUNS - 1)
@@ -147,7 +144,6 @@ def _read_runs(
             *(RunRow.number, cast(RunRow.run_id, Text), RunRow.started_at),
             *(RunRow.environment_id, RunRow.harness_version, *COMMIT_COLUMNS),
         )
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .where(condition)
     )
@@ -171,8 +167,7 @@ def _select(project: str, keys: Collection[SeriesKey], run_numbers: Iterable[int
     samples = SampleSetRow
     # a scalar subquery keeps this a lookup by key
     content = select(samples.content).where(
-        samples.run_number == points.c.run_number,
-        samples.series_id == points.c.series_id,
+        samples.run_number == points.c.run_number, samples.series_id == points.c.series_id
     )
     # `coalesce` hides the index by run: Postgres without statistics would read all results of these runs
     is_included = points.c.run_number == any_(literal(list(run_numbers), ARRAY(Integer)))

@@ -12,7 +12,6 @@ from sqlalchemy import (
     and_,
     case,
     cast,
-    collate,
     exists,
     false,
     func,
@@ -28,7 +27,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
-from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series
+from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -38,7 +37,7 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, RunRow
 from roofwatch.db.values import SeriesKey
 
 COSTS = {
@@ -54,17 +53,14 @@ SECONDARY = {
     "peak_allocated_bytes": SeriesRow.has_memory,
 }
 """Metrics measured beside the time, without quartiles; and the column that says whether a series has any value."""
-_PAGE_CASES = 50
-"""Maximum cases per statement when a page of keys is listed."""
 
 
 @dataclass(frozen=True)
 class _Filter:
-    project: str
     subject: ColumnElement[bool]
     """Condition on `CaseRow`."""
     runs: ColumnElement[bool]
-    """Condition on `RunRow` joined with `ProjectRow`."""
+    """Condition on `RunRow`."""
     metrics: Sequence[str]
     """Wanted metrics of one layer."""
     first_metric: str
@@ -91,7 +87,7 @@ def list_series_keys(
     `is_in_series` for the runs that count.
     """
     subject = and_(
-        true(),
+        CaseRow.project_id == project_id(project),
         *([] if kernel is None else [CaseRow.kernel == kernel]),
         *([] if cases is None else [CaseRow.name.in_(cases)]),
     )
@@ -101,50 +97,21 @@ def list_series_keys(
         names = metrics_of(layer)
         wanted = [name for name in names if metric in (None, name)]
         if wanted:
-            queries.append(query(_Filter(project, subject, runs, wanted, names[0])))
+            queries.append(query(_Filter(subject, runs, wanted, names[0])))
     if metric not in METRICS:
-        queries.append(_imported(_Filter(project, subject, runs, [] if metric is None else [metric], "")))
+        queries.append(_imported(_Filter(subject, runs, [] if metric is None else [metric], "")))
     rows = session.execute(union_all(*queries)).all()
     with_tensors = {row[:3] for row in rows if row.tensor}
     of_tensors = metrics_of(Layer.ACCURACY)
-    return sorted(
+    # a set: a series has several rows if its timer, cache state or case version changed
+    keys = {
         SeriesKey(project, row.case_id, row.implementation, name, *row[2:6])
         for row in rows
         for name in row.metrics
         # a failed check has no tensors and counts for those of other runs
         if row.tensor or name not in of_tensors or row[:3] not in with_tensors
-    )
-
-
-def list_series_page(
-    session: Session,
-    project: str,
-    *,
-    after: SeriesKey | None,
-    limit: int,
-    case: str | None = None,
-    kernel: str | None = None,
-    **filters: Any,
-) -> list[SeriesKey]:
-    """List at least `limit` series after a key, if there are as many, without a look at all cases of the project."""
-    by_code_point = collate(CaseRow.name, "C")
-    names = (
-        select(CaseRow.name)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
-        .where(ProjectRow.name == project)
-        .order_by(by_code_point)
-    )
-    if case is not None:
-        names = names.where(CaseRow.name == case)
-    if kernel is not None:
-        names = names.where(CaseRow.kernel == kernel)
-    found: list[SeriesKey] = []
-    following = names if after is None else names.where(by_code_point >= after.case_id)
-    while len(found) < limit and (cases := session.scalars(following.limit(_PAGE_CASES)).all()):
-        keys = list_series_keys(session, project, kernel=kernel, cases=cases, **filters)
-        found += [key for key in keys if after is None or key > after]
-        following = names.where(by_code_point > cases[-1])
-    return found
+    }
+    return sorted(keys)
 
 
 def _columns(
@@ -189,8 +156,7 @@ def _measured(wanted: _Filter) -> Select[Any]:
         .select_from(SeriesRow)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
-        .where(ProjectRow.name == wanted.project, wanted.subject, _has_measurement(wanted, true()))
+        .where(wanted.subject, _has_measurement(wanted, true()))
     )
 
 
@@ -204,14 +170,11 @@ def _has_measurement(wanted: _Filter, condition: ColumnElement[bool]) -> ColumnE
         select(wanted.runs)
         .select_from(RunRow)
         .where(RunRow.number == MeasurementRow.run_number)
-        .correlate(MeasurementRow, ProjectRow)
+        .correlate(MeasurementRow)
         .scalar_subquery()
     )
     return exists(
-        select(1)
-        .where(MeasurementRow.series_id == SeriesRow.id, condition, is_wanted)
-        .correlate(SeriesRow, ProjectRow)
-        .offset(0)
+        select(1).where(MeasurementRow.series_id == SeriesRow.id, condition, is_wanted).correlate(SeriesRow).offset(0)
     )
 
 
@@ -219,7 +182,7 @@ def _run(wanted: _Filter, run_number: Any) -> LateralFromClause:
     """Look each run up by its number; a plain join would read all results per run if there are no statistics."""
     return (
         select(RunRow.number, RunRow.environment_id)
-        .where(RunRow.number == run_number, RunRow.project_id == ProjectRow.id, wanted.runs)
+        .where(RunRow.number == run_number, wanted.runs)
         .correlate_except(RunRow)
         .offset(0)
         .lateral("run_of")
@@ -240,11 +203,10 @@ def _accuracy(wanted: _Filter) -> Select[Any]:
         select(*columns)
         .select_from(table)
         .join(CaseRow, CaseRow.id == table.case_id)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .join(run, true())
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
         .outerjoin(error, error.is_of(table))
-        .where(ProjectRow.name == wanted.project, wanted.subject)
+        .where(wanted.subject)
         .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class, error.tensor)
     )
 
@@ -262,10 +224,9 @@ def _static(wanted: _Filter) -> Select[Any]:
         select(*columns)
         .select_from(table)
         .join(CaseRow, CaseRow.id == table.case_id)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .join(CompilationRow, CompilationRow.static_fact_id == table.id)
         .join(_run(wanted, CompilationRow.run_number), true())
-        .where(ProjectRow.name == wanted.project, wanted.subject)
+        .where(wanted.subject)
         .group_by(CaseRow.name, table.implementation, table.function, table.target)
     )
 
@@ -279,10 +240,9 @@ def _imported(wanted: _Filter) -> Select[Any]:
         select(*columns[:-1], func.array_agg(table.key.distinct(), type_=ARRAY(Text)).label("metrics"))
         .select_from(table)
         .join(CaseRow, CaseRow.id == table.case_id)
-        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .join(run, true())
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
-        .where(ProjectRow.name == wanted.project, wanted.subject)
+        .where(wanted.subject)
         .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class)
     )
     return query.where(table.key.in_(wanted.metrics)) if wanted.metrics else query

@@ -31,9 +31,9 @@ from roofwatch.collector.record.metrics import is_metric
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.question import Limit
 from roofwatch.db.queries.results import Trend
-from roofwatch.db.queries.run_filter import is_in_series, project_id
-from roofwatch.db.queries.series import COMMIT_COLUMNS, POINT_COLUMNS, setting_of
-from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, is_in_series, project_id
+from roofwatch.db.queries.series import POINT_COLUMNS, setting_of
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 
 MAX_POINTS = 600
@@ -136,8 +136,8 @@ def _points(trend: TrendQuestion) -> CTE | None:
     # OFFSET 0 keeps this a lookup by number: as a join, Postgres without statistics would read all points per run
     run = (
         select(RunRow.started_at, RunRow.harness_version, RunRow.environment_id, RunRow.commit_id)
-        .where(RunRow.number == points.c.run_number, RunRow.project_id == ProjectRow.id, _runs(trend))
-        .correlate(points, ProjectRow)
+        .where(RunRow.number == points.c.run_number, _runs(trend))
+        .correlate(points)
         .offset(0)
         .lateral("of_point")
     )
@@ -150,7 +150,6 @@ def _points(trend: TrendQuestion) -> CTE | None:
             cast(func.dense_rank().over(order_by=along) - 1, Integer).label("place"),
         )
         .select_from(points)
-        .join(ProjectRow, ProjectRow.name == trend.project)
         .join(run, true())
         .join(CommitRow, CommitRow.id == run.c.commit_id)
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Engine, func, select, update
@@ -38,43 +38,41 @@ def note_unreachable(engine: Engine, project: str) -> None:
         if project_id is None:
             return
         own_branch = session.scalar(select(default_branch(project)))
+        on_branch = func.coalesce(RunRow.branch, own_branch)
         is_alone = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
         measured = (
             select(
-                RunRow.commit_id,
-                RunRow.branch,
+                *(CommitRow.id, CommitRow.sha, CommitRow.committed_at, on_branch.label("on_branch")),
                 func.min(RunRow.started_at).label("first_run_at"),
                 func.bool_or(is_alone).label("is_alone"),
+                func.bool_or(is_alone & RunRow.branch.is_not(None)).label("is_named"),
                 func.bool_and(RunRow.is_unreachable).label("all_unreachable"),
                 func.bool_or(RunRow.is_unreachable).label("any_unreachable"),
             )
+            .join(RunRow, RunRow.commit_id == CommitRow.id)
             .where(RunRow.project_id == project_id)
-            .group_by(RunRow.commit_id, RunRow.branch)
+            .group_by(CommitRow.id, on_branch)
         )
         rows = session.execute(measured).all()
-        # read after the runs, so every run's commit is there
-        columns = (CommitRow.id, CommitRow.sha, CommitRow.committed_at, CommitRow.parents[1].label("first_parent"))
-        commits = {row.id: row for row in session.execute(select(*columns).where(CommitRow.project_id == project_id))}
-        first_parents = {row.sha: row.first_parent for row in commits.values() if row.first_parent is not None}
-        by_branch: defaultdict[str | None, dict[str, BranchCommit]] = defaultdict(dict)
+        parents = select(CommitRow.sha, CommitRow.parents[1]).where(CommitRow.project_id == project_id)
+        first_parents = {sha: parent for sha, parent in session.execute(parents) if parent is not None}
+        by_branch: defaultdict[str | None, list[BranchCommit]] = defaultdict(list)
         for row in rows:
-            commit, known = commits[row.commit_id], by_branch[row.branch or own_branch]
-            is_named = row.is_alone and row.branch is not None
-            new = BranchCommit(commit.sha, commit.committed_at, row.first_run_at, row.is_alone, is_named)
-            known[commit.sha] = _merge(known.get(commit.sha, new), new)
-        unreachable = {branch: find_unreachable(known.values(), first_parents) for branch, known in by_branch.items()}
+            commit = BranchCommit(row.sha, row.committed_at, row.first_run_at, row.is_alone, row.is_named)
+            by_branch[row.on_branch].append(commit)
+        unreachable = {branch: find_unreachable(known, first_parents) for branch, known in by_branch.items()}
         changed: defaultdict[tuple[str | None, bool], list[int]] = defaultdict(list)
         for row in rows:
-            is_unreachable = commits[row.commit_id].sha in unreachable[row.branch or own_branch]
+            is_unreachable = row.sha in unreachable[row.on_branch]
             if is_unreachable != row.all_unreachable or is_unreachable != row.any_unreachable:
-                changed[row.branch, is_unreachable].append(row.commit_id)
+                changed[row.on_branch, is_unreachable].append(row.id)
         for (branch, is_unreachable), commit_ids in changed.items():
             session.execute(
                 update(RunRow)
                 .where(
                     RunRow.project_id == project_id,
                     RunRow.commit_id.in_(commit_ids),
-                    RunRow.branch.is_not_distinct_from(branch),
+                    on_branch.is_not_distinct_from(branch),
                 )
                 .values(is_unreachable=is_unreachable)
             )
@@ -106,15 +104,6 @@ def find_unreachable(commits: Collection[BranchCommit], first_parents: Mapping[s
         if not other.is_named and other.age > tip.age:
             spared.update(path)
     return {commit.sha for commit in commits if commit.sha in left - spared}
-
-
-def _merge(one: BranchCommit, other: BranchCommit) -> BranchCommit:
-    return replace(
-        one,
-        first_run_at=min(one.first_run_at, other.first_run_at),
-        is_alone=one.is_alone or other.is_alone,
-        is_named=one.is_named or other.is_named,
-    )
 
 
 def _tips(commits: Iterable[BranchCommit], first_parents: Mapping[str, str]) -> list[BranchCommit]:

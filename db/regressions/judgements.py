@@ -7,26 +7,20 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Engine, Text, cast, collate, delete, func, insert, or_, select, tuple_, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import Engine, Update, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
-from roofwatch.db.queries.run_filter import is_in_series
+from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.regressions.triage import follow_regressions
-from roofwatch.db.schema.regressions import AnalysisRequestRow, RegressionRow, TriageRow
+from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import CommitRef, Regression, RegressionState, Verdict
 
 _DOCUMENT = TypeAdapter(Regression)
-_PLACE: tuple[ColumnElement[Any], ...] = (
-    -RegressionRow.first_parent_count,
-    *(collate(text, "C") for text in (RegressionRow.sha, RegressionRow.kernel, cast(RegressionRow.verdict, Text))),
-)
-"""`Regression.place`, ordered by code points as in Python."""
 
 
 @dataclass(frozen=True)
@@ -44,58 +38,44 @@ class RunState:
 
 def request_analysis(engine: Engine, project: str) -> None:
     """Request an analysis of all that is stored now; does nothing if there is no such project."""
-    with Session(engine) as session, session.begin():
-        project_id = session.scalar(select(ProjectRow.id).where(ProjectRow.name == project))
-        if project_id is None:
-            return
-        new = upsert(AnalysisRequestRow).values(project_id=project_id, requested_at=func.clock_timestamp())
-        session.execute(
-            new.on_conflict_do_update(
-                index_elements=[AnalysisRequestRow.project_id], set_={"requested_at": func.clock_timestamp()}
-            )
-        )
+    with engine.begin() as connection:
+        connection.execute(_update(project).values(analysis_requested_at=func.clock_timestamp()))
 
 
 def list_waiting(session: Session) -> list[tuple[str, datetime]]:
     """Projects that wait for an analysis and the time of the request, the oldest first."""
-    row = AnalysisRequestRow
-    query = (
-        select(ProjectRow.name, row.requested_at)
-        .join(row, row.project_id == ProjectRow.id)
-        .where(or_(row.analysed_at.is_(None), row.analysed_at < row.requested_at))
-        .order_by(row.requested_at)
-    )
-    return [(name, requested_at) for name, requested_at in session.execute(query)]
+    requested_at, analysed_at = ProjectRow.analysis_requested_at, ProjectRow.analysed_at
+    is_waiting = and_(requested_at.is_not(None), or_(analysed_at.is_(None), analysed_at < requested_at))
+    query = select(ProjectRow.name, requested_at).where(is_waiting).order_by(requested_at)
+    return [(name, requested) for name, requested in session.execute(query) if requested is not None]
 
 
 def finish_analysis(engine: Engine, project: str, requested_at: datetime) -> None:
     """Note an analysis that answers requests up to `requested_at`. Later requests stay open."""
-    with Session(engine) as session, session.begin():
-        project_id = select(ProjectRow.id).where(ProjectRow.name == project).scalar_subquery()
-        done = update(AnalysisRequestRow).where(AnalysisRequestRow.project_id == project_id)
-        session.execute(done.values(analysed_at=func.greatest(AnalysisRequestRow.analysed_at, requested_at)))
+    with engine.begin() as connection:
+        connection.execute(_update(project).values(analysed_at=func.greatest(ProjectRow.analysed_at, requested_at)))
 
 
 def read_run_state(session: Session, run_id: UUID) -> RunState | None:
     """How far a run has come; None if there is no such run."""
-    request = AnalysisRequestRow
     query = (
-        select(ProjectRow.name, RunRow.ingested_at, RunRow.content_hash, request.requested_at, request.analysed_at)
-        .select_from(RunRow)
+        select(RunRow.ingested_at, RunRow.content_hash, ProjectRow)
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
-        .outerjoin(request, request.project_id == ProjectRow.id)
         .where(RunRow.run_id == run_id)
     )
     row = session.execute(query).one_or_none()
     if row is None:
         return None
+    project = row.ProjectRow
+    # analysed since it was stored, and since the last request
+    needed_at = max(project.analysis_requested_at or row.ingested_at, row.ingested_at)
     return RunState(
         run_id=str(run_id),
-        project=record_name(row.name),
+        project=record_name(project.name),
         content_hash=row.content_hash,
         stored_at=row.ingested_at,
-        is_quarantined=is_quarantine(row.name),
-        is_judged=row.analysed_at is not None and row.analysed_at >= max(row.requested_at, row.ingested_at),
+        is_quarantined=is_quarantine(project.name),
+        is_judged=project.analysed_at is not None and project.analysed_at >= needed_at,
     )
 
 
@@ -136,12 +116,15 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
             session.execute(insert(RegressionRow), rows)
 
 
+def _update(project: str) -> Update:
+    return update(ProjectRow).where(ProjectRow.name == project)
+
+
 def _no_longer_found(session: Session, project: str, missed: Sequence[Any]) -> Iterator[tuple[UUID, Regression]]:
     """Yield the regressions that had an alert among those that an analysis did not find, with their IDs."""
     newest = session.scalars(
         select(CommitRow)
         .join(RunRow, RunRow.commit_id == CommitRow.id)
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(is_in_series(project))
         .order_by(CommitRow.first_parent_count.desc())
         .limit(1)
@@ -161,31 +144,22 @@ def list_triaged(
     states: Collection[RegressionState] | None = None,
     *,
     triage: TriageState | None = None,
-    after: tuple[int, str, str, str] | None = None,
-    limit: int | None = None,
 ) -> list[TriagedRegression]:
-    """Regressions of a project with their triage, the newest commit first.
-
-    Given `after`, a `Regression.place`, only those behind it.
-    """
+    """Regressions of a project with their triage, the newest commit first (`Regression.place`)."""
     query = (
         select(RegressionRow.document, TriageRow)
-        .join(ProjectRow, ProjectRow.id == RegressionRow.project_id)
         .join(TriageRow, TriageRow.regression_id == RegressionRow.regression_id)
-        .where(ProjectRow.name == project)
-        .order_by(*_PLACE)
-        .limit(limit)
+        .where(RegressionRow.project_id == project_id(project))
     )
     if states is not None:
         query = query.where(RegressionRow.state.in_(states))
     if triage is not None:
         query = query.where(TriageRow.state == triage)
-    if after is not None:
-        query = query.where(tuple_(*_PLACE) > tuple_(*after))
-    return [
+    found = [
         TriagedRegression(str(row.regression_id), _DOCUMENT.validate_python(document), to_value(Triage, row))
         for document, row in session.execute(query)
     ]
+    return sorted(found, key=lambda one: one.regression.place)
 
 
 def _commits(regression: Regression) -> list[CommitRef]:

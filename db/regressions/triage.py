@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.access import add_entry
@@ -13,7 +13,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.run_filter import is_in_series
 from roofwatch.db.schema.regressions import TriageRow
-from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import Regression
 
@@ -48,24 +48,6 @@ class FoundBefore:
 def regression_id(regression: Regression) -> UUID:
     """ID of a regression that is found for the first time. It depends only on the regression's key."""
     return uuid5(_NAMESPACE, "\n".join(regression.key))
-
-
-def set_triage(
-    engine: Engine,
-    project: str,
-    regression_id: UUID,
-    state: TriageState,
-    *,
-    expected: TriageState | None = None,
-    person: str,
-    reason: str,
-    actor: str,
-) -> Triage:
-    """Decide about a regression in a transaction of its own; otherwise as `decide`."""
-    with Session(engine) as session, session.begin():
-        return decide(
-            session, project, regression_id, state, expected=expected, person=person, reason=reason, actor=actor
-        )
 
 
 def decide(
@@ -241,8 +223,6 @@ def _measured_commits(session: Session, project: str) -> list[int]:
         select(CommitRow.first_parent_count)
         .distinct()
         .join(RunRow, RunRow.commit_id == CommitRow.id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(is_in_series(project))
     )
     return list(session.scalars(query))

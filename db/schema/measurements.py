@@ -127,11 +127,7 @@ class SampleSetRow(Base):
 
 class AccuracyRow(_CaseResult, Base):
     __tablename__ = "accuracy"
-    __table_args__ = (
-        Index(None, "case_id"),
-        one_of("executor", ("device", "interpreter")),
-        one_of("outcome", Outcome),
-    )
+    __table_args__ = (Index(None, "case_id"), one_of("executor", ("device", "interpreter")), one_of("outcome", Outcome))
 
     position: Mapped[int]
     executor: Mapped[str]
@@ -201,10 +197,7 @@ class CaseDocumentRow(_CaseResult, Base):
     """Hardware counters of one launch, or a profile of some calls, as a document: no query filters by their values."""
 
     __tablename__ = "case_document"
-    __table_args__ = (
-        Index(None, "case_id"),
-        one_of("kind", ("counters", "profiles")),
-    )
+    __table_args__ = (Index(None, "case_id"), one_of("kind", ("counters", "profiles")))
 
     # the list of the record
     kind: Mapped[str] = mapped_column(primary_key=True)

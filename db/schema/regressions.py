@@ -1,13 +1,14 @@
-"""The tables of regressions, their triage, requests of analyses, and bisections."""
+"""The tables of regressions, their triage, analyses, bisections and alerts. Channels are stored by name only."""
 
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, func, text
+from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, UniqueConstraint, func, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import Base
@@ -62,16 +63,6 @@ class TriageRow(Base):
     changed_at: Mapped[datetime | None]
 
 
-class AnalysisRequestRow(Base):
-    """A project waits for an analysis if one was requested after the last began."""
-
-    __tablename__ = "analysis_request"
-
-    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True)
-    requested_at: Mapped[datetime]
-    analysed_at: Mapped[datetime | None]
-
-
 class BisectionRow(Base):
     """The runner with `claim_id` may write; after `leased_until` another may claim it."""
 
@@ -111,3 +102,43 @@ class BisectionRow(Base):
     note: Mapped[str] = mapped_column(server_default=text("''"))
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     answer: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+
+
+class AlertRow(Base):
+    """An alert as one document. There is one row per cause."""
+
+    __tablename__ = "alert"
+    __table_args__ = (Index(None, "project_id"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    state: Mapped[AlertState]
+    document: Mapped[dict[str, Any]]
+
+
+class DeliveryRow(Base):
+    """A message for one channel. While an attempt lasts, `next_attempt_at` is when another sender may try."""
+
+    __tablename__ = "delivery"
+    __table_args__ = (
+        UniqueConstraint("key"),
+        Index(None, "alert_id"),
+        Index(None, "next_attempt_at", postgresql_where=text("state = 'waiting'")),
+        CheckConstraint("(state = 'sent') = (sent_at IS NOT NULL)", name="sent_at_a_time"),
+        CheckConstraint("attempt_count >= 0", name="attempt_count_not_negative"),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    alert_id: Mapped[UUID] = mapped_column(ForeignKey(AlertRow.id, ondelete="CASCADE"))
+    # as of the event
+    alert: Mapped[dict[str, Any]]
+    event: Mapped[AlertEvent]
+    channel: Mapped[str]
+    key: Mapped[UUID]
+    state: Mapped[DeliveryState]
+    is_uncertain: Mapped[bool]
+    attempt_count: Mapped[int]
+    next_attempt_at: Mapped[datetime]
+    created_at: Mapped[datetime]
+    sent_at: Mapped[datetime | None]
+    error: Mapped[str | None]

@@ -24,11 +24,15 @@ from roofwatch.db.values import CommitRef
 
 
 class ProjectRow(Base):
+    """A project waits for an analysis if one was requested after the last began."""
+
     __tablename__ = "project"
     __table_args__ = (UniqueConstraint("name"),)
 
     id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     name: Mapped[str]
+    analysis_requested_at: Mapped[datetime | None]
+    analysed_at: Mapped[datetime | None]
 
 
 class EnvironmentRow(Base):
@@ -76,10 +80,7 @@ class CommitRow(Base):
     """
 
     __tablename__ = "commit"
-    __table_args__ = (
-        UniqueConstraint("project_id", "sha"),
-        *not_negative("first_parent_count"),
-    )
+    __table_args__ = (UniqueConstraint("project_id", "sha"), *not_negative("first_parent_count"))
 
     id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))

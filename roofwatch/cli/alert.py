@@ -88,7 +88,7 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.conditions import coverage, coverage_text, is_idle
     from roofwatch.ci.alerts.evaluation import REPLAY_DAYS, conditions_at, read_state, replay
-    from roofwatch.db.queries.runs import list_projects
+    from roofwatch.db.queries.project import list_projects
     from roofwatch.settings import load_settings
 
     configured, now = read_alerts(rules, load_settings()), datetime.now(UTC)

@@ -123,7 +123,6 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A backup of your own.")],
     *,
     replace: Annotated[bool, typer.Option("--replace", help="Allow replacing a database that holds data.")] = False,
-    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the old database under another name.")] = False,
 ) -> None:
     """Restore a backup into a second database, verify it, then replace the database with it.
 
@@ -133,21 +132,15 @@ def restore(
     from roofwatch.db.maintenance.backup import restore_backup
 
     with open_configured_server() as engine:
-        restored = restore_backup(
-            *(engine, file),
-            replaces=replace,
-            keeps_old=keep_old,
-            actor=ACTOR,
-            on_step=lambda step: print_note(f"{step} …"),
+        verification = restore_backup(
+            engine, file, replaces=replace, actor=ACTOR, on_step=lambda step: print_note(f"{step} …")
         )
-    if not restored.verification.is_whole:
-        for problem in restored.verification.problems:
+    if not verification.is_whole:
+        for problem in verification.problems:
             print_error(problem)
         print_note("the database was not changed")
         raise typer.Exit(EXIT_WRONG)
-    print_note(f"restored: {_verified(restored.verification)}")
-    if restored.kept_as is not None:
-        print_note(f"the old database is kept as {restored.kept_as}")
+    print_note(f"restored: {_verified(verification)}")
     print_note("grant read-only roles access again with: roofwatch db grant-reader")
 
 

@@ -74,7 +74,6 @@ def dashboard(
     """Serve the dashboard until Ctrl-C, from the database or through a server."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.dashboard.serve import serve
-    from roofwatch.db.queries.questions import read_filter_options
     from roofwatch.store.server import server_to_read
     from roofwatch.store.server_source import ServerSource
 
@@ -84,7 +83,7 @@ def dashboard(
     # A source that cannot be read is reported here, not in a browser.
     server = server_to_read(url)
     if server is not None:
-        ServerSource(server).ask(read_filter_options)
+        ServerSource(server).list_projects()
         serve(port=port, address=address, server_url=server.url, on_ready=show)
         return
     with open_configured_store():

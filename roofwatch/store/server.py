@@ -20,15 +20,10 @@ _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16
 _CHUNK_BYTES = 2**20
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
-_TOO_LARGE = "urn:roofwatch:problem:too-large"
 _NO_ROUTE = "Not Found; "
 """Start of the reason if the route is unknown, rather than the resource."""
 
 _Value = TypeVar("_Value")
-
-
-class TooMuchError(SpoolError):
-    """The answer would be too large; a smaller request would succeed."""
 
 
 class GoneError(SpoolError):
@@ -146,8 +141,7 @@ class Server:
         if response.status == 200:
             return
         body = response.read(_MAX_REASON_BYTES)
-        problem = _problem(body)
-        reason = problem.get("detail") or body.decode(errors="replace").strip()
+        reason = _problem(body).get("detail") or body.decode(errors="replace").strip()
         message = f"HTTP {response.status}: {reason or 'no reason given'}"
         if 300 <= response.status < 400:
             message = f"redirects to {response.headers.get('Location')}; the token is not sent there, use it as --url"
@@ -157,11 +151,7 @@ class Server:
             message = f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
         elif (wait_s := response.headers.get("Retry-After")) is not None:
             message += f"; after {wait_s} s"
-        kind = SpoolError
-        if response.status == 410:
-            kind = GoneError
-        elif problem.get("type") == _TOO_LARGE:
-            kind = TooMuchError
+        kind = GoneError if response.status == 410 else SpoolError
         raise kind(self.client.clean(f"{self.url}: {message}"))
 
     def _chunks(self, response: HTTPResponse) -> Iterator[bytes]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
@@ -22,20 +20,14 @@ from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRec
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.errors import AgedError
 from roofwatch.db.queries.results import RunSummary, StepShare, StoredArtefact
-from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
-from roofwatch.store.server import GoneError, Server, TooMuchError
+from roofwatch.db.values import RegressionState, Series
+from roofwatch.store.server import GoneError, Server
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.question import Question
     from roofwatch.db.queries.run_filter import IncludedRuns
 
 _PAGE_SIZE = 1_000
-_SERIES_PAGE_SIZE = 20
-"""Series come with all points: twenty of a few thousand points are some tens of megabytes."""
-_BEGINNING = datetime(2007, 1, 1, tzinfo=UTC)
-_END = _BEGINNING + timedelta(days=2**15)
-"""A power of two, so halves are whole days for long."""
-_MIN_SPAN = timedelta(seconds=1)
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -79,32 +71,8 @@ class ServerSource:
         case_id: str | None = None,
         **included: Unpack[IncludedRuns],
     ) -> Sequence[Series]:
-        query: dict[str, object] = {
-            "project": project,
-            "kernel": kernel,
-            "metric": metric,
-            "case": case_id,
-            **included,
-        }
-        points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
-        for one in self._read_span(query, _BEGINNING, _END):
-            points[one.key] += one.points
-        return [
-            Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
-            for key in sorted(points)
-        ]
-
-    def _read_span(self, query: dict[str, object], since: datetime, until: datetime) -> list[Series]:
-        """Read series with the runs of a time span; halve the span if the server has too many points."""
-        within = query | ({"since": since.isoformat()} if since != _BEGINNING else {})
-        within |= {"until": until.isoformat()} if until != _END else {}
-        try:
-            return list(self.server.pages("/v1/series/points", within, _SERIES, size=_SERIES_PAGE_SIZE))
-        except TooMuchError:
-            half = (until - since) // 2
-            if half < _MIN_SPAN:
-                raise
-        return self._read_span(query, since, since + half) + self._read_span(query, since + half, until)
+        query = {"project": project, "kernel": kernel, "metric": metric, "case": case_id, **included}
+        return list(self.server.pages("/v1/series/points", query, _SERIES, size=_PAGE_SIZE))
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None

@@ -12,7 +12,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
 from tests.builders import (
     PROJECT,
@@ -28,6 +28,7 @@ from tests.builders import (
     make_static_facts,
 )
 from tests.dashboard.values import HOSTILE
+from tests.databases import set_triage
 
 HOSTILE_PROJECT = "hostile/project"
 COMMIT_COUNT = 6

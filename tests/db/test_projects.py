@@ -6,7 +6,8 @@ from sqlalchemy.orm import Session
 from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
-from roofwatch.db.queries.runs import list_projects, list_runs
+from roofwatch.db.queries.project import list_projects
+from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 

@@ -20,7 +20,7 @@ from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceR
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import AlertCondition
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
-from roofwatch.db.queries.results import CaseFacts, MeasuredCase, RunnerRun
+from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
 from tests.builders import (
     CASE_ID,
@@ -35,7 +35,7 @@ from tests.dashboard.values import make_measured_case
 
 NOW = NOON + timedelta(days=1)
 COSTS = {"flop_per_s": 1e6, "memory_bytes_per_s": 64_000.0, "bus_bytes_per_s": None}
-FACTS = CaseFacts("normalisation", frozenset({"decode", "70b"}), COSTS)
+FACTS = CaseOption(CASE_ID, "rms_norm", "float32", "normalisation", ("decode", "70b"), COSTS)
 HERE = ProjectState(PROJECT, cases={CASE_ID: FACTS}, dashboard_url="https://dash.example")
 ID = UUID(int=1)
 CHANNELS: dict[str, Any] = {"name": "rule", "channels": ("chat",)}

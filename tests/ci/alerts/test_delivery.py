@@ -22,7 +22,7 @@ from roofwatch.db.alerts.alerts import CLAIMED_FOR, acknowledge, list_alerts, li
 from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
-from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
+from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.ci.alerts.conftest import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn

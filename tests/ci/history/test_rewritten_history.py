@@ -17,7 +17,8 @@ from roofwatch.collector.git import read_commit, run_git
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
-from roofwatch.db.queries.runs import list_commits, list_runs
+from roofwatch.db.queries.project import list_commits
+from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.schema.runs import CommitRow, RunRow

@@ -16,12 +16,13 @@ from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Cause, Regression, Suspect, Verdict
 from tests.builders import PROJECT, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
 from tests.dashboard.seen import choice, table, texts
+from tests.databases import set_triage
 
 
 def decide(store: Engine, regression: Regression, state: TriageState) -> None:

@@ -23,7 +23,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.backup import describe_server, restore_backup, write_backup
 from roofwatch.db.maintenance.verify import verify_store
-from roofwatch.db.queries.runs import list_projects
+from roofwatch.db.queries.project import list_projects
 from tests.builders import PROJECT, make_record
 from tests.databases import text_of
 
@@ -189,11 +189,11 @@ def test_backup_restores_into_another_database(server: Server, tmp_path: Path) -
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("CREATE DATABASE elsewhere"))
         with open_url(engine.url.set(database="elsewhere")) as elsewhere:
-            restored = restore_backup(elsewhere, path, replaces=False, keeps_old=False, actor="a test")
+            restored = restore_backup(elsewhere, path, replaces=False, actor="a test")
             with Session(elsewhere) as reading:
                 projects = list_projects(reading)
 
-            assert restored.verification.is_whole
+            assert restored.is_whole
             assert verify_store(elsewhere).proven_count == 1
             assert projects == [PROJECT]
 

@@ -15,9 +15,9 @@ from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
-from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.regressions.triage import regression_id
 from tests.builders import PROJECT, make_record, make_regression
-from tests.databases import ingest_all, text_of
+from tests.databases import ingest_all, set_triage, text_of
 
 PASSWORD = "p@ss 'word\\ %"
 

@@ -1,6 +1,5 @@
 """Backup and restore: complete, or the database is unchanged."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,21 +21,8 @@ def kept_databases(store: Engine) -> list[str]:
         return list(connection.scalars(query, {"pattern": f"{store.url.database}\\_%"}))
 
 
-@pytest.fixture
-def drop_kept_databases(store: Engine) -> Iterator[None]:
-    """Drop the databases that a restore keeps."""
-    yield
-    admin = create_engine(store.url.set(database="template1"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        for name in kept_databases(store):
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
-
-
-def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool = False) -> str | None:
-    restored = restore_backup(store, path, replaces=replaces, keeps_old=keeps_old, actor="a test")
-    assert restored.verification.is_whole
-    return restored.kept_as
+def restore(store: Engine, path: Path, *, replaces: bool = True) -> None:
+    assert restore_backup(store, path, replaces=replaces, actor="a test").is_whole
 
 
 def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Path) -> None:
@@ -46,9 +32,8 @@ def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Pat
     assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600, "it holds hashes of tokens"
     ingest_record(store, later)
 
-    kept_as = restore(store, tmp_path / "roofwatch.dump")
+    restore(store, tmp_path / "roofwatch.dump")
 
-    assert kept_as is None
     assert kept_databases(store) == []
     verification = verify_store(store)
     assert (verification.run_count, verification.proven_count) == (1, 1)
@@ -71,20 +56,6 @@ def test_database_with_data_is_replaced_only_on_request(store: Engine, tmp_path:
     assert verify_store(store).run_count == 1
 
 
-@pytest.mark.usefixtures("drop_kept_databases")
-def test_old_database_is_kept_on_request(store: Engine, tmp_path: Path) -> None:
-    write_backup(store, tmp_path / "roofwatch.dump")
-    ingest_record(store, make_record())
-
-    kept_as = restore(store, tmp_path / "roofwatch.dump", keeps_old=True)
-
-    assert kept_databases(store) == [kept_as]
-    before = create_engine(store.url.set(database=kept_as))
-    assert verify_store(before).run_count == 1
-    before.dispose()
-    assert verify_store(store).run_count == 0
-
-
 def test_backup_with_damaged_runs_is_not_restored(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, make_record())
@@ -94,9 +65,9 @@ def test_backup_with_damaged_runs_is_not_restored(store: Engine, tmp_path: Path)
     with store.begin() as connection:
         connection.execute(text("UPDATE run SET harness_version = '1'"))
 
-    restored = restore_backup(store, path, replaces=True, keeps_old=False, actor="a test")
+    verification = restore_backup(store, path, replaces=True, actor="a test")
 
-    assert "reads back with other content" in restored.verification.problems[0]
+    assert "reads back with other content" in verification.problems[0]
     assert kept_databases(store) == []
     assert verify_store(store).is_whole
 

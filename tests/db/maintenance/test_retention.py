@@ -20,7 +20,7 @@ from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
-from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import RegressionState
 from tests.builders import (
     NOON,
@@ -33,7 +33,7 @@ from tests.builders import (
     make_record,
     make_regression,
 )
-from tests.databases import ingest_all
+from tests.databases import ingest_all, set_triage
 
 NOW = NOON + timedelta(days=100)
 TELEMETRY = Telemetry(status="ok", started_at=NOON, offset_ms=(0.0, 50.0), sm_clock_mhz=(1980.0, None))

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape
 from roofwatch.db.ingest.samples import SampleSet, pack
-from roofwatch.db.queries.runs import list_commits
+from roofwatch.db.queries.project import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
@@ -36,8 +36,12 @@ _CHECKS = (
     """,
     """
     INSERT INTO case_document (run_number, case_id, implementation, kind, position, document)
-    SELECT run_number, case_id, implementation, kind, position, '{}'
-    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id,
+    SELECT run_number, case_id, implementation, kind, position, CASE kind
+        WHEN 'counters' THEN json_build_object('case_id', "case".name, 'implementation', implementation,
+            'function', 'body')
+        ELSE json_build_object('case_id', "case".name, 'implementation', implementation, 'call_count', 3,
+            'span_ns', 9000, 'busy_ns', 8000) END
+    FROM accuracy JOIN "case" ON "case".id = case_id JOIN project ON project.id = project_id,
     unnest(ARRAY['counters', 'profiles']) kind WHERE project.name = :project
     """,
     """

@@ -13,11 +13,10 @@ from roofwatch.collector.record.record import RunRecord, SourceLine
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
-from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs
+from roofwatch.db.queries.project import list_commits, read_filter_options
 from roofwatch.db.queries.results import CaseOption, FilterOptions
 from roofwatch.db.queries.runners import list_runner_coverage
-from roofwatch.db.queries.runs import list_commits
 from tests.builders import PROJECT, make_case, make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.databases import TEMPLATE, Databases
 
@@ -120,7 +119,7 @@ def test_costs_are_those_of_some_cases(session: Session) -> None:
 SOFTMAX = "softmax/n=8/float16/fwd"
 
 
-def read(store: Engine, project: str | None = PROJECT) -> FilterOptions:
+def read(store: Engine, project: str = PROJECT) -> FilterOptions:
     with Session(store) as session:
         return read_filter_options(session, project)
 
@@ -129,7 +128,9 @@ def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: E
     for number, tags in enumerate((("smoke",), ("smoke", "full"))):
         case = make_case(SOFTMAX, family=f"family {number}", tags=tags, token_count=8 + number)
         ingest_record(store, make_record(number, measurements=[], cases=(case,)))
-    assert read(store).cases == (CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full"), 9),)
+    (found,) = read(store).cases
+    assert found == CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full"), found.costs)
+    assert found.costs["tokens_per_s"] == 9
 
 
 def test_branches_have_their_commits_and_runner_classes_are_named_once(store: Engine) -> None:
@@ -165,15 +166,4 @@ def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_com
 
 def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
     ingest_record(store, make_record(project="another/project"))
-    assert read(store) == FilterOptions((), {}, (), projects=("another/project",))
-
-
-def test_where_no_project_is_named_the_first_answers_and_a_quarantine_is_none(store: Engine) -> None:
-    assert read(store, None) == FilterOptions((), {}, ())
-    for project in ("b/project", "a/project"):
-        ingest_record(store, make_record(project=project, measurements=[], cases=(make_case(SOFTMAX, family=project),)))
-    ingest_record(store, make_record(5, project="0/fork"), is_quarantined=True)
-    found = read(store, None)
-    assert found == read(store, "a/project")
-    assert [case.family for case in found.cases] == ["a/project"]
-    assert found.projects == ("a/project", "b/project")
+    assert read(store) == FilterOptions((), {}, ())

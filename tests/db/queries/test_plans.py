@@ -40,14 +40,14 @@ from roofwatch.db.queries.comparing import (
     resolve_revisions,
 )
 from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks
-from roofwatch.db.queries.filter_options import read_filter_options
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
+from roofwatch.db.queries.project import list_commits, list_projects, read_filter_options
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runners import list_runner_coverage, read_recent_runs
-from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
+from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
-from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
@@ -148,7 +148,6 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
         session, PROJECT, list_series_keys(session, PROJECT, kernel=KEY.kernel)
     ),
     "read_series of a time": lambda session: read_series(session, PROJECT, keys=[KEY], since=NOON, until=NOON),
-    "list_series_page": lambda session: list_series_page(session, PROJECT, after=KEY, limit=20),
     "count_series_runs": lambda session: count_series_runs(session, PROJECT, since=NOON, until=NOON),
     "read_series with conditions": lambda session: read_series(
         session,
@@ -164,11 +163,8 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_pairs": lambda session: list_pairs(session, PROJECT),
     "list_newest_calibrations": lambda session: list_newest_calibrations(session, PROJECT, _run_id(session)),
     "read_filter_options": lambda session: read_filter_options(session, PROJECT),
-    "read_filter_options of the first": lambda session: read_filter_options(session, None),
     "list_triaged": lambda session: list_triaged(session, PROJECT),
-    "list_triaged of a page": lambda session: list_triaged(
-        session, PROJECT, triage=TriageState.NEW, after=(-1, "", "", ""), limit=3
-    ),
+    "list_triaged of a state": lambda session: list_triaged(session, PROJECT, triage=TriageState.NEW),
     "list_entries": lambda session: list_entries(session, PROJECT),
     "list_runner_coverage": lambda session: list_runner_coverage(session, PROJECT),
     "read_recent_runs": lambda session: read_recent_runs(session, PROJECT, limit=5),

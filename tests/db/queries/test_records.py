@@ -192,7 +192,7 @@ def test_what_has_no_column_and_other_zones_read_back(store: Engine) -> None:
     document = json.loads(local.to_json())
     where = {"kernel": "rms_norm", "implementation": "triton", "function": "_kernel", "file": "a/b.py", "line": 3}
     document["source_lines"] = [where | {"is_jitted": True}, where | {"line": 5}]
-    document["skipped"] = [{"kernel": "softmax", "reason": "same_sources"}]
+    document["skipped"] = ["softmax"]
     record = RunRecord.from_json(json.dumps(document).encode(), name="record.json")
 
     loaded = read_back(store, record)

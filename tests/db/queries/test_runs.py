@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
+from roofwatch.db.queries.project import list_commits, list_projects
 from roofwatch.db.queries.results import MeasuredCase, RunSummary, StaticRow
-from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, read_run_detail
+from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.values import MeasuredCommit
 from tests.builders import (
     CASE_ID,

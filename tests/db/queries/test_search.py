@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.project import search
 from roofwatch.db.queries.results import SearchResults
-from roofwatch.db.queries.search import search
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
 
 WIDE, NARROW, GEMM = "soft_max/n=16/float32/fwd", "soft_max/n=8/float32/fwd", "softmaxgemm/M=8/float32/fwd"

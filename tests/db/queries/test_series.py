@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState, Outcome
@@ -14,7 +14,7 @@ from roofwatch.collector.record.metrics import METRICS
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.queries.series_keys import list_series_keys, list_series_page
+from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 from tests.builders import (
@@ -284,30 +284,6 @@ def test_every_listed_key_has_a_series_with_points(store: Engine, filters: dict[
     assert some == series[::3]
     assert keys == sorted(keys) == [found.key for found in series] == sorted(chain.from_iterable(by_metric))
     assert bool(keys) == (filters.get("kernel") != "none")
-
-
-def test_a_page_of_keys_looks_at_no_more_cases_than_it_needs(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofwatch.db.queries.series_keys._PAGE_CASES", 2)
-    cases = [make_case(f"{kernel}/n={number}/float32/fwd") for kernel in ("Z", "a") for number in range(3)]
-    ids = [case.case_id for case in cases]
-    # of one there is no series
-    ingest_record(
-        store, make_record(cases=cases, measurements=[make_measurement(name) for name in ids if name != ids[3]])
-    )
-    asked: list[str] = []
-    event.listen(store, "before_cursor_execute", lambda _, __, statement, *___: asked.append(statement))
-
-    with Session(store) as session:
-        whole = list_series_keys(session, PROJECT)
-        asked.clear()
-        first = list_series_page(session, PROJECT, after=None, limit=1)
-        assert len(asked) == 2
-        rest = list_series_page(session, PROJECT, after=first[-1], limit=1_000)
-        of_kernel = list_series_page(session, PROJECT, after=None, limit=1_000, kernel="Z", metric="median_ns")
-
-    assert {key.case_id for key in first} == set(ids[:2])
-    assert first + rest == whole
-    assert [key.case_id for key in of_kernel] == ids[:3]
 
 
 def test_the_hosts_time_and_the_memory_of_a_launch_are_series_where_they_were_measured(store: Engine) -> None:

@@ -16,7 +16,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.branch_line import BranchCommit, find_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
-from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Regression
 from tests.builders import (
     NOON,
@@ -27,6 +27,7 @@ from tests.builders import (
     make_regression,
     make_series_key,
 )
+from tests.databases import set_triage
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine
 from typer.main import get_command
 
-from roofwatch.api.limits import Limits
 from roofwatch.bisection.backfill import measured_in_source
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
@@ -23,7 +21,7 @@ from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
@@ -33,7 +31,6 @@ from roofwatch.store.server_source import ServerSource
 from tests.api.serving import served, token_of_today
 from tests.builders import (
     CASE_ID,
-    NOON,
     PROJECT,
     make_accuracy,
     make_environment,
@@ -46,7 +43,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.ci.values import make_noisy_calibration
-from tests.databases import ingest_all
+from tests.databases import ingest_all, set_triage
 
 OTHER = "other/project"
 
@@ -111,7 +108,6 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
 def test_every_question_has_the_same_answer_from_the_database_and_through_the_server(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(server_source, "_SERIES_PAGE_SIZE", 2)
     monkeypatch.setattr(server_source, "_PAGE_SIZE", 2)
     database = DatabaseSource(filled.engine)
     with served(filled.engine) as (host, port):
@@ -135,22 +131,6 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
         assert choose_project(database, None) == OTHER
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.list_runs(OTHER, 1)
-
-
-@pytest.mark.slow
-def test_series_beyond_the_point_limit_are_read_in_time_spans(filled: Filled) -> None:
-    # a run that failed alone in its time, of a metric that is not its layer's first
-    ingest_record(
-        filled.engine,
-        make_record(4, started_at=NOON + timedelta(days=9), measurements=[make_measurement(outcome=Outcome.CRASHED)]),
-    )
-    ingest_record(filled.engine, make_record(0, started_at=datetime(2021, 1, 1, tzinfo=UTC)))
-    database = DatabaseSource(filled.engine)
-    for most, names in {1: ["series", "no series"], 3: ["series of pairs", "series of one case"]}.items():
-        with served(filled.engine, limits=Limits(points=most)) as (host, port):
-            server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
-            for name in names:
-                assert QUESTIONS[name](server) == QUESTIONS[name](database), (name, most)
 
 
 @dataclass(frozen=True)

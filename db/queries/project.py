@@ -1,0 +1,170 @@
+"""What a project has: commits, values to filter results by, and search."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Text, and_, cast, func, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.orm import Session
+
+from roofwatch.db.projects import QUARANTINE
+from roofwatch.db.queries.question import Limit, Word, Words
+from roofwatch.db.queries.results import CaseOption, FilterOptions, FoundCommit, SearchResults
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, is_on, project_id
+from roofwatch.db.queries.runs import NEWEST_FIRST
+from roofwatch.db.queries.series_keys import COSTS
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import CommitRef, MeasuredCommit
+
+_RECENT_RUNS = 4
+"""Runs of each environment that case properties are read from: the newest may lack some."""
+
+
+def list_projects(session: Session) -> list[str]:
+    """List project names by code point, without quarantines."""
+    query = select(ProjectRow.name).where(~ProjectRow.name.endswith(QUARANTINE, autoescape=True))
+    return sorted(session.scalars(query))
+
+
+def list_commits(session: Session, project: Word, *, runner_classes: Words = ()) -> list[MeasuredCommit]:
+    """List the commits with runs (on some runner classes) by place on the branch; those that left it come first."""
+    unreachable = (
+        select(RunRow.commit_id)
+        .where(RunRow.project_id == project_id(project))
+        .group_by(RunRow.commit_id)
+        .having(func.bool_and(RunRow.is_unreachable))
+    )
+    query = select(CommitRow, CommitRow.id.in_(unreachable)).where(CommitRow.project_id == project_id(project))
+    if runner_classes:
+        measured = (
+            select(RunRow.commit_id)
+            .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+            .where(RunRow.project_id == project_id(project), is_on(project, runner_classes))
+        )
+        query = query.where(CommitRow.id.in_(measured))
+    commits = [
+        MeasuredCommit(
+            *(row.first_parent_count, row.sha, row.author, row.subject, row.committed_at), is_unreachable=is_unreachable
+        )
+        for row, is_unreachable in session.execute(query)
+    ]
+    return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
+
+
+def find_commit(session: Session, project: str, name: str) -> str | None:
+    """Return the sha of a measured commit, given its sha, the first digits of it, or a git tag; None if unknown."""
+    is_named = cast(RunRow.document["commit"]["tags"], Text).contains(json.dumps(name), autoescape=True)
+    if re.fullmatch(r"[0-9a-f]{7,64}", name):
+        is_named |= CommitRow.sha.startswith(name)
+    query = select(CommitRow.sha).join(RunRow).where(CommitRow.project_id == project_id(project), is_named)
+    return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
+
+
+def read_filter_options(session: Session, project: Word) -> FilterOptions:
+    """Read the filter options of a project; empty if it has no runs."""
+    wanted = project_id(project)
+    # a side of a pair may have measured only what a change affects
+    newest_first = (RunRow.pair_id.is_not(None), RunRow.started_at.desc())
+    rank = func.row_number().over(partition_by=RunRow.environment_id, order_by=newest_first)
+    ranked = select(RunRow.run_id, rank.label("rank")).where(RunRow.project_id == wanted).subquery("ranked")
+    recent = (
+        select(RunRow.case_version_ids, RunRow.started_at, RunRow.document["source_lines"].label("source_lines"))
+        .join(ranked, ranked.c.run_id == RunRow.run_id)
+        .where(ranked.c.rank <= _RECENT_RUNS)
+        .cte("recent")
+    )
+    source_files: dict[str, str] = {}
+    for lines in session.scalars(select(recent.c.source_lines).order_by(recent.c.started_at)):
+        source_files |= _source_files(lines or ())
+    newest = (
+        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags, *COSTS.values())
+        .join(recent, CaseVersionRow.id == func.any(recent.c.case_version_ids))
+        .order_by(CaseVersionRow.case_id, recent.c.started_at.desc())
+        .ext(distinct_on(CaseVersionRow.case_id))
+        .cte("newest")
+    )
+    cases = (
+        select(CaseRow.name, CaseRow.kernel, CaseRow.dtype, *newest.c)
+        .outerjoin(newest, newest.c.case_id == CaseRow.id)
+        .where(CaseRow.project_id == wanted)
+    )
+    classes = (
+        select(EnvironmentRow.runner_class, EnvironmentRow.device_kind)
+        .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+        .where(RunRow.project_id == wanted)
+        .distinct()
+    )
+    kinds = dict(session.execute(classes).all())
+    measured = (
+        select(RunRow.branch, CommitRow.sha)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .where(RunRow.project_id == wanted, RunRow.branch.is_not(None))
+        .distinct()
+    )
+    commits_by_branch: defaultdict[Any, set[str]] = defaultdict(set)
+    for branch, sha in session.execute(measured):
+        commits_by_branch[branch].add(sha)
+    commit_count = select(func.count()).select_from(CommitRow).where(CommitRow.project_id == wanted)
+    return FilterOptions(
+        cases=tuple(
+            CaseOption(case_id, kernel, dtype, family or "", tuple(tags or ()), _costs(recent_id, costs))
+            for case_id, kernel, dtype, recent_id, family, tags, *costs in session.execute(cases)
+        ),
+        commits_by_branch={branch: frozenset(shas) for branch, shas in commits_by_branch.items()},
+        runner_classes=tuple(sorted(kinds)),
+        cpu_classes=frozenset(name for name, kind in kinds.items() if kind == "cpu"),
+        commit_count=session.scalar(commit_count) or 0,
+        source_files=source_files,
+    )
+
+
+def _costs(recent_id: int | None, costs: Sequence[float | None]) -> dict[str, float | None]:
+    return {} if recent_id is None else dict(zip(COSTS, costs, strict=True))
+
+
+def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the file of each kernel from a record's source lines; jitted functions take precedence over callers."""
+    jitted_first = sorted(lines, key=lambda line: not line.get("is_jitted"))
+    return {line["kernel"]: line["file"] for line in reversed(jitted_first)}
+
+
+def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) -> SearchResults:
+    """Find measured kernels, cases and commits, at most `limit` of each, commits newest first.
+
+    All words of the text must occur in a name or in a commit's subject. A commit is also found by the first digits of
+    its sha, and by the number of its pull request, which is in its subject.
+    """
+    words = text.split()
+    if not words:
+        return SearchResults((), (), ())
+    wanted = project_id(project)
+    kernels = select(CaseRow.kernel).where(*(CaseRow.kernel.icontains(word, autoescape=True) for word in words))
+    cases = select(CaseRow.name).where(*(CaseRow.name.icontains(word, autoescape=True) for word in words))
+    along = (CommitRow.first_parent_count.desc(), CommitRow.sha)
+    commits = (
+        select(*COMMIT_COLUMNS, RunRow.run_id)
+        .join(RunRow, RunRow.commit_id == CommitRow.id)
+        .where(RunRow.project_id == wanted, _is_commit(words))
+        .order_by(*along, RunRow.started_at.desc())
+        .ext(distinct_on(CommitRow.first_parent_count, CommitRow.sha))
+        .limit(limit)
+    )
+    of_project = CaseRow.project_id == wanted
+    return SearchResults(
+        kernels=tuple(session.scalars(kernels.where(of_project).distinct().order_by(CaseRow.kernel).limit(limit))),
+        cases=tuple(session.scalars(cases.where(of_project).order_by(CaseRow.name).limit(limit))),
+        commits=tuple(FoundCommit(CommitRef(*row), str(run_id)) for *row, run_id in session.execute(commits)),
+    )
+
+
+def _is_commit(words: list[str]) -> ColumnElement[bool]:
+    subject, first = CommitRow.subject, words[0].lower()
+    by_subject = and_(*(subject.icontains(word, autoescape=True) for word in words))
+    if len(words) > 1:
+        return by_subject
+    if re.fullmatch(r"[#!]?[0-9]+", first):
+        by_subject = subject.regexp_match(rf"[#!]{first.lstrip('#!')}\M")
+    return or_(by_subject, CommitRow.sha.startswith(first, autoescape=True))
