@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,11 +14,23 @@ from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from tests.builders import PROJECT, make_change_point, make_commit, make_regression, make_series_key, sha_of
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_change_point,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_series_key,
+    sha_of,
+)
 from tests.dashboard.axe import grave_violations
 from tests.dashboard.browsing import Watched, launched, new_context, watch
-from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, store_gpu_history
+from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, gpu_record, store_gpu_history
 from tests.dashboard.served import serving
 from tests.databases import Databases
 
@@ -25,6 +38,7 @@ from tests.databases import Databases
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
 PLOT = ".js-plotly-plot"
 DRIFT_AT = 2
+KERNELS, KERNEL_COUNT = "many/kernels", 300
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +55,13 @@ def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str
         series = make_series_key(case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class)
         drift = make_change_point(DRIFT_AT, series=series, is_gradual=True, weekly_change=0.014)
         records = store_gpu_history(engine)
+        # a newer run of the same commit without compiled code, and a runner that is first by name but has no change
+        ingest_record(engine, gpu_record(HOT_AT, static_facts=[], started_at=NOON + timedelta(days=9)))
+        ingest_record(engine, gpu_record(0, environment=make_environment()))
         replace_regressions(engine, PROJECT, [make_regression(DRIFT_AT, kernel="softmax", change_points=(drift,))])
+        many = [make_measurement(f"kernel_{number}/n=1/float32/fwd") for number in range(KERNEL_COUNT)]
+        for number in range(2):
+            ingest_record(engine, make_record(number, project=KERNELS, measurements=many))
         return records
 
     with databases.filled(fill) as (url, records), serving(database_url=url) as served:
@@ -112,14 +132,15 @@ def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watche
     watched.page.keyboard.press("Escape")
 
     csv, parquet, markdown = (download(watched, kind) for kind in ("CSV", "Parquet", "Markdown"))
-    frame = pd.read_csv(csv)
+    frame = pd.read_csv(csv).set_index(["case", "implementation"], drop=False)
     # raw values, without the symbols of the page
     assert not set("✓✕◆●–") & set(csv.read_text())
     assert sorted(frame["case"]) == sorted([SOFTMAX, SOFTMAX, SOFTMAX_SMALL, SOFTMAX_SMALL])
-    change = frame.set_index(["case", "implementation"])["relative change"]
-    assert change[SOFTMAX, "triton"] == pytest.approx(0.3)
+    assert frame["relative change"][SOFTMAX, "triton"] == pytest.approx(0.3)
+    assert frame["machine code"][SOFTMAX, "triton"] == "changed on 2 of 2: sm_90, sm_100"
     pd.testing.assert_frame_equal(
-        pd.read_parquet(parquet)[["case", "relative change"]], frame[["case", "relative change"]]
+        pd.read_parquet(parquet)[["case", "relative change"]],
+        frame[["case", "relative change"]].reset_index(drop=True),
     )
     first, _, *rows = markdown.read_text().splitlines()
     assert [name.strip() for name in first.strip("|").split("|")] == list(frame)
@@ -130,6 +151,11 @@ def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watche
     watched.wait_until_shown()
     expect(watched.page.locator(f"{PLOT} .xy .point").first).to_be_visible()
     assert "family=reduction" in watched.page.url
+    # the measured memory roof ends at the measured compute roof, below that of the datasheet
+    tops = watched.page.locator(PLOT).first.evaluate(
+        "plot => plot.data.filter(one => /^roof: dram [^,]*$/.test(one.name)).map(one => Math.max(...one.y))"
+    )
+    assert tops == [pytest.approx(7.2e14)]
     assert watched.complaints == []
 
 
@@ -144,6 +170,21 @@ def test_a_drift_accuses_no_commit_and_the_cells_of_a_silent_runner_are_hatched(
     watched.wait_until_shown()
     assert "Drifts since" in watched.text
     assert make_commit(DRIFT_AT).author not in watched.text
+    # without a choice, Trends open on the runner with the change
+    watched.open("/trends?kernel=softmax")
+    expect(watched.page).to_have_url(re.compile("runner=NVIDIA"))
+    assert watched.complaints == []
+
+
+def test_hundreds_of_kernels_fill_one_table_and_a_short_timeline(watched: Watched) -> None:
+    watched.open(f"/compare?project={quote(KERNELS)}")
+    table = watched.page.locator("[data-testid=stDataFrame] [role=grid]").first
+    expect(table).to_have_attribute("aria-rowcount", str(KERNEL_COUNT + 1))
+    expect(watched.page.get_by_role("switch", name=re.compile("first|all \\d+"))).to_have_count(0)
+    watched.open(f"/run?project={quote(KERNELS)}")
+    timeline = watched.page.locator(PLOT).first.bounding_box()
+    assert timeline is not None
+    assert timeline["height"] < 1_200
     assert watched.complaints == []
 
 
