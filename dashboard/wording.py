@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from html import escape
 
-from roofwatch.ci.history.summary import Movement
 from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, format_bytes, format_ns, metric
@@ -53,10 +52,6 @@ TRIAGE_MARKS: Mapping[TriageState, Mark] = {
 }
 
 
-def verdict_text(verdict: Verdict) -> str:
-    return VERDICT_MARKS[verdict].text
-
-
 def outcome_text(outcome: Outcome) -> str:
     """Write an outcome as `✕ timed out`."""
     symbols = {Outcome.OK: "✓", Outcome.UNSUPPORTED: "○"}
@@ -90,11 +85,6 @@ def natural_order(text: str) -> list[tuple[str, int]]:
 def percent(relative_change: float) -> str:
     """Write a signed percentage, or a factor from a doubling on."""
     return f"×{1 + relative_change:.3g}" if relative_change >= 1 else f"{relative_change:+.1%}"
-
-
-def movement_text(movement: Movement) -> str:
-    """Write `+42.0%`, or that it fails."""
-    return "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
 
 
 def transition_text(change_point: ChangePoint) -> str:
@@ -163,14 +153,10 @@ def age_text(moment: datetime, *, now: datetime) -> str:
     return "just now"
 
 
-def commit_text(commit: CommitRef) -> str:
-    """Write `1a2b3c4d  Fuse the epilogue`."""
-    return f"{commit.short_sha}  {shortened(commit.subject, length=60)}"
-
-
-def choice_text(commit: CommitRef, *, is_unreachable: bool) -> str:
-    """Write a commit as a choice, marked if its branch no longer has it."""
-    return f"{commit_text(commit)}{' (no longer on its branch)' if is_unreachable else ''}"
+def choice_text(commit: CommitRef, *, is_unreachable: bool = False) -> str:
+    """Write `1a2b3c4d  Fuse the epilogue`, marked if the branch no longer has the commit."""
+    mark = " (no longer on its branch)" if is_unreachable else ""
+    return f"{commit.short_sha}  {shortened(commit.subject, length=60)}{mark}"
 
 
 def written(moment: datetime, zone: tzinfo) -> str:

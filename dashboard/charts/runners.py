@@ -12,18 +12,16 @@ from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import (
-    BLUE,
     GREY,
     NAMED_PARTS,
-    ORANGE,
     OTHERS,
     UNCOUNTED,
     VERMILLION,
-    calm_range,
     clock_times,
     commit_lines,
     commit_ticks,
     lay_out,
+    marker_of,
     part_marker,
     style_of,
 )
@@ -43,27 +41,27 @@ Amount = tuple[CommitRef, str, float | None]
 def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
     """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled or shared runs."""
     points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
-    offered: list[tuple[str, str, list[float | None], str, str]] = [
-        ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points], BLUE, "circle"),
-        ("SM clock (MHz)", "SM clock", [point.sm_clock_mhz for point in points], ORANGE, "square"),
-        ("temperature (°C)", "highest temperature", [one.temperature_c for one in points], VERMILLION, "triangle-up"),
+    offered: list[tuple[str, str, list[float | None]]] = [
+        ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points]),
+        ("SM clock (MHz)", "SM clock", [point.sm_clock_mhz for point in points]),
+        ("temperature (°C)", "highest temperature", [point.temperature_c for point in points]),
     ]
     panels = [one for one in offered if any(value is not None for value in one[2])]
     figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.06)
-    for row, (title, name, values, colour, symbol) in enumerate(panels, start=1):
+    for row, (title, name, values) in enumerate(panels, start=1):
+        marker = marker_of(row - 1, 7)
         figure.add_scatter(
             x=clock_times((point.measured_at for point in points), zone),
             y=values,
             mode="lines+markers",
             name=name,
-            line={"color": colour, "width": 1},
-            marker={"color": colour, "symbol": symbol, "size": 7},
+            line={"color": marker["color"], "width": 1},
+            marker=marker,
             hovertext=[_hover(point, zone) for point in points],
             row=row,
             col=1,
         )
-        # nearly constant readings get a wider axis
-        figure.update_yaxes(title=title, range=None if row == 1 else calm_range(values), row=row, col=1)
+        figure.update_yaxes(title=title, rangemode="normal" if row == 1 else "tozero", row=row, col=1)
     doubtful = [point for point in points if point.degraded_by]
     if doubtful:
         figure.add_scatter(
@@ -101,7 +99,7 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
                 by_name[ceiling_name(ceiling)].append((run.started_at, ceiling))
     figure = go.Figure()
     for index, (name, found) in enumerate(sorted(by_name.items())):
-        colour, symbol, dash = style_of(index)
+        colour, _, dash = style_of(index)
         published = compare_with_datasheet([found[-1][1]], runs[0].environment.device_name)
         whole = published[0].published_per_s if published else max(ceiling.per_s for _, ceiling in found)
         against = "datasheet" if published else "highest seen"
@@ -111,7 +109,7 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
             mode="lines+markers",
             name=f"{escaped(name)}, 100 % = {against}, {rate_text(found[-1][1].resource, whole)}",
             line={"color": colour, "dash": dash, "width": 1.5},
-            marker={"color": colour, "symbol": symbol, "size": 8},
+            marker=marker_of(index, 8),
             hovertext=[
                 f"<b>{escaped(name)}</b> {rate_text(ceiling.resource, ceiling.per_s)}<br>"
                 f"{ceiling.per_s / whole:.1%} of the {against}, {escaped(ceiling.method)}"

@@ -19,13 +19,10 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.charts.style import (
     BLUE,
     DOUBTFUL,
-    GREEN,
     GREY,
     NAMED_PARTS,
-    ORANGE,
     OTHERS,
     VERMILLION,
-    calm_range,
     clock_times,
     hatched,
     lay_out,
@@ -81,6 +78,7 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         times = clock_times((telemetry.started_at + timedelta(milliseconds=ms) for ms in telemetry.offset_ms), zone)
         for row, lines in enumerate(panels.values(), start=1):
             _add_panel(figure, lines, times, row)
+            figure.update_yaxes(rangemode="tozero", row=row, col=1)
         _add_reasons(figure, reasons, times, len(panels) + 1)
     if kernels:
         _add_blocks(figure, blocks, zone, row_count)
@@ -92,21 +90,14 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     return lay_out(figure, height=total_px + 130 if heights else 200, barmode="overlay")
 
 
-_Line = tuple[str, Sequence[float | None], str, str]
-"""Name, values, colour, dash."""
-
-
-def _panels(telemetry: Telemetry) -> dict[str, list[_Line]]:
-    """Return the lines of each panel by title."""
-    offered: dict[str, list[_Line]] = {
-        "clock (MHz)": [
-            ("SM clock", telemetry.sm_clock_mhz, BLUE, "solid"),
-            ("memory clock", telemetry.memory_clock_mhz, ORANGE, "dash"),
-        ],
-        "power (W)": [("power", telemetry.power_w, GREEN, "solid")],
-        "temperature (°C)": [("temperature", telemetry.temperature_c, VERMILLION, "solid")],
+def _panels(telemetry: Telemetry) -> dict[str, dict[str, Sequence[float | None]]]:
+    """Return the readings by title of their panel and name."""
+    offered: dict[str, dict[str, Sequence[float | None]]] = {
+        "clock (MHz)": {"SM clock": telemetry.sm_clock_mhz, "memory clock": telemetry.memory_clock_mhz},
+        "power (W)": {"power": telemetry.power_w},
+        "temperature (°C)": {"temperature": telemetry.temperature_c},
     }
-    return {title: lines for title, lines in offered.items() if any(values for _, values, _, _ in lines)}
+    return {title: lines for title, lines in offered.items() if any(lines.values())}
 
 
 def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
@@ -127,8 +118,11 @@ def thinned(values: Sequence[float | None]) -> list[int]:
     return sorted({*lowest, *highest, *missing})
 
 
-def _add_panel(figure: go.Figure, lines: Sequence[_Line], times: Sequence[datetime], row: int) -> None:
-    for name, values, colour, dash in lines:
+def _add_panel(
+    figure: go.Figure, lines: Mapping[str, Sequence[float | None]], times: Sequence[datetime], row: int
+) -> None:
+    for index, (name, values) in enumerate(lines.items(), start=row - 1):
+        colour, _, dash = style_of(index)
         kept = thinned(values)
         if kept:
             figure.add_scatter(
@@ -141,7 +135,6 @@ def _add_panel(figure: go.Figure, lines: Sequence[_Line], times: Sequence[dateti
                 row=row,
                 col=1,
             )
-    figure.update_yaxes(range=calm_range([value for _, values, _, _ in lines for value in values]), row=row, col=1)
 
 
 def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int) -> None:

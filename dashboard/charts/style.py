@@ -36,8 +36,6 @@ DOUBTFUL = "x"
 _MAX_COMMIT_TICKS = 16
 _CROWDED = 3e3
 """Ratio of highest to lowest value above which only powers of ten get ticks."""
-_CALM = 0.05
-"""Relative range below which readings count as constant."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +108,6 @@ def axis_title(unit: Metric, *, line_break: str = " ") -> str:
     """Return a title such as `time (s), lower is better`."""
     base_unit = "s" if unit.unit == "ns" else unit.unit
     return f"{unit.title}{line_break}({base_unit}), {unit.direction}"
-
-
-def calm_range(values: Iterable[float | None]) -> list[float] | None:
-    """Return a wider range for nearly constant readings, else None for Plotly's default."""
-    known = [value for value in values if value is not None]
-    if not known or max(known) - min(known) > _CALM * abs(max(known)):
-        return None
-    return [min(known) - _CALM * abs(max(known)), max(known) + _CALM * abs(max(known))]
 
 
 def logarithmic(values: Iterable[float]) -> dict[str, object]:

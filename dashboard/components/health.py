@@ -28,7 +28,6 @@ _MAX_COUNTED = 100
 
 
 def show_quarantine(view: View) -> None:
-    """Link to the quarantined runs, if there are any."""
     waiting = data.ask(
         questions.list_fleet_runs,
         quarantine_name(view.project),
@@ -58,7 +57,6 @@ def read_noise(view: View) -> dict[str, RunnerNoise]:
 
 
 def _interval_text(interval: ReportInterval, now: datetime) -> str:
-    """Describe whether results arrive as usual."""
     if interval.silent_from is None:
         return "too few results to tell"
     if interval.is_silent(now):

@@ -116,7 +116,6 @@ def owners_of(view: View, regression: Regression) -> list[str]:
 
 
 def standing_marks(one: TriagedRegression) -> list[Mark]:
-    """Return the marks for drift, alert, confirmation and triage state."""
     regression = one.regression
     return [
         *([Mark("↗", "drift", "gray")] if regression.change_points[0].is_gradual else []),

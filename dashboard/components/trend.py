@@ -12,21 +12,19 @@ from roofwatch.dashboard.charts.trend_marks import changes_of
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (
+    VERDICT_MARKS,
     change_text,
     code_span,
     confirmation_text,
     outcome_text,
     percent,
     transition_text,
-    verdict_text,
     written,
 )
 from roofwatch.db.queries.results import Trend
 from roofwatch.db.values import CommitRef, Regression, Series, SeriesPoint
 
 EVERY_COMMIT = "all"
-_MAX_ROWS = 1_000
-"""Maximum rows of a table of values."""
 _ZOOM = "zoom"
 # `on` of a figure is Plotly's public interface; a double click is reported before the range that it restores
 _REPORT_JS = """
@@ -101,7 +99,7 @@ def show_picked_commit(
     with st.container(border=True):
         st.markdown(f"{view.commit_line(commit)}, {written(commit.committed_at, view.zone)}")
         for change in changes:
-            st.text(f"{verdict_text(change.verdict)} {change_text(change)}: {change.evidence}")
+            st.text(f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}")
         show_table(
             [
                 _Value(name, one.key.definition, point)
@@ -131,7 +129,7 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
     st.header("Change points", anchor=False)
     show_table(
         changes_of(series, regressions),
-        Column("verdict", lambda one: one.change.verdict, verdict_text),
+        Column("verdict", lambda one: one.change.verdict, lambda verdict: VERDICT_MARKS[verdict].text),
         Column("change", lambda one: one.change.relative_change, percent),
         Column("cause", lambda one: one.regression.cause),
         Column("commit", lambda one: one.change.commit.short_sha),
@@ -147,13 +145,10 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
 
 def show_values(view: View, series: Sequence[Series]) -> None:
     for one, name in zip(series, series_names(series), strict=True):
-        shown = one.points[-_MAX_ROWS:]
         st.markdown(f"{code_span(name)}, {one.key.definition.title}")
-        if len(shown) < len(one.points):
-            st.caption(f"The last {len(shown):,} of {len(one.points):,} points of the figure.")
         write = one.key.definition.format
         show_table(
-            shown,
+            one.points,
             Column("commit", lambda point: point.commit.short_sha),
             Column("subject", lambda point: point.commit.subject),
             Column("outcome", lambda point: point.outcome, outcome_text),

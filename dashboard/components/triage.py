@@ -22,8 +22,6 @@ _MEANING = {
     TriageState.INVALID: "false alarm",
 }
 _LONGEST_REASON = 500
-_OUTCOME = "triage:outcome"
-"""Key of the outcome message until the next redraw."""
 
 
 def find_triager(project: str) -> tuple[Person | None, str]:
@@ -56,21 +54,12 @@ def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
     else:
         with line.popover("Set status", icon=":material/rule:"):
             _show_form(project, [one])
-    show_outcome()
 
 
 def show_selected(project: str, chosen: Sequence[TriagedRegression]) -> None:
     with st.popover(f"Set status of {len(chosen)} selected", icon=":material/rule:", disabled=not chosen):
         if chosen:
             _show_form(project, chosen)
-    show_outcome()
-
-
-def show_outcome() -> None:
-    """Show why the last decision failed, if it did."""
-    outcome = st.session_state.pop(_OUTCOME, None)
-    if outcome is not None:
-        st.warning(outcome, icon=":material/error:")
 
 
 def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
@@ -109,14 +98,15 @@ def _decide(project: str, chosen: Sequence[TriagedRegression], key: str) -> None
     state, reason = st.session_state[f"state:{key}"], str(st.session_state[f"reason:{key}"]).strip()
     person = person_here()
     if person is None:
-        st.session_state[_OUTCOME] = "You are signed out; sign in again."
+        st.warning("You are signed out; sign in again.", icon=":material/error:")
         return
     if not reason:
-        st.session_state[_OUTCOME] = "A reason is required; it is stored with the decision."
+        st.warning("A reason is required; it is stored with the decision.", icon=":material/error:")
         return
     for one in chosen:
         try:
             seen = one.triage.state
             data.decide(project, one.triage.regression_id, state, seen=seen, person=person, reason=reason)
         except (NotAllowedError, StaleTriageError) as error:
-            st.session_state[_OUTCOME] = f"Not set for {code_span(one.regression.kernel)}: {code_span(str(error))}"
+            failure = f"Not set for {code_span(one.regression.kernel)}: {code_span(str(error))}"
+            st.warning(failure, icon=":material/error:")

@@ -185,7 +185,11 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
     """Return the columns of a comparison; why rows are not compared and further metrics only if any row has them."""
 
     def metric_column(name: str) -> Column[ComparedCase]:
-        return Column(metric(name).title, lambda row: _metric_text(name, row), help=_METRICS[name])
+        def write(case: MeasuredCase) -> str | None:
+            value = getattr(case, name)
+            return None if value is None else metric(name).format(value)
+
+        return Column(metric(name).title, lambda row: _both(row, write), help=_METRICS[name])
 
     further: list[Column[ComparedCase]] = [
         Column(_NOT_COMPARED, lambda row: row.refusal, help="How base and head were timed differently."),
@@ -280,14 +284,6 @@ def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str
     """Write `base → head`, or one value if both are equal."""
     base, head = (None if case is None else write(case) for case in (row.base, row.head))
     return head or base or "" if base is None or head is None or base == head else f"{base} → {head}"
-
-
-def _metric_text(name: str, row: ComparedCase) -> str:
-    def write(case: MeasuredCase) -> str | None:
-        value = getattr(case, name)
-        return None if value is None else metric(name).format(value)
-
-    return _both(row, write)
 
 
 def _verdict_text(row: ComparedCase) -> str:

@@ -24,7 +24,7 @@ from roofwatch.dashboard.components.kernel_tables import (
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.table import grouped
 from roofwatch.dashboard.components.workloads import show_step_values
-from roofwatch.dashboard.wording import choice_text, code_span, commit_text, written
+from roofwatch.dashboard.wording import choice_text, code_span, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 from roofwatch.db.values import Series
@@ -200,7 +200,7 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
     show_static(part.static_facts, None if before is None else before.static_facts)
     if previous is not None:
         st.caption(
-            f"*changed* is against {code_span(commit_text(previous.commit))}, the commit measured before this one. "
+            f"*changed* is against {code_span(choice_text(previous.commit))}, the commit measured before this one. "
             "Equal hashes are equal machine code."
         )
 

@@ -19,7 +19,7 @@ from roofwatch.dashboard.components.regressions import in_order, row_html, show_
 from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.components.triage import find_triager, show_selected
 from roofwatch.dashboard.components.workloads import show_workloads
-from roofwatch.dashboard.wording import movement_text, shortened
+from roofwatch.dashboard.wording import percent, shortened
 from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
@@ -138,7 +138,11 @@ def _show_movements(
         for case in runner.cases
         if case.outcomes
     }
-    kernels = _most_moved_first({kernel for kernel, _ in moved} | broken.keys(), list(moved.values()))
+    sizes = dict.fromkeys(broken, 0.0)
+    for one in moved.values():
+        size = math.inf if one.relative_change is None else abs(one.relative_change)
+        sizes[one.kernel] = max(size, sizes.get(one.kernel, 0.0))
+    kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))
     unchanged = {kernel for kernel, _ in measured} - set(kernels)
     if not kernels:
         st.text(f"No change in this time range; {len(unchanged)} kernels were measured.")
@@ -155,7 +159,8 @@ def _show_movements(
         movement = moved.get((kernel, runner_class))
         text = "" if (kernel, runner_class) not in measured else _UNCHANGED
         if movement is not None:
-            text = view.anchor(movement_text(movement), "trends", kernel=kernel, runner=runner_class)
+            change = "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
+            text = view.anchor(change, "trends", kernel=kernel, runner=runner_class)
         kind = ' class="rw-stale"' if runner_class in stale else ""
         return f'<td{kind} style="{cell_colour(movement)}">{text}</td>'
 
@@ -170,15 +175,6 @@ def _show_movements(
         f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant change. Blank: no "
         f"data. Hatched: the runner is silent or has not measured the newest commit.{rest}"
     )
-
-
-def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]:
-    def rank(kernel: str) -> tuple[float, str]:
-        own = [one for one in moved if one.kernel == kernel]
-        changes = [math.inf if one.relative_change is None else abs(one.relative_change) for one in own]
-        return -max(changes, default=0.0), kernel
-
-    return sorted(kernels, key=rank)
 
 
 def cell_colour(movement: Movement | None) -> str:

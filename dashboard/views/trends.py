@@ -29,13 +29,8 @@ from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.values import CommitRef, Regression, RegressionState, Series, SeriesKey, Verdict
 from roofwatch.spec.workload import WORKLOADS
 
-_NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
-    ("Runner class", "runner", lambda key: key.runner_class),
-    ("Target", "target", lambda key: key.target),
-    ("Function", "function", lambda key: key.function),
-    ("Tensor", "tensor", lambda key: key.tensor),
-)
-"""Parameters that distinguish series of one kernel, metric and case."""
+_NARROWED_BY = {"runner_class": "runner", "target": "target", "function": "function", "tensor": "tensor"}
+"""Parameters, by part of the key, that distinguish series of one kernel, metric and case."""
 _WINDOWS = (100, 500, 2_000)
 _OTHER_WAYS_TO_ZOOM = ["pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d"]
 
@@ -172,14 +167,15 @@ def _narrow(
     first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]
     shown_cases = {case, *beside, *first_cases}
     left = [key for key in keys if key.metric in {metric, *further} and key.case_id in shown_cases]
-    for label, parameter, part_of in _NARROWED_BY:
+    for name, parameter in _NARROWED_BY.items():
         # machine code has no runner and times have no target: keep series without that part
-        parts = sorted({part_of(key) for key in left} - {""}, key=natural_order)
+        parts = sorted({getattr(key, name) for key in left} - {""}, key=natural_order)
         if parts:
-            start_part = None if begun is None else part_of(begun)
+            start_part: str = getattr(begun, name, "")
             default = start_part if start_part in parts else parts[0]
+            label = name.replace("_", " ").capitalize()
             chosen = link.choose_some(label, parts, parameter=parameter, default=[default], place=second)
-            left = [key for key in left if part_of(key) in {"", *chosen}]
+            left = [key for key in left if getattr(key, name) in {"", *chosen}]
     return sorted(left, key=lambda key: [metric, *further].index(key.metric))
 
 

@@ -234,6 +234,9 @@ def test_those_who_may_triage_select_regressions_in_the_rows(
     for one in app.checkbox:
         one.check()
     app.run()
+    next(one for one in app.button if one.label == "Set status").click()
+    app.run()
+    assert "A reason is required" in app.warning[0].value
     next(one for one in app.text_input if one.label == "Reason").input("A known cost")
     next(one for one in app.button if one.label == "Set status").click()
     app.run()
