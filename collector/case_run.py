@@ -24,7 +24,6 @@ class CaseRun:
     profile: CaseProfile | None = None
     blocks: list[Block] = field(default_factory=list)
     failure: Failure | None = None
-    """Why timing failed."""
     method: TimingMethod | None = None
     """Method of the blocks; None before the first one."""
     launches_per_sample: int | None = None

@@ -88,7 +88,6 @@ def device_uuid(device: str) -> str | None:
 
 
 def cpu_name() -> str:
-    """CPU model name from the kernel."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -101,7 +101,6 @@ class Redaction:
         return kind in self.kept
 
     def text(self, text: str) -> str:
-        """Redact a text."""
         if not self.keeps(Kind.ENVIRONMENT) and "=" in text:
             text = _without_environment(text)
         if not self.keeps(Kind.ARGUMENTS):

@@ -36,8 +36,6 @@ OnProgress = Callable[[Progress], None]
 
 
 class Steps:
-    """Counts finished steps and reports progress."""
-
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
         self._notices: set[str] = set()
@@ -63,7 +61,6 @@ class Activity(StrEnum):
     """Start the first worker: load torch, Triton and the suite."""
     CEILINGS = "ceilings"
     COMPILE = "compile"
-    """Compile for all targets."""
     CHECK = "check"
     COOL_DOWN = "cool_down"
     """Wait for a throttled device."""
@@ -73,7 +70,6 @@ class Activity(StrEnum):
     OVERHEAD = "overhead"
     """Everything else in a block: starting the process, making inputs, returning results."""
     PROFILE = "profile"
-    """Profile calls, after all timing."""
 
 
 class SpentTime:
@@ -81,23 +77,14 @@ class SpentTime:
 
     def __init__(self) -> None:
         self._total_ns: Counter[str] = Counter()
-        self._running: tuple[Activity, int] | None = None
-        """The activity, and until when it is counted."""
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
-        self._running = activity, time.monotonic_ns()
+        began_ns = time.monotonic_ns()
         try:
             yield
         finally:
-            self._count()
-            self._running = None
-
-    def _count(self) -> None:
-        if self._running is not None:
-            (activity, since_ns), now_ns = self._running, time.monotonic_ns()
-            self._total_ns[activity] += now_ns - since_ns
-            self._running = activity, now_ns
+            self._total_ns[activity] += time.monotonic_ns() - began_ns
 
     def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> None:
         """Move a part of one activity's time to another."""
@@ -111,15 +98,12 @@ class SpentTime:
 
     @property
     def total_ns(self) -> dict[str, int]:
-        """Total by activity, with what the running one has taken so far."""
-        self._count()
+        """Total by activity, without the running one."""
         return {str(activity): self._total_ns[activity] for activity in Activity if self._total_ns[activity]}
 
 
 @dataclass(frozen=True)
 class Selected:
-    """A subject with its kernel's spec."""
-
     case: CaseRecord
     implementation: ImplementationInfo
     rank_count: int

@@ -23,8 +23,6 @@ from roofwatch.spec import KernelSpec
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """Where a suite is declared."""
-
     path: Path | None = None
     """A benchmark file or a folder of `bench_*.py`; None for the bundled suite."""
     import_roots: tuple[Path, ...] = ()
@@ -188,7 +186,6 @@ def digest_of_suite(source: SuiteSource) -> str:
 
 
 def digest_of_own_suite() -> str:
-    """Digest of the bundled kernels."""
     files = sorted(file for file in _OWN_SUITE.rglob("*") if file.suffix in _CODE)
     return digest_of([(_name(file, _OWN_SUITE), digest_of_file(file)) for file in files])
 
@@ -207,8 +204,6 @@ def _name(file: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class SuiteAt:
-    """A suite at a commit."""
-
     source: SuiteSource
     commit: Commit
     project: str

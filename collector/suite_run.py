@@ -174,7 +174,6 @@ class SuiteRun:
         return [case for case in timed if self.plan.has_profiles and case.selected.rank_count == 1]
 
     def compile(self) -> None:
-        """Compile for all targets, without the device."""
         missing = [case for case in self.to_compile if not case.static_facts]
         if not missing:
             return
@@ -205,7 +204,6 @@ class SuiteRun:
         return case is not None and case.can_be_timed and len(case.blocks) <= number
 
     def cool_down(self) -> None:
-        """Wait for a throttled device to cool down."""
         if self._session.is_too_hot:
             with self.spent.on(Activity.COOL_DOWN):
                 self._session.cool_down(self._steps.note)

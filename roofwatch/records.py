@@ -114,7 +114,7 @@ def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[s
     if telemetry.status != "ok":
         yield f"device: no telemetry ({telemetry.status}): {telemetry.message}"
         return
-    parts = [f"{telemetry.reading_count} readings"]
+    parts = [f"{len(telemetry.offset_ms)} readings"]
     clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz is not None]
     if clocks:
         parts.append(f"SM clock {_range(clocks)} MHz, median {statistics.median(clocks):.0f}")

@@ -76,7 +76,6 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
         words=words,
         advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile dimension must be at least "
         "16, and the tensor cores must support the type of both operands.",
-        limit=Limit.COMPUTE,
         weight=Weight.BINDING if evidence.limit is Limit.COMPUTE and is_measured else _weight(evidence),
         most_speedup=1 / (utilisation or 1.0) if is_measured and evidence.limit is not Limit.MEMORY else None,
     )
@@ -93,7 +92,6 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
             f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill loads.",
             words=words,
             advice="Use fewer registers per thread: a smaller tile, the same tile with more warps, or fewer stages.",
-            limit=Limit.MEMORY,
             weight=_weight(evidence),
         )
 
@@ -115,7 +113,6 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
             f"{' and '.join(limits) or 'its resources'}).",
             words=words,
             advice=f"Aim for {remedies}, or more independent loads per thread.",
-            limit=Limit.LATENCY,
             weight=_weight(evidence),
         )
 
@@ -135,7 +132,6 @@ def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
             words=words,
             advice="Give each thread neighbouring elements: a contiguous innermost dimension, strides and pointers "
             "that the compiler knows to be multiples of 16 bytes, and masks on whole groups of elements.",
-            limit=Limit.MEMORY,
             weight=Weight.HINT,
         )
 

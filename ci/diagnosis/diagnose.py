@@ -136,7 +136,6 @@ class BottleneckChange:
     base: Limit
     head: Limit
     headline: Remark
-    """The headline of the head."""
     news: tuple[Remark, ...]
     """Findings of the head that the base does not have."""
 

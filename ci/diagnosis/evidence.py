@@ -43,7 +43,6 @@ class Limit(StrEnum):
     HOST = "host"
     """The host issues work more slowly than the device runs it."""
     LINKS = "links"
-    """The links between devices."""
     UNDETERMINED = "undetermined"
 
 
@@ -56,7 +55,6 @@ class Timing:
     span_ns: float
     """From the start of the first kernel to the end of the last; the median if the timer does not measure it."""
     host_ns: float | None
-    """Host time to issue the launch."""
     kernel_count: int | None
     sm_clock_mhz: float | None
 
@@ -232,11 +230,6 @@ class Evidence:
         # kernels are not counted on a CPU: call overhead binds if the work takes less than half of one call
         is_little = self.has_roof and (self.roof.ideal_ns or 0.0) < FIXED_SHARE * self.one_launch_ns
         return Limit.LAUNCH if is_little else Limit.UNDETERMINED
-
-    @property
-    def known_limit(self) -> Limit | None:
-        """The limit; None if undetermined."""
-        return None if self.limit is Limit.UNDETERMINED else self.limit
 
     @property
     def gap_share(self) -> float:

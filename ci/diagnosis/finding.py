@@ -23,8 +23,6 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a rule found, with advice."""
-
     title: str
     text: str
     """The numbers, with one `{}` for each of the words."""
@@ -33,7 +31,6 @@ class Finding:
     advice: str
     rule: str = ""
     """Name of the rule; `diagnose` sets it."""
-    limit: Limit | None = None
     weight: Weight = Weight.CAUSE
     most_speedup: float | None = None
     """Upper bound of the speedup if this is fixed; None if unknown."""

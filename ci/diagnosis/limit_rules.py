@@ -105,7 +105,6 @@ def _binding(evidence: Evidence, text: str, advice: str, *, most_speedup: float,
         title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
         text=text,
         advice=advice,
-        limit=evidence.limit,
         weight=Weight.BINDING,
         most_speedup=most_speedup,
     )
@@ -128,7 +127,6 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
         advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
         "dimension), more independent loads per thread (num_stages, unrolled loops), and more warps if registers and "
         "shared memory allow.",
-        limit=Limit.LATENCY,
         weight=Weight.BINDING,
         most_speedup=_most_speedup(evidence),
     )
@@ -142,7 +140,6 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
             text=f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "
             f"{_shares_in_words(evidence)}.",
             advice=_CPU_ADVICE,
-            limit=Limit.UNDETERMINED,
             weight=Weight.BINDING,
             most_speedup=_most_speedup(evidence),
         )
@@ -156,7 +153,6 @@ def links(evidence: Evidence) -> Iterator[Finding]:
             text=f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it "
             "with the datasheet.",
             advice="Send fewer bytes (a narrower type, or less often), or overlap it with independent arithmetic.",
-            limit=Limit.LINKS,
             weight=Weight.BINDING,
         )
 

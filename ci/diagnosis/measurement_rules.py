@@ -83,7 +83,6 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
             text=f"{share:.0%} of the roofline: either the device was slower while its ceilings were measured, "
             "or the cost model counts work that is not done.",
             advice="Measure again on an idle device; if it persists, check flop_count and memory_bytes of the case.",
-            limit=evidence.known_limit,
             weight=Weight.DOUBT,
         )
 
@@ -128,7 +127,6 @@ def host_bound(evidence: Evidence) -> Iterator[Finding]:
         text=f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}.",
         advice="Issue less work from the host: a CUDA graph of several calls (torch.compile with "
         "mode='reduce-overhead'), larger batches, or fewer and larger kernels. A faster kernel changes nothing here.",
-        limit=Limit.HOST,
         weight=Weight.BINDING if evidence.limit is Limit.HOST else Weight.CAUSE,
         most_speedup=host_ns / busy_ns,
     )
@@ -144,7 +142,6 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
         text=f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: "
         f"nothing runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time.",
         advice="Fuse the kernels into one (in Triton, or with torch.compile), or launch them as one CUDA graph.",
-        limit=Limit.LAUNCH,
         weight=Weight.BINDING if evidence.limit is Limit.LAUNCH else Weight.CAUSE,
         most_speedup=timing.span_ns / timing.median_ns,
     )
@@ -172,7 +169,6 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
         text=text,
         advice="Do more work per launch: use larger batches, or fuse it with its neighbours. Tuning the kernel does "
         "not help at this size.",
-        limit=Limit.LAUNCH,
         weight=Weight.BINDING,
         most_speedup=timing.median_ns / evidence.one_launch_ns,
     )
@@ -188,7 +184,6 @@ def many_kernels(evidence: Evidence) -> Iterator[Finding]:
             title="many small kernels",
             text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average.",
             advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate values in registers.",
-            limit=Limit.LAUNCH,
             most_speedup=None if reachable_ns is None else timing.median_ns / reachable_ns,
         )
 
@@ -208,7 +203,6 @@ def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
         f"{format_bytes(needed)}: {counted / needed:.1f} times as much.",
         advice="Either data is read again after eviction from the cache (reorder the blocks to share data, enlarge "
         "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring addresses).",
-        limit=Limit.MEMORY,
         most_speedup=min(counted / needed, 1 / (utilisation or 1.0)) if is_bounded else None,
     )
 
@@ -225,14 +219,12 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
             title="too few blocks for the device",
             text=f"Its blocks fill {count:.0%} of one wave.",
             advice="Launch more blocks: use smaller tiles, or split the reduction dimension (split-K).",
-            limit=Limit.LATENCY,
         )
     elif started / count >= PARTIAL_WAVE:
         yield Finding(
             title="a partial last wave",
             text=f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle.",
             advice="Choose tiles that make a whole number of waves, or use a persistent kernel.",
-            limit=Limit.LATENCY,
             most_speedup=started / count,
         )
 
@@ -249,7 +241,6 @@ def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
             f"{format_ns(evidence.timing.median_ns)}: {speedup:.2f} times as long.",
             words=(name,),
             advice="Use that implementation, or find out what it does differently.",
-            limit=evidence.known_limit,
             most_speedup=speedup,
             is_measured=True,
         )

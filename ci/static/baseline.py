@@ -80,7 +80,6 @@ class Accepted(BaseModel):
         return CodeFacts(known, self.instructions)
 
     def judge(self, head: StaticFacts) -> Verdict:
-        """Compare new facts with the accepted ones."""
         was_compiled, compiles = self.outcome is Outcome.OK, head.outcome is Outcome.OK
         if was_compiled and compiles:
             return judge_code(self.facts, code_facts(head))[0]
@@ -97,12 +96,9 @@ class Accepted(BaseModel):
 
 @dataclass(frozen=True)
 class Baseline:
-    """All entries of a baseline file."""
-
     by_function: Mapping[FunctionKey, Accepted] = field(default_factory=dict)
 
     def with_accepted(self, facts: Iterable[StaticFacts], reason: str) -> Self:
-        """Add or replace entries."""
         added = {function_key(one): Accepted.of(one, reason) for one in facts}
         return replace(self, by_function={**self.by_function, **added})
 
@@ -115,14 +111,11 @@ class Baseline:
 
 @dataclass(frozen=True)
 class AppliedBaseline:
-    """A comparison after applying a baseline."""
-
     judged: tuple[StaticJudgement, ...]
     """Accepted regressions are `unchanged`."""
     better: tuple[tuple[Accepted, StaticFacts], ...] = ()
     """Entries with better new facts."""
     stale: tuple[Accepted, ...] = ()
-    """Entries of deleted functions."""
 
     @property
     def notes(self) -> tuple[Remark, ...]:

@@ -65,12 +65,10 @@ class StaticJudgement:
 
     @property
     def has_compiled(self) -> bool:
-        """Whether both sides compiled."""
         return _compiles(self.base) and _compiles(self.head)
 
     @property
     def word(self) -> str:
-        """One word for tables."""
         if self.reason in _WORDS:
             return _WORDS[self.reason]
         return "changed" if self.verdict is Verdict.UNCHANGED else str(self.verdict)
@@ -92,8 +90,6 @@ class StaticJudgement:
 
 @dataclass(frozen=True)
 class StaticComparison:
-    """Result of a comparison."""
-
     judged: tuple[StaticJudgement, ...]
     """Functions whose machine code or launch differs."""
     unchanged_by_target: Mapping[str, int]

@@ -72,7 +72,6 @@ class Upgrade:
         return self._judged(Verdict.IMPROVED)
 
     def counts(self, target: str) -> dict[str, int]:
-        """Count the functions of a target."""
         items = [item for item in self.comparison.judged if item.target == target]
         verdicts = [item.verdict for item in items]
         return {
@@ -103,8 +102,6 @@ def judge_upgrades(builds: Sequence[Build]) -> tuple[Upgrade, ...]:
 
 @dataclass(frozen=True)
 class AuditTable:
-    """A table of raw text for a terminal."""
-
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]

@@ -233,7 +233,6 @@ def _compare(
 
 
 def _explain(expected: torch.Tensor, actual: torch.Tensor, limits: Errors) -> dict[str, Any]:
-    """Describe the wrong elements of a failed tensor."""
     # if only the RMS is too large, elements beyond half of its limit count as wrong
     thresholds = (limits.elementwise, limits.rmse_ratio / 2, 0.0)
     mask, worst = next(found for limit in thresholds if (found := wrong_elements(expected, actual, limit))[1])

@@ -23,8 +23,6 @@ AnyNumber = Annotated[float, PlainSerializer(_json_number, when_used="json")]
 
 
 class Arrangement(StrEnum):
-    """Memory layout of a tensor."""
-
     ROW_STRIDED = "row_strided"
     """A slice of a wider buffer: rows are not contiguous and not aligned."""
     TRANSPOSED = "transposed"

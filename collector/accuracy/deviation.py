@@ -17,8 +17,6 @@ _HUGE = 1e30
 
 @dataclass(frozen=True)
 class Deviation:
-    """A result compared with its reference."""
-
     errors: Errors
     """Over the elements that are finite on both sides."""
     max_abs_error: float
@@ -69,7 +67,6 @@ def has_same_bits(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def count_different_bits(before: torch.Tensor, after: torch.Tensor) -> int:
-    """Count elements whose bits differ."""
     differ = _bytes(before) != _bytes(after)
     return int(differ.reshape(before.numel(), before.itemsize).any(dim=1).sum())
 

@@ -27,7 +27,6 @@ class PreparedCase:
     device: str
     inputs: Mapping[str, Any]
     originals: Mapping[str, torch.Tensor]
-    """Copies of the input tensors."""
     expected: Mapping[str, torch.Tensor]
     """Outputs and gradients of the reference, in float64."""
     lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity

@@ -41,7 +41,6 @@ class Capture:
         return sorted(line for line in self._lines if not line.startswith(_IMPORT_PREFIXES))
 
     def install(self) -> None:
-        """Record every launch of this process from now on."""
         from triton.runtime.autotuner import Autotuner, Heuristics
         from triton.runtime.jit import JITFunction
 

@@ -94,7 +94,6 @@ def count_sass(disassembly: str) -> dict[str, int]:
 
 
 def count_amdgcn(assembly: str) -> dict[str, int]:
-    """Count the instructions in AMD assembly text by kind."""
     return _counted(_kind_of_gcn(mnemonic, operands) for mnemonic, operands in _GCN_LINE.findall(assembly))
 
 

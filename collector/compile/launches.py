@@ -46,8 +46,6 @@ _ADDR_NO_RANDOMIZE = 0x0040000
 
 @dataclass(frozen=True)
 class Compiled:
-    """Compiler output for one launch."""
-
     identity: str
     """Equal for launches that were compiled in the same way."""
     binary: bytes

@@ -66,7 +66,6 @@ def compile_suite(
 
 
 def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
-    """Make the workers that compile a suite."""
     return WorkerPool(fork_server, WorkerSettings(source=source, device="cpu", thread_count=1))
 
 

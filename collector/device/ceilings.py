@@ -68,8 +68,6 @@ def whole_blocks(item_count: int) -> int:
 
 @dataclass(frozen=True)
 class _Bench:
-    """Times launches on one device."""
-
     device: str
     method: TimingMethod
 

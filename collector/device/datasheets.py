@@ -134,8 +134,6 @@ def datasheet_ceilings(device_name: str, dtypes: Sequence[str]) -> list[Ceiling]
 
 @dataclass(frozen=True)
 class DatasheetComparison:
-    """A measured ceiling and the published one."""
-
     measured: Ceiling
     published_per_s: float
     at_clock_per_s: float

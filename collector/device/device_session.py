@@ -129,13 +129,11 @@ class DeviceSession:
         )
 
     def with_state(self, taken: TimedBlock) -> TimedBlock:
-        """Add the device's state during its samples to a block."""
         window = Window(taken.began_ns, taken.ended_ns)
         state = self.state(window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample)
         return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
 
     def with_clock(self, measured: MeasuredCeiling) -> Ceiling:
-        """Add the SM clock during its measurement to a ceiling."""
         if measured.ceiling.source == "datasheet":
             return measured.ceiling
         state = self.state(Window(measured.began_ns, measured.ended_ns))

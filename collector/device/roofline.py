@@ -57,7 +57,6 @@ class Roof:
 
     @property
     def bound(self) -> Literal["memory", "compute"] | None:
-        """The ceiling that takes longer."""
         if self.ideal_ns is None:
             return None
         return "compute" if self.ideal_ns == self.compute_ns else "memory"
@@ -94,8 +93,6 @@ def position(
 
 @dataclass(frozen=True)
 class LevelPosition:
-    """Traffic of a case through one memory level."""
-
     level: Literal["dram", "l2", "l1"]
     byte_count: float
     utilisation: float | None
@@ -135,7 +132,6 @@ def binding_level(positions: Sequence[LevelPosition]) -> LevelPosition | None:
 
 
 def _memory_ceilings(ceilings: Sequence[Ceiling]) -> dict[str, Ceiling]:
-    """Measured memory ceilings by level."""
     memory = [ceiling for ceiling in ceilings if ceiling.source == "measured" and ceiling.resource == "memory"]
     return {ceiling.level or "": ceiling for ceiling in memory}
 

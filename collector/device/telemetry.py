@@ -5,7 +5,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from math import ceil
@@ -108,7 +108,6 @@ class Sampler:
 
     @property
     def readings(self) -> Sequence[Reading]:
-        """All readings so far, in order."""
         with self._lock:
             return tuple(self._readings)
 
@@ -127,12 +126,7 @@ class Sampler:
         """Readings from number `first` on, as columns; the message says what is missing, and why."""
         readings = self.readings
         rows = [
-            {
-                "offset_ms": (reading.at_ns - readings[0].at_ns) / 1e6,
-                "clock_event_reasons": reading.clock_event_reasons,
-                **{name: getattr(reading, name) for name in _QUANTITIES},
-            }
-            for reading in readings[first:]
+            {"offset_ms": (reading.at_ns - readings[0].at_ns) / 1e6, **asdict(reading)} for reading in readings[first:]
         ]
         return _telemetry(rows, self._started_at, message)
 

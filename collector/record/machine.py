@@ -188,17 +188,6 @@ class Telemetry(Part):
     clock_event_reasons: tuple[tuple[Name, ...], ...] = ()
     foreign_process_count: tuple[Count | None, ...] = ()
 
-    @property
-    def reading_count(self) -> int:
-        """Number of readings that are not empty."""
-        columns = [
-            column
-            for column in (self.sm_clock_mhz, self.memory_clock_mhz, self.power_w, self.temperature_c, self.energy_j)
-            if column
-        ]
-        known = sum(any(value is not None for value in row) for row in zip(*columns, strict=True))
-        return known if columns else len(self.offset_ms)
-
     @model_validator(mode="after")
     def _columns_of_one_length(self) -> Self:
         for name, value in self:

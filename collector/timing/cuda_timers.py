@@ -57,7 +57,31 @@ class BusyDevice:
         return False
 
 
-class EventStopwatch(Stopwatch):
+class _CudaStopwatch(Stopwatch):
+    """Times with CUDA events around queued work."""
+
+    def __post_init__(self) -> None:
+        self._device = BusyDevice(self.ranks)
+        self._host_ns: list[float] = []
+
+    def rehearse(self) -> float:
+        start, end = _event(), _event()
+        self.prepare_cache()
+        self.ranks.align()
+        start.record()
+        began_at = perf_counter_ns()
+        self.launch()
+        self._host_ns.append(float(perf_counter_ns() - began_at))
+        end.record()
+        torch.cuda.synchronize()
+        return self._elapsed_ns(start, end)
+
+    def _elapsed_ns(self, start: Any, end: Any) -> float:
+        """Time between two events on the slowest rank; 1 ns if it is below their resolution."""
+        return self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
+
+
+class EventStopwatch(_CudaStopwatch):
     """Times launches with CUDA events; all launches are queued before the first one runs.
 
     Events resolve about 0.5 µs. The time between them includes gaps between a launch's kernels.
@@ -66,23 +90,15 @@ class EventStopwatch(Stopwatch):
     shortest_sample_ns = 50_000.0
     """100 times the resolution of events."""
 
-    def __post_init__(self) -> None:
-        self._device = BusyDevice(self.ranks)
-
-    def rehearse(self) -> float:
-        return self._timed_batch(1, 1, lambda work, _: _run_and_wait(work))[0].busy_ns
-
     def take(self, sample_count: int, launches: int) -> list[Sample]:
         samples: list[Sample] = []
         while len(samples) < sample_count:
             at_once = max(1, self._device.max_queued // launches)
-            samples += self._timed_batch(min(at_once, sample_count - len(samples)), launches, self._device.queue)
+            samples += self._timed_batch(min(at_once, sample_count - len(samples)), launches)
         self.has_host_gaps = not self._device.can_queue
         return samples
 
-    def _timed_batch(
-        self, sample_count: int, launches: int, run: Callable[[Callable[[], None], int], bool]
-    ) -> list[Sample]:
+    def _timed_batch(self, sample_count: int, launches: int) -> list[Sample]:
         """Take samples; none if some work started early."""
         events = [(_event(), _event()) for _ in range(sample_count)]
         host_ns: list[float] = []
@@ -98,20 +114,12 @@ class EventStopwatch(Stopwatch):
                 host_ns.append((perf_counter_ns() - began_at) / launches)
                 end.record()
 
-        if not run(work, sample_count * launches):
+        if not self._device.queue(work, sample_count * launches):
             return []
         return [
-            Sample(
-                busy_ns=self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6)) / launches, host_ns=host
-            )
+            Sample(busy_ns=self._elapsed_ns(start, end) / launches, host_ns=host)
             for (start, end), host in zip(events, host_ns, strict=True)
         ]
-
-
-def _run_and_wait(work: Callable[[], None]) -> bool:
-    work()
-    torch.cuda.synchronize()
-    return True
 
 
 def _event() -> Any:
@@ -132,7 +140,7 @@ class FailedCaptureError(UnsupportedError):
     """
 
 
-class GraphStopwatch(Stopwatch):
+class GraphStopwatch(_CudaStopwatch):
     """Times replays of one CUDA graph that holds all launches of a sample, without host time between them.
 
     Launches of a rotation are unrolled, each copy equally often. Host time is measured without the graph.
@@ -142,22 +150,10 @@ class GraphStopwatch(Stopwatch):
     """A replay starts some microseconds before its first kernel: 0.5 % of this."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._copy_count = self.launch.count if isinstance(self.launch, Rotation) else 1
-        self._device = BusyDevice(self.ranks)
-        self._host_ns: list[float] = []
         self._graph: Any = None
         self._launches = 0
-
-    def rehearse(self) -> float:
-        start, end = _event(), _event()
-        self.ranks.align()
-        start.record()
-        began_at = perf_counter_ns()
-        self.launch()
-        self._host_ns.append(float(perf_counter_ns() - began_at))
-        end.record()
-        end.synchronize()
-        return self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
 
     def launches_for(self, launch_ns: float) -> int:
         wanted = min(_MAX_GRAPH_LAUNCHES, super().launches_for(launch_ns))
@@ -208,5 +204,4 @@ class GraphStopwatch(Stopwatch):
 
         if not self._device.queue(work, 1 + launches // _LAUNCHES_QUEUED_AT_ONCE):
             return []
-        elapsed_ns = self.ranks.slowest_ns(max(1.0, float(start.elapsed_time(end)) * 1e6))
-        return [Sample(busy_ns=elapsed_ns / launches, host_ns=statistics.median(self._host_ns))]
+        return [Sample(busy_ns=self._elapsed_ns(start, end) / launches, host_ns=statistics.median(self._host_ns))]

@@ -151,16 +151,12 @@ class Rotation:
         return result
 
 
-@dataclass(frozen=True)
-class MemoryFloor:
-    """Memory allocated before a case is loaded."""
-
-    allocated_bytes: int
-    reserved_bytes: int
+MemoryStats = Mapping[str, int]
+"""As from `torch.cuda.memory_stats`."""
 
 
-def memory_floor(device: str) -> MemoryFloor | None:
-    """Allocated memory after emptying torch's cache; None on a CPU."""
+def memory_floor(device: str) -> MemoryStats | None:
+    """Memory in use before a case is loaded, after emptying torch's cache; None on a CPU."""
     if not device.startswith("cuda"):
         return None
     gc.collect()
@@ -168,11 +164,10 @@ def memory_floor(device: str) -> MemoryFloor | None:
     # matmuls of earlier cases keep a workspace, which would not be counted again
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
-    statistics = torch.cuda.memory_stats()
-    return MemoryFloor(statistics["allocated_bytes.all.current"], statistics["reserved_bytes.all.current"])
+    return torch.cuda.memory_stats()
 
 
-def measure_memory(launch: Launch, floor: MemoryFloor) -> MemoryUse:
+def measure_memory(launch: Launch, floor: MemoryStats) -> MemoryUse:
     """Memory that one launch uses above the floor, including its inputs.
 
     The first launch is not counted: it compiles, autotunes and allocates library workspaces.
@@ -189,15 +184,15 @@ def measure_memory(launch: Launch, floor: MemoryFloor) -> MemoryUse:
     return memory_use(floor, before, after)
 
 
-def memory_use(floor: MemoryFloor, before: Mapping[str, int], after: Mapping[str, int]) -> MemoryUse:
-    """Memory use from `torch.cuda.memory_stats` before and after a launch.
+def memory_use(floor: MemoryStats, before: MemoryStats, after: MemoryStats) -> MemoryUse:
+    """Memory use above the floor, from the statistics before and after a launch.
 
     Inactive split blocks are the free parts of segments in use.
     """
     reserved_bytes = after["reserved_bytes.all.current"]
     return MemoryUse(
-        peak_allocated_bytes=max(0, after["allocated_bytes.all.peak"] - floor.allocated_bytes),
-        peak_reserved_bytes=max(0, after["reserved_bytes.all.peak"] - floor.reserved_bytes),
+        peak_allocated_bytes=max(0, after["allocated_bytes.all.peak"] - floor["allocated_bytes.all.current"]),
+        peak_reserved_bytes=max(0, after["reserved_bytes.all.peak"] - floor["reserved_bytes.all.current"]),
         allocation_count=after["allocation.all.allocated"] - before["allocation.all.allocated"],
         fragmentation=after["inactive_split_bytes.all.current"] / reserved_bytes if reserved_bytes else None,
     )

@@ -107,8 +107,6 @@ class SamplingPlan:
 
 
 class Preset(StrEnum):
-    """How much time a measurement may take."""
-
     SURVEY = "survey"
     """A whole suite; the bundled suite's quick cases take a minute on a GPU."""
     QUICK = "quick"
@@ -119,8 +117,6 @@ class Preset(StrEnum):
 
 @dataclass(frozen=True)
 class Effort:
-    """What a preset stands for."""
-
     sampling: SamplingPlan
     block_count: int
     refuses_unfit_device: bool = False

@@ -28,7 +28,6 @@ class Sample:
     span_ns: float | None = None
     """From the start of the first kernel to the end of the last."""
     host_ns: float | None = None
-    """Host time to issue the launch."""
     launch_delay_ns: float | None = None
     """From the call to the start of the first kernel."""
     kernels: tuple[str, ...] | None = None
@@ -132,7 +131,6 @@ class Stopwatch(ABC):
         """Prepare the timer."""
 
     def launches_for(self, launch_ns: float) -> int:
-        """Launches per sample for a launch of this duration."""
         return 1 if self.cache is CacheState.COLD else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
 
     @abstractmethod

@@ -208,7 +208,6 @@ def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
 
 
 def _min_samples(plan: SamplingPlan) -> int:
-    """Minimum number of samples."""
     return min(_MIN_FOR_INTERVAL, plan.min_samples, plan.max_samples)
 
 

@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from roofwatch.collector.timing.memory import MemoryFloor, Rotation, copy_count, memory_floor, memory_use
+from roofwatch.collector.timing.memory import Rotation, copy_count, memory_floor, memory_use
 
 MIB = 2**20
 BEFORE = {
@@ -64,10 +64,11 @@ def test_a_result_is_kept_until_its_launch_is_called_again() -> None:
 
 
 def test_memory_counts_from_the_floor() -> None:
-    use = memory_use(MemoryFloor(allocated_bytes=32 * MIB, reserved_bytes=40 * MIB), BEFORE, AFTER)
+    floor = {"allocated_bytes.all.current": 32 * MIB, "reserved_bytes.all.current": 40 * MIB}
+    use = memory_use(floor, BEFORE, AFTER)
 
     assert (use.peak_allocated_bytes, use.peak_reserved_bytes) == (128 * MIB, 180 * MIB)
     assert (use.allocation_count, use.fragmentation) == (3, 0.25)
     empty = dict.fromkeys(BEFORE, 0)
-    assert memory_use(MemoryFloor(0, 0), empty, empty).fragmentation is None
+    assert memory_use(empty, empty, empty).fragmentation is None
     assert memory_floor("cpu") is None
