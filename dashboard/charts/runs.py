@@ -121,8 +121,8 @@ def thinned(values: Sequence[float | None]) -> list[int]:
 def _add_panel(
     figure: go.Figure, lines: Mapping[str, Sequence[float | None]], times: Sequence[datetime], row: int
 ) -> None:
-    for index, (name, values) in enumerate(lines.items(), start=row - 1):
-        colour, _, dash = style_of(index)
+    for name, values in lines.items():
+        colour, _, dash = style_of(len(figure.data))
         kept = thinned(values)
         if kept:
             figure.add_scatter(

@@ -161,6 +161,7 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
         "the machine code differs on 1 of 1 targets",
         "90%",
         "Best evidence: Example CPU",
+        "Not bisected",
         "Base: median 10 µs of 6 samples. Head: median 14.2 µs of 6 samples.",
     ):
         assert part in watched.text

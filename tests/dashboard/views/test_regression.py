@@ -88,22 +88,6 @@ def test_the_cost_for_a_workload_follows_from_its_newest_profile_on_the_runner(
     assert f"Predicted: +2.0% (+1.8% to +2.2%) of a step of {STEP} asv; 10.0% of it is rms_norm." in said
 
 
-def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView, store: Engine) -> None:
-    slower = store_history(store)[0]
-    app = open_view("regression", regression=of(slower))
-    said = texts(app)
-    assert not app.warning
-    for part in (
-        slower.summary,
-        slower.commit.sha,
-        slower.commit.subject,
-        "the machine code differs",
-        "Not bisected",
-    ):
-        assert part in said
-    assert address(app)["regression"] == [of(slower)]
-
-
 def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chosen(
     open_view: OpenView, store: Engine
 ) -> None:

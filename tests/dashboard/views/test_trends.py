@@ -31,19 +31,6 @@ from tests.dashboard.history import (
 from tests.dashboard.seen import address, choice, many, table, texts
 
 
-def test_trends_open_where_the_address_points(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view(
-        "trends", kernel="rms_norm", case=RMS_NORM, metric="flop_per_s", implementation="compile", scale="logarithmic"
-    )
-    assert not app.warning
-    assert choice(app, "Kernel").value == "rms_norm"
-    assert choice(app, "Metric").value == "flop_per_s"
-    assert many(app, "Implementations").value == ["compile"]
-    assert choice(app, "Scale").value == "logarithmic"
-    assert address(app)["implementation"] == ["compile"]
-
-
 def test_trends_list_stored_change_points_with_commit_and_standing(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     changes = table(open_view("trends", kernel="rms_norm", case=RMS_NORM), "verdict")
